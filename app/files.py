@@ -8,6 +8,7 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,8 +29,10 @@ def appearing(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`, for writing a file atomically.
 
     The temporary file is renamed to `path` at the end of the block, or removed after an error. It
-    has the suffix of `path` and a random name, so that concurrent writers do not interfere.
+    has the suffix of `path` and a random name, so that concurrent writers do not interfere. If
+    `path` is a link, the file that it names is written.
     """
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     beside = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
     try:
         yield beside
@@ -38,11 +41,17 @@ def appearing(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def remove_parts(folder: Path) -> None:
-    """Removes the temporary files of `appearing` that a killed process left in a folder."""
+def remove_parts(folder: Path, *, untouched_seconds: float = 0.0) -> None:
+    """Removes the temporary files of `appearing` that a killed process left in a folder.
+
+    Files that have changed within `untouched_seconds` stay, since they may be in use.
+    """
+    before = time.time() - untouched_seconds
     for path in folder.glob(".*.part*"):
         if re.fullmatch(r"\.[0-9a-f]{16}\.part(\.\w+)?", path.name):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                if path.stat().st_mtime <= before:
+                    path.unlink()
 
 
 def safe_name(title: str) -> str:
@@ -73,6 +82,8 @@ def read_file(path: Path, most: int) -> bytes:
     Raises CommandError if the file cannot be read or is larger. Larger files are not read in full.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # a pipe may never end
+            raise CommandError(f"{path}: found a pipe or a device, expected a file; save it first")
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as error:

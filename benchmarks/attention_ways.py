@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HEADS, WIDTH, FEATURES = 8, 64, 128
 LONGEST_QUADRATIC = 2048
-"""Maximum length for implementations that store all scores or all sums."""
+"""Maximum length for implementations that store all scores, or the sums at all positions."""
 OURS = "linear: ours"
 
 
@@ -33,7 +33,7 @@ class Way(NamedTuple):
     run: Callable[[Tensor, Tensor, Tensor], Tensor]
     longest: int | None = None
     linear: bool = True
-    half: bool = True  # whether it takes bfloat16
+    half: bool = True  # whether it supports bfloat16
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, how: Tiling | None = None) -> Tensor:
@@ -44,7 +44,7 @@ def ours(q: Tensor, k: Tensor, v: Tensor, how: Tiling | None = None) -> Tensor:
 
 
 def softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's fused softmax attention, with the width of the values, not of the features."""
+    """Torch's fused softmax attention; queries and keys are cut to the width of the values."""
     q, k, v = (x.transpose(1, 2) for x in (q[..., :WIDTH], k[..., :WIDTH], v))
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 

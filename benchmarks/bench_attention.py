@@ -1,8 +1,8 @@
 """Comparison of causal attention operations: time, memory, difference from float64.
 
 Run from the top of the repository: `python -m benchmarks.bench_attention`. Prints CSV, the targets,
-and Markdown with `--table`. All implementations are timed in turns in one process; results are
-medians of CPU time with one thread, and of wall time with two. Memory is the growth of the peak
+and Markdown with `--table`. All implementations take turns in one process; results are medians of
+CPU time with one thread, and of wall time with two. Memory is the growth of the peak
 resident size of a separate process. Packages that are not installed (`pip install "relpe[bench]"`)
 are skipped with a notice.
 """
@@ -45,15 +45,15 @@ TARGETS = {
     ("bfloat16", "train", "softmax: torch", 2048): 3.0,
 }
 TOO_SLOW_MS = 3000.0
-"""CPU time of a call above which an implementation is not measured at larger lengths."""
+"""If a call takes more CPU time than this, larger lengths are not measured."""
 PEAK_SHARE = 0.2
-"""Target of our training step at 2,048: share of the rate of large bfloat16 products."""
+"""Target for our training step at 2,048: its rate, as a share of that of large products."""
 
 
 def timed(
     chosen: dict[str, Way], tensors: list[Tensor], repeats: int, *, train: bool, cpu: bool
 ) -> dict[str, list[float]]:
-    """Milliseconds of each implementation, in turns, after one warm-up call of each."""
+    """Milliseconds per call of implementations that take turns, after a warm-up call of each."""
     clock = time.process_time if cpu else time.perf_counter
     torch.set_num_threads(1 if cpu else 2)
     times: dict[str, list[float]] = {name: [] for name in chosen}
@@ -105,7 +105,7 @@ def product_rate(dtype: torch.dtype) -> float:
 
 
 def training_operations(length: int, chunk: int) -> float:
-    """Floating-point operations of our forward and backward products, the masked half counted."""
+    """Floating-point operations of our forward and backward products, masked half included."""
     f, e = FEATURES, WIDTH
     forward = chunk * (f + e) + 2 * f * e
     backward = chunk * (2 * e + 3 * f) + 5 * f * e
@@ -119,7 +119,7 @@ class Measured(NamedTuple):
     cpu: float  # ms
     wall: float  # ms
     megabytes: float
-    ratio: float  # of its CPU time to ours, the median of neighbours
+    ratio: float  # of its CPU time to ours; median over the turns
     wall_ratio: float
     error: float
 

@@ -1,8 +1,8 @@
-"""Batches of clips from nothing: clips per minute, and memory.
+"""Speed and memory of batches of clips that are generated from nothing.
 
-Run from the top of the repository: `python -m benchmarks.bench_batch`, with `--audio flac` for
-sound as well. Prints CSV; files go to a temporary folder. Memory is the peak resident memory of
-this process, and of the largest process that renders sound.
+Run from the top of the repository: `python -m benchmarks.bench_batch`; `--audio flac` includes
+audio files. Prints CSV; files go to a temporary folder. Memory is the peak resident memory of this
+process, and of the largest process that renders audio.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.compose.options import MusicOptions
 
 
 def main() -> None:
-    """Makes one batch after the other, from narrow to wide, and prints a row for each."""
+    """Makes a batch of each width, in ascending order, and prints a row for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="piano")
     parser.add_argument("--clips", type=int, default=1000)

@@ -2,11 +2,11 @@
 
     python -m benchmarks.bench_chords FOLDER [--split validation] [--songs 1000] > chords.csv
 
-FOLDER holds `pop909.zip`. All annotated beats count, also those annotated as no chord. Times of
-`original/NNN/NNN.mid` are converted to seconds and then aligned to the annotated beats. Sixths
-count as their triads, `sus4(b7)` as `sus4`. Families: major (M 7 M7), minor (m m7), diminished
-(o o7 /o7), augmented, suspended. The annotations also come from an algorithm, so the results are
-agreement, not accuracy.
+FOLDER contains `pop909.zip`. All annotated beats count, also those annotated as no chord. Times of
+`original/NNN/NNN.mid` are converted to seconds and then aligned to the annotated beats. Sixth
+chords count as their triads, `sus4(b7)` as `sus4`. Families: major (M 7 M7), minor (m m7),
+diminished (o o7 /o7), augmented, suspended. The annotations were also made by an algorithm, so the
+results are agreement, not accuracy.
 """
 
 from __future__ import annotations

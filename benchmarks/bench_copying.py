@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_copying
 
-Rows of 256 tokens repeat 24 to 99 random ones. Prints nats per token over the second half of each
-row, all of which has occurred before, as means over 50 steps. Chance is log 256 = 5.545.
+Each row of 256 tokens repeats 24 to 99 random ones. Prints the nats per token in the second half of
+each row, where every token is a repetition, as means over 50 steps. Chance is log 256 = 5.545.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main() -> None:
         began = time.process_time()
         losses = train(start, args.steps, args.seed)
         means = [sum(losses[at : at + 50]) / 50 for at in range(0, len(losses) - 49, 50)]
-        told = " ".join(f"{mean:.3f}" for mean in means)
-        print(f"{start:8} {told}   {time.process_time() - began:.0f} CPU s", flush=True)
+        shown = " ".join(f"{mean:.3f}" for mean in means)
+        print(f"{start:8} {shown}   {time.process_time() - began:.0f} CPU s", flush=True)
 
 
 def train(start: Start, steps: int, seed: int) -> list[float]:
-    """Trains, and returns the loss of each step over the second halves of rows."""
+    """Trains a decoder; returns the loss of each step over the second halves of rows."""
     torch.manual_seed(seed)
     model = DecoderConfig(
         vocabulary_size=TOKENS,

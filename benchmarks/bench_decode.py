@@ -1,8 +1,8 @@
 """Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
 
-Run from the top of the repository: `python -m benchmarks.bench_decode`, or with the names of some
-of its parts. Prints CSV. `speed` and `encodings` time all methods in turns, in one process on one
-thread, and give medians of CPU time, which depend little on other work on the machine; the other
+Run from the top of the repository: `python -m benchmarks.bench_decode`, optionally with the names
+of some parts. Prints CSV. In `speed` and `encodings`, all methods take turns in one process on one
+thread; results are medians of CPU time, which depend little on other work on the machine. The other
 parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds ten more.
 """
 
@@ -62,7 +62,7 @@ FAR = 100_000
 
 
 def main() -> None:
-    """Runs the parts that are named, or all."""
+    """Runs the named parts, or all."""
     parts = {
         "speed": speed,
         "encodings": encodings,
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
-    """Median CPU time per call in milliseconds; the methods are timed in turns."""
+    """Median CPU time per call in milliseconds of methods that take turns."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way()
@@ -106,7 +106,7 @@ def rows_of(steps: TokenSteps, model: Decoder, rows: int, start: int = 0) -> Cal
 
 
 def bytes_read(compiled: CompiledDecoder) -> int:
-    """Bytes of weights, codes and state that a step of one row reads once its windows are full."""
+    """Bytes of weights, codes and state that a step of one row reads when its windows are full."""
     weights, attention = compiled.weights, compiled.attention
     codes = PositionCodes(compiled.decoder, compiled.noise)
     read = [*weights[1:5], *(array for pair in weights[5:] for array in pair)]
@@ -115,7 +115,7 @@ def bytes_read(compiled: CompiledDecoder) -> int:
 
 
 def speed(options: argparse.Namespace) -> None:
-    """One row: our compiled and eager steps, other engines, softmax with caches, lower bounds."""
+    """Times one row: our compiled and eager steps, other engines, softmax with caches, floors."""
     print("size,way,context,ms_per_token,ours_int8_times_faster")
     for size in SIZES:
         model = size.config().build().eval()
@@ -150,7 +150,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def encodings(options: argparse.Namespace) -> None:
-    """One row of a decoder with each encoding: the compiled and the eager step."""
+    """Times the compiled and the eager step of one row, with each encoding."""
     print("size,encoding,compiled_ms,eager_ms,times_faster")
     favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
     kinds: dict[str, dict[str, Any]] = {
@@ -176,7 +176,7 @@ def encodings(options: argparse.Namespace) -> None:
 
 
 def batches(options: argparse.Namespace) -> None:
-    """Many rows at once: tokens per second, and the memory of their states."""
+    """Times steps of many rows, and prints the memory of their states."""
     print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
     for size in SIZES:
         model = size.config().build().eval()
@@ -209,7 +209,7 @@ def batches(options: argparse.Namespace) -> None:
 
 
 def music(options: argparse.Namespace) -> None:
-    """Pieces by a released model, including sampling and grammar."""
+    """Times pieces of a released model, including sampling and grammar."""
     print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
     for backend in ("compiled", "torch"):
         model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
@@ -226,7 +226,7 @@ def music(options: argparse.Namespace) -> None:
 
 
 def quality(options: argparse.Namespace) -> None:
-    """Nats per token that int8 adds, over 10,000 tokens that the float32 model draws."""
+    """Compares nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
     print("model,tokens,nll_float32,nll_int8,difference,standard_error")
     model = load_model(options.model)
     exact, rounded = (CompiledDecoder(model, kind) for kind in ("float32", "int8"))
@@ -253,7 +253,7 @@ def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int],
 
 
 def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) -> np.ndarray:
-    """Nats of each token but the first."""
+    """Nats of each token except the first."""
     step = rows_of_tokens(compiled, model)
     losses = []
     for token, following in itertools.pairwise(tokens):
@@ -264,7 +264,7 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
 
 
 def memory(options: argparse.Namespace) -> None:
-    """One long sequence in a separate process: time per token and memory as it grows."""
+    """Measures time per token and memory of a growing sequence, in a separate process."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
     print("model,token,ms_per_token,resident_MB")
@@ -276,10 +276,10 @@ def memory(options: argparse.Namespace) -> None:
 
 
 def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
-    """Generates one sequence and returns a row at each of `marks`, rising numbers of tokens.
+    """Generates one sequence; returns a row at each of `marks`, ascending numbers of tokens.
 
-    A row is the number, the median milliseconds of the last 1,000 tokens, and the resident
-    megabytes of this process at that point.
+    A row has the number of tokens, the median milliseconds of the last 1,000, and the resident
+    megabytes of this process.
     """
     torch.set_num_threads(1)
     model = load_model(model_name)

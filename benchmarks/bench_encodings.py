@@ -1,11 +1,11 @@
 """Comparison of positional encodings with their authors' implementations: time, memory, difference.
 
 Run from the top of the repository: `python -m benchmarks.bench_encodings`. Prints CSV and, with
-`--table`, Markdown after it. Both implementations are timed in turns in one process, with new noise
-each time; results are medians of CPU time on one thread, and of wall time on several. On a busy
-machine, wall times are meaningless and take long to measure; `--threads 0` leaves them out. Memory
-is the growth of the peak resident size of a new process in one call on one thread. A full run takes
-about half an hour.
+`--table`, Markdown after it. Both implementations take turns in one process, with new noise each
+time; results are medians of CPU time on one thread, and of wall time on several. On a busy machine,
+wall times are meaningless and take long to measure; `--threads 0` skips them. Memory is the growth
+of the peak resident size of a new process in one call on one thread. A full run takes about half an
+hour.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHECKED_LENGTH = 512
 PATIENCE = 45.0
 """Seconds after which no further turn of a case is started."""
 STRAIGHT = 0.99
-"""R^2 above which time is called linear."""
+"""Time is called linear if R^2 is above this."""
 
 
 class Row(NamedTuple):
@@ -52,10 +52,10 @@ class Row(NamedTuple):
     cpu_ms: dict[Method, float]  # medians
     wall_ms: dict[Method, float]
     peak_mb: dict[Method, float]
-    faster: float  # median ratio of neighbouring turns; NaN without a naive form
+    faster: float  # median ratio over the turns; NaN without a naive form
     wall_faster: float
     difference: float  # of ours and naive in float32, relative to the largest number
-    errors: dict[Method, float]  # the same for each way against float64, at a short length
+    errors: dict[Method, float]  # of each method in float32 from float64, at a short length
 
     @property
     def leaner(self) -> float:
@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
     @property
     def verdicts(self) -> list[str]:
-        """Each target, and whether it is reached."""
+        """Each target, and whether it was reached."""
         wanted = (
             ("faster", self.case.faster, self.faster),
             ("leaner", self.case.leaner, self.leaner),
@@ -78,17 +78,17 @@ class Row(NamedTuple):
 
 
 def differences(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """Largest difference of any two tensors, relative to the largest number of the wanted one."""
+    """Largest difference of two tensors, relative to the largest number of the expected one."""
     pairs = zip(found, wanted, strict=True)
     ratios = ((a.double() - b.double()).abs().amax() / b.double().abs().amax() for a, b in pairs)
     return max(float(ratio) for ratio in ratios)
 
 
 def errors(case: Case, shape: Shape) -> dict[Method, float]:
-    """Difference of each way in float32 from the naive one in float64, if there is one.
+    """Difference of each method in float32 from the naive one in float64, if there is one.
 
-    None in training, where gradients are compared in float32 only: those of a grouped convolution
-    in float64 take minutes.
+    Empty in training, where gradients are only compared in float32: in float64, those of a grouped
+    convolution would take minutes.
     """
     if case.train:
         return {}
@@ -106,7 +106,7 @@ def errors(case: Case, shape: Shape) -> dict[Method, float]:
 def timed(
     case: Case, shape: Shape, repeats: int, clock: Callable[[], float]
 ) -> dict[Method, list[float]]:
-    """Milliseconds of each way, in turns, after a short call of each."""
+    """Milliseconds per call of both methods, which take turns, after a short call of each."""
     short, pair = case.pair(shape._replace(length=min(shape.length, 64))), case.pair(shape)
     methods: list[Method] = ["ours"] if pair.naive is None else ["naive", "ours"]
     times: dict[Method, list[float]] = {name: [] for name in methods}
@@ -130,7 +130,7 @@ def peak_megabytes() -> float:
 
 
 def growth(index: int, shape: Shape, method: Method) -> float:
-    """Megabytes that this process grows by in one call of the index-th case, inputs included."""
+    """Megabytes by which this process grows in one call of case `index`, inputs included."""
     torch.set_num_threads(1)
     case = CASES[index]
 
@@ -151,7 +151,7 @@ def peak(case: Case, shape: Shape, method: Method) -> float:
 
 
 def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
-    """All measurements of one case; wall time is taken on `threads` threads, not at all if 0."""
+    """All measurements of one case; wall time with `threads` threads, skipped if 0."""
     torch.set_num_threads(max(threads, 1))
     error, difference, pair = errors(case, shape), float("nan"), case.pair(shape)
     if pair.checked is not None:
@@ -205,7 +205,7 @@ HEADER = (
 
 
 def as_csv(row: Row) -> str:
-    """One CSV line for each way."""
+    """One CSV line for each method."""
     lines = []
     for method in row.cpu_ms:
         ratios = (row.faster, row.wall_faster, row.leaner, row.difference)
@@ -220,7 +220,7 @@ def as_csv(row: Row) -> str:
 
 
 def as_table(rows: list[Row], threads: int) -> str:
-    """Markdown: naive → ours, and the ratio."""
+    """A Markdown table with naive → ours, and the ratio."""
     wall = f"wall ms, {threads} threads"
     lines = [
         f"| encoding | N | CPU ms, 1 thread | | {wall} | | peak MB | | difference |",

@@ -1,12 +1,13 @@
-"""Errors of grids and of whole tempos: onsets, durations, velocities and tempo, as CSV.
+"""Quantization errors of onsets, durations, velocities and tempos, as CSV.
 
     python -m benchmarks.bench_fidelity CORPUS [CORPUS ...] [--files N] > fidelity.csv
 
-A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/` is the files that
-have `solo/` in their paths. Onsets and ends go to the nearest of 4, 8, 12 or 24 positions of a
-quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid; seconds
-are those of the file's own tempos. Drift is the change of the end of the piece when tempos are
-rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to 250.
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/` selects the files
+with `solo/` in their paths. Onsets and ends are rounded to the nearest of 4, 8, 12 or 24 positions
+of a quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid.
+Errors are in seconds at the tempos of the file. Drift is the change of the end of the piece when
+tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to
+250.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class Errors(NamedTuple):
     onsets: np.ndarray
     """Seconds, of all notes."""
     durations: np.ndarray
-    """Seconds, of all notes but those of drums."""
+    """Seconds, of all notes except those of drums."""
     velocities: np.ndarray
     merged: int
-    """Notes at the track, pitch and position of another."""
+    """Number of notes with the track, pitch and position of another."""
     drift: float
     """Seconds at the end of the piece."""
     miditok_drift: float
@@ -69,7 +70,7 @@ class Errors(NamedTuple):
 
 def errors(score: Score, positions: int) -> Errors:
     """Errors of a score on a grid of `positions` per quarter note."""
-    # At this resolution, the times of both the file and the grid are whole numbers.
+    # at this resolution, times of the file and of the grid are integers
     resolution = score.ticks_per_beat * positions
     changes = score.tempos or (Tempo(0, 120.0),)
     exact = Score(resolution, (), tuple(Tempo(tick * positions, bpm) for tick, bpm in changes))
@@ -96,13 +97,13 @@ def errors(score: Score, positions: int) -> Errors:
             nearest = lengths[
                 np.searchsorted((lengths[1:] + lengths[:-1] + 1) // 2, wanted, "right")
             ]
-            heard = seconds((onsets + nearest) * score.ticks_per_beat) - begins
+            rounded = seconds((onsets + nearest) * score.ticks_per_beat) - begins
             played = seconds((ticks + durations) * positions) - seconds(ticks * positions)
-            duration_errors.append(heard - played)
+            duration_errors.append(rounded - played)
     end = np.array(score.end_ticks * positions)
     drifts: list[float] = []
     for known in (WHOLE_BPM, MIDITOK_BPM):
-        # Of several tempos at one position the last counts.
+        # of several tempos at one position, the last counts
         bpm_at = {
             int(steps(np.array(tick))) * score.ticks_per_beat: known[np.abs(known - bpm).argmin()]
             for tick, bpm in changes

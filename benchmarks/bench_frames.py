@@ -1,8 +1,8 @@
 """Measures the frame rate of the player with thousands of notes, in headless Chromium.
 
 Run from the top of the repository: `python -m benchmarks.bench_frames`. Needs Playwright and
-Chromium. Drawing is in software. Prints CSV; the frame rate is at most 60 per second. The last
-column does not depend on the load of the machine: 16.7 ms are 60 frames per second.
+Chromium, which draws without a GPU. Prints CSV; the frame rate is at most 60 per second. The last
+column hardly depends on the load of the machine: at most 16.7 ms allow 60 frames per second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Waiting times on the page: for the page itself, the report of an upload, and the first note.
+"""Waiting times of a user: for the page itself, the report of an upload, and the first note.
 
 Run from the top of the repository: `python -m benchmarks.bench_page`. Needs Playwright and
-Chromium. Starts `relpe ui` on the released models, as users do, and prints CSV.
+Chromium. Starts `relpe ui` with the released models, as users do, and prints CSV.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ FIRST_NOTE = (
     "() => / [1-9]\\d* notes/.test(document.querySelector('[data-part=subtitle]').innerText)"
 )
 PATIENCE = 120_000
-"""Milliseconds."""
+"""Time-out in milliseconds."""
 
 
 def wait_for_server(address: str) -> None:
-    """Until the page answers, or two minutes are over."""
+    """Wait until the page answers.
+
+    Raises:
+        TimeoutError: it does not answer within two minutes.
+    """
     end = time.monotonic() + PATIENCE / 1000
     while time.monotonic() < end:
         try:
@@ -38,7 +42,7 @@ def wait_for_server(address: str) -> None:
 
 
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float]:
-    """Seconds to the drawn page, from the upload to its facts, from the click to the first note."""
+    """Seconds until the page is drawn, from upload to report, and from click to first note."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")

@@ -1,9 +1,9 @@
 """Time of a generation step with a pointer compared with one without.
 
 Run from the top of the repository: `python -m benchmarks.bench_pointer`. Prints CSV. Two batches of
-the same rows, one with a pointer, take turns in one process on one thread; figures are medians of
-CPU time. A step includes the model, sampling, the grammar and its biases, as in `relpe-train
-evaluate`. The context is an example prompt, repeated, so that many places match.
+the same rows, one of them with a pointer, take turns in one process on one thread; results are
+medians of CPU time. A step includes the model, sampling, the grammar and its biases, as in
+`relpe-train evaluate`. The context is an example prompt, repeated, so that there are many matches.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ READ = 2048
 
 
 def main() -> None:
-    """Prints a row for each model and number of rows, then a row for each length of a sequence."""
+    """Prints a line per model and number of rows, then a line per length of a sequence."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(EXAMPLES), choices=list(EXAMPLES))
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32])
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
-    """A pointer for the vocabulary of a tokenizer: units are bars; gates are not fitted."""
+    """A pointer for the vocabulary of a tokenizer, with bars as units and without fitted gates."""
     families = PIANO_FAMILIES if isinstance(tokenizer, PianoRemi) else MULTITRACK_FAMILIES
     firsts = (0, families.pitch, families.velocity, families.duration)
     return PointerConfig(
@@ -87,7 +87,7 @@ def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
 
 
 def long_prompt(tokenizer: Tokenizer, path: Path, length: int) -> np.ndarray:
-    """Ids of a file, repeated until they are `length` or more, with the Bar token of a new bar."""
+    """At least `length` ids of a repeated file, followed by the Bar token of a new bar."""
     ids = np.asarray(tokenizer.encode(read_midi(path.read_bytes())).ids)
     bars = np.flatnonzero(ids == BAR)
     once = ids[bars[0] : bars[-1]]
@@ -127,10 +127,10 @@ def step_times(
 
 
 def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:
-    """Microseconds of CPU time for a token of a random sequence, at each of `marks`.
+    """Microseconds of CPU time per token of a random sequence, at each of `marks`.
 
-    Each is a mean over the last tenth before the mark, at most 10,000 tokens, one per call; a token
-    is read and mixed with 100 logits.
+    For each token, the pointer reads it and is mixed with 100 logits. Results are means over the
+    last tenth of the tokens before the mark, at most 10,000.
     """
     rng = np.random.default_rng(0)
     pointer = Pointer(PointerConfig(unit=0))

@@ -1,18 +1,18 @@
 """Cost of preparing and reading a corpus of many files, as CSV.
 
 `python -m benchmarks.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
-[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, once in one go, once killed in the
-middle and resumed, and draws training examples from the result and from other prepared corpora,
-plain and with the augmentation of the released groove recipe. Without `--corpus` the files are made
-here: 24 bars of random notes each, in 250 folders.
+[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, once without interruption and once
+killed in the middle and resumed. Draws training examples from the result and from other prepared
+corpora, without augmentation and with that of the released groove model. Without `--corpus`, files
+are generated: 24 bars of random notes each, in 250 folders.
 `python -m benchmarks.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names in a
 folder and in a zip archive, assigns them to splits and plans the work.
 `python -m benchmarks.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches of a
 million tokens, 2 MB each, and draws examples from them.
 
 Rates are per CPU second of one process, so that other work on the machine matters little. Each
-measurement runs in a separate process. Its memory is in MB: `anonymous` is what it has allocated
-at the end, `mapped` are pages of files, which the system can reclaim, `peak` is the highest sum.
+measurement runs in a separate process. Its memory is in MB: `anonymous` is allocated memory at the
+end, `mapped` are pages of files, which the system can reclaim, `peak` is the maximum of their sum.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GROOVE = Augmentation(program=0.5, drums=0.3, dropped=0.1, velocity=0.5, tempo=1
 
 
 def made_score(seed: int, bars: int) -> Score:
-    """Random notes, 8 a bar."""
+    """Random notes, eight per bar."""
     draw, size = np.random.default_rng(seed), 8 * bars
     onsets = np.sort(draw.integers(0, bars * 48, size)) * 40
     lengths, velocities = draw.integers(1, 25, size) * 40, draw.integers(40, 100, size)
@@ -126,7 +126,7 @@ def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[st
 
 
 def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
-    """Prepare in a process that is killed once it has written `batches` batches."""
+    """Prepare in a process that is killed after it has written `batches` batches."""
     words = [sys.executable, "-m", "training.cli", "prepare", "--workers", "1"]
     words += ["--corpus", str(corpus), "--output", str(output), "--tokenizer", tokenizer]
     words += [] if include is None else ["--include", include]
@@ -162,7 +162,7 @@ def read_all(folder: Path, label: str, steps: int) -> None:
 
 
 def bench_files(work: Path, options: argparse.Namespace) -> None:
-    """Prepare files, in one go and interrupted, and read them."""
+    """Prepare files, without and with an interruption, and read them."""
     corpus = options.corpus or work / "midi"
     if options.corpus is None:
         make_files(corpus, options.count or 20_000)
@@ -172,8 +172,8 @@ def bench_files(work: Path, options: argparse.Namespace) -> None:
     show(f"on disk: {size / whole['tokens']:.3f} bytes a token", {})
     arguments = (corpus, options.include, work / "parts", options.tokenizer)
     killed(max(1, whole["files"] // 400), *arguments)
-    show("prepare: the rest, after it was killed in the middle", measured(preparing, *arguments))
-    read_all(work / "whole", "what was prepared", options.steps)
+    show("prepare: the rest, after being killed in the middle", measured(preparing, *arguments))
+    read_all(work / "whole", "the prepared corpus", options.steps)
     for folder in options.data:
         read_all(folder, folder.name, options.steps)
 
@@ -212,14 +212,14 @@ def bench_shards(work: Path, options: argparse.Namespace) -> None:
         )
     found = measured(joining, work / "batch.npz", options.count or 1000, work / "out")
     show("join", found)
-    read_all(work / "out", "what was joined", options.steps)
+    read_all(work / "out", "the joined corpus", options.steps)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Preparing and reading corpora, as CSV")
     parser.add_argument("what", choices=("files", "names", "shards"))
-    parser.add_argument("--count", type=int, help="of files, names or batches")
+    parser.add_argument("--count", type=int, help="number of files, names or batches")
     parser.add_argument("--corpus", type=Path, help="folder or zip of MIDI files")
     parser.add_argument("--include")
     parser.add_argument("--tokenizer", default="piano")

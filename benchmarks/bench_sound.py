@@ -1,9 +1,9 @@
-"""Measures audio rendering: a whole piece with an empty and a filled cache, stems, and a mix.
+"""Time of audio rendering: a piece with an empty and a filled cache, stems, and a mix.
 
 Run from the top of the repository: `python -m benchmarks.bench_sound`. Prints CSV: wall and CPU
 seconds for 200 seconds of solo piano and of a groove of five tracks with the built-in player, each
-in a new process. `stems` renders all tracks separately, as the page does; `mix` leaves one of them
-out; `flac` writes the file that is played.
+in a new process. `first` and `cached` render the whole piece; `flac` writes it to a file; `stems`
+renders all tracks separately, as the page does; `mix` combines all tracks except one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TICKS_PER_BEAT = 500
-"""At 120 beats a minute a tick is a millisecond."""
+"""At 120 beats per minute, a tick is one millisecond."""
 NOTES_A_SECOND = {"piano": (7.4,), "groove": (8.0, 4.0, 5.0, 6.0, 7.0)}
-"""For each track, as in generated music."""
+"""Number of notes per second of each track, as in generated music."""
 INSTRUMENTS = {"piano": (0,), "groove": (None, 33, 0, 27, 48)}
 """Programs of the tracks; None: drums."""
 _SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
@@ -60,7 +60,7 @@ def music(kind: str, seconds: float) -> Score:
 
 
 def measure(kind: str, seconds: float) -> None:
-    """Prints a row for each step."""
+    """Prints a line for each step."""
     piece = music(kind, seconds)
 
     def timed(step: str, work: Callable[[], object]) -> None:

@@ -3,13 +3,14 @@
     python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] [--files 60] [--rounds 7] > x.csv
     python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] --versions > x.csv
 
-A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` is the files
-that have `original/` in their paths. Machines are shared, so the two tokenizers of a row take turns
-in one process, CPU time is measured, and the result is the median of the ratios. MidiTok gets the
-same grid, velocities and tempos. `encode` starts from parsed files, `decode` from encoded ones;
-`file to ids` is parsing and encoding, `parse` is parsing alone.
-Memory is how much a fresh process grows beyond what it imports and builds at the start.
-`whole corpus` converts all files from bytes to ids in two warm processes: wall and CPU seconds.
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` selects the
+files with `original/` in their paths. The two tokenizers of a row take turns in one process; CPU
+time is measured, and the result is the median of the ratios, so that other work on the machine
+matters little. MidiTok has the same grid, velocities and tempos. `encode` starts from parsed files,
+`decode` from encoded ones; `parse` is parsing, `file to ids` is parsing and encoding, and `ids to
+file` is decoding and writing. Reading and writing is compiled if Numba is installed. Memory is the
+growth of a new process after its imports. `whole corpus` converts all files from bytes to ids in
+two warm processes; its columns are wall and CPU seconds.
 
 `--versions` compares version 2 of the vocabulary with version 1 instead: `encode` and `decode` with
 and without a plan, and `step`, the grammar's mask and next state for each token of a piece. The
@@ -44,7 +45,8 @@ import mido
 import symusic
 
 from benchmarks.bench_fidelity import midi_files, spread
-from tokenization.midi import read_midi
+from tokenization.midi import read_midi, write_midi
+from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.presets import PRESETS
 from tokenization.remi.vocabulary import BAR
@@ -54,20 +56,28 @@ WORKERS = 2
 
 
 class Codec(NamedTuple):
-    """The three steps of a tokenizer; each takes the result of the one before."""
+    """The steps of a tokenizer; each takes the result of the previous one."""
 
     parse: Callable[[bytes], Any]
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    write: Callable[[Any], bytes] | None = None
+
+    def file(self, sequence: Any) -> bytes:  # noqa: ANN401  every library has its own type
+        """From ids to the bytes of a file."""
+        assert self.write is not None
+        return self.write(self.decode(sequence))
 
     def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
-        """From the file to ids."""
+        """Ids of a file."""
         return self.encode(self.parse(content))
 
 
 def ours(preset: str) -> Codec:
     """A tokenizer of this package."""
     tokenizer: Any = PRESETS[preset].build()
+    for _ in range(USES_BY_NUMPY):
+        fastest_kernel()  # the first files are read by NumPy
     return Codec(
         read_midi,
         tokenizer.encode,
@@ -77,6 +87,7 @@ def ours(preset: str) -> Codec:
             sequence.signatures,
             **({"tracks": sequence.tracks} if sequence.tracks else {}),
         ),
+        write_midi,
     )
 
 
@@ -103,7 +114,12 @@ def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Cod
         return remi.decode(encoded.ids)
 
     # MidiTok's preprocessing changes its argument.
-    return Codec(symusic.Score.from_midi, lambda score: remi.encode(deepcopy(score)), decode)
+    return Codec(
+        symusic.Score.from_midi,
+        lambda score: remi.encode(deepcopy(score)),
+        decode,
+        lambda score: score.dumps_midi(),
+    )
 
 
 def anticipation() -> Codec:
@@ -211,10 +227,11 @@ STEP_TOKENS = 1000
 """Number of tokens of each piece whose grammar steps are measured."""
 
 STEPS = ("encode", "decode", "parse", "file to ids")
+BOTH_WAYS = (*STEPS, "ids to file")
 COMPARED = (
     ("piano", "MidiTok, notes only", STEPS[:1]),
-    ("piano", "MidiTok", STEPS),
-    ("multitrack", "MidiTok, programs", STEPS),
+    ("piano", "MidiTok", BOTH_WAYS),
+    ("multitrack", "MidiTok, programs", BOTH_WAYS),
     *(("multitrack", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
 )
 
@@ -234,12 +251,18 @@ def measure(
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
     for codec in (own, other):
         inputs: Sequence[Any] = files
-        if step in ("encode", "decode"):
+        if step in ("encode", "decode", "ids to file"):
             inputs = list(map(codec.parse, inputs))
-        if step == "decode":
+        if step in ("decode", "ids to file"):
             inputs = list(map(codec.encode, inputs))
-        functions = {"encode": codec.encode, "decode": codec.decode, "parse": codec.parse}
-        function = functions.get(step, codec.ids)
+        functions = {
+            "encode": codec.encode,
+            "decode": codec.decode,
+            "parse": codec.parse,
+            "file to ids": codec.ids,
+            "ids to file": codec.file,
+        }
+        function = functions[step]
         function(inputs[0])
         works.append((function, inputs))
     rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
@@ -252,7 +275,7 @@ def measure(
 
 
 def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
-    """Memory that a codec takes, beyond itself, to encode and decode one file after another."""
+    """Memory by which this process grows when a codec encodes and decodes files."""
     codec = CODECS[name]()
     before = _peak_megabytes()
     for content in files:
@@ -273,7 +296,7 @@ def in_fresh_process(function: Callable[..., float], *arguments: object) -> floa
 
 
 def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
-    """Ids of files as 16-bit integers, and the CPU time that they took."""
+    """Ids of files as 16-bit integers, and the CPU seconds of their encoding."""
     begin = time.process_time()
     codec = ours(preset)
     ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]

@@ -1,9 +1,10 @@
-"""Memory and time of one training step, forward and backward, by length and how it is split.
+"""Memory and time of one training step, forward and backward, at several lengths.
 
 Run from the top of the repository: `python -m benchmarks.bench_training`. Prints CSV. Each case
 trains the model of a config, with new weights, on one example of random tokens, in float32 on one
-thread, in a separate process. `peak_MB` is the peak resident memory of that process. `base_MB` is
-the peak before the step: torch, the weights and a step of 32 tokens.
+thread, in a separate process. The example is processed as a whole, with recomputed activations, or
+in chunks. `peak_MB` is the peak resident memory of that process. `base_MB` is the peak before the
+step: torch, the weights and a step of 32 tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decoders and engines with which `bench_decode` compares ours.
+"""Decoders and engines that `bench_decode` compares with ours.
 
 Packages that are not installed (`pip install "relpe[bench]"`) are skipped with a notice.
 """
@@ -74,7 +74,7 @@ class StaticCache(nn.Module):
         self.place = context
 
     def forward(self, token: Tensor) -> Tensor:
-        """Logits (v,) after `token` (); the cache takes its keys and values."""
+        """Logits (v,) after `token` (); its keys and values are added to the cache."""
         x, size, place = self.embedding(token)[None], self.size, self.place
         head = size.width // size.heads
         angle = place / 10_000 ** (torch.arange(0, head, 2) / head)
@@ -134,7 +134,7 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
 
     def step() -> object:
         made = model(token, past_key_values=cache, use_cache=True)
-        cache.crop(-1)  # a view, since every step copies the whole cache
+        cache.crop(-1)  # removes the new token; this is a view, since steps copy the cache
         return made
 
     return step
@@ -143,7 +143,7 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
 def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
     """Only the matrix products of one token, by ONNX Runtime on one thread.
 
-    A whole step takes longer: norms, codes, attention and state are not in it. None if ONNX
+    A whole step takes longer, since it also computes norms, codes and attention. None if ONNX
     Runtime is not installed.
     """
     try:
@@ -179,7 +179,7 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
             nodes.append(helper.make_node("MatMul", [name, f"w{index}"], [f"y{index}"]))
         name = f"y{index}"
         wanted = shapes[index + 1][0] if index + 1 < len(shapes) else columns
-        if columns != wanted:  # only the first features go into the next product
+        if columns != wanted:  # only the first features are used in the next product
             weights.append(
                 numpy_helper.from_array(np.array([wanted, columns - wanted]), f"n{index}")
             )

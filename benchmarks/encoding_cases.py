@@ -1,7 +1,7 @@
-"""The cases of `bench_encodings`: each of our encodings, and its authors' implementation.
+"""The cases of `bench_encodings`: our encodings, and naive implementations of the same.
 
-The naive implementations compute all codes, maps or scores, as the originals do. Both have the same
-parameters, queries and keys.
+Like those of the authors, the naive implementations compute all codes, maps or scores. Both have
+the same parameters, queries and keys.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 LAYERS = 6
 """Layers that share codes, in the cases of several layers."""
 DENSE_LENGTH = 8192
-"""Longest sequence whose scores are all computed: at twice that, a call takes half a minute."""
+"""Maximum length of dense attention; at twice this length, a call takes half a minute."""
 
 Method = Literal["naive", "ours"]
 Outputs = Sequence[Tensor]
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """One task done in two ways."""
+    """Two implementations of the same computation."""
 
     leaves: list[Tensor]
     """Tensors whose gradients are computed in training."""
@@ -69,20 +69,20 @@ class Pair(NamedTuple):
     """The naive form with the same noise as ours, if `naive` draws its own."""
 
     def way(self, method: Method) -> Function:
-        """The function of that name."""
+        """The function of a method."""
         function = self.ours if method == "ours" else self.naive
         assert function is not None
         return function
 
     @property
     def checked(self) -> Function | None:
-        """The naive form whose outputs ours must equal."""
+        """The naive form with which the outputs of ours are compared."""
         return self.naive_same_noise or self.naive
 
 
 @dataclass(frozen=True)
 class Case:
-    """A comparison, with its targets: how much faster and leaner ours must be."""
+    """A comparison, with target ratios of time (`faster`) and memory (`leaner`)."""
 
     name: str
     build: Callable[[Shape, torch.dtype], Pair]
@@ -92,11 +92,11 @@ class Case:
 
     @property
     def mode(self) -> Literal["forward", "training"]:
-        """Whether gradients are taken."""
+        """Whether gradients are computed."""
         return "training" if self.train else "forward"
 
     def pair(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Pair:
-        """Both ways, with the same parameters and inputs each time."""
+        """Both implementations, with the same parameters and inputs each time."""
         torch.manual_seed(0)
         return self.build(shape, dtype)
 
@@ -133,7 +133,7 @@ def encoded(encoding: Encoding, q: Tensor, k: Tensor, positions: Tensor, seed: i
 
 
 def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
-    """Sine SPE compared with codes multiplied out (Liutkus et al., 2021, section 3.1)."""
+    """Sine SPE compared with explicit codes (Liutkus et al., 2021, section 3.1)."""
     config = SineSPEConfig(num_sines=shape.sines, num_realizations=shape.draws, gated=gated)
     encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
     q, k = inputs(shape, dtype)
@@ -150,7 +150,7 @@ def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
 def filtered(
     shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1, siren: bool = False
 ) -> Pair:
-    """Filtered noise compared with whole codes by grouped convolution (ibid., section 3.2)."""
+    """Filtered noise compared with explicit codes by grouped convolution (ibid., section 3.2)."""
     if siren:
         config = SirenSPEConfig(num_realizations=shape.draws, gated=gated)
     else:

@@ -24,8 +24,8 @@ def convolved_codes(
 ) -> list[Tensor]:
     """Codes of queries and keys (l, h, d, r), by a grouped convolution (Liutkus et al., 2021, 3.2).
 
-    The layout in memory is that of the original: positions are contiguous. Noise is that of the
-    state or, as in the original, drawn at once, but no more of it than is needed.
+    As in the original, positions are contiguous in memory. The noise is that of the state or, as in
+    the original, drawn at once, but only as much as needed.
     """
     filters = encoding.filters()
     heads, features, draws = encoding.shape
@@ -59,7 +59,7 @@ def broadcast(
     state: FilteredNoiseState,
     layer: int,
 ) -> list[Tensor]:
-    """Gates, multiplies by broadcasting and sums over features; the product is materialized."""
+    """Applies gates, multiplies by broadcasting and sums over features, with explicit products."""
     if encoding.gates is not None:
         gate = torch.sigmoid(encoding.gates[layer])[..., None]
         features, draws = state.gates.shape[2:]

@@ -29,7 +29,7 @@ MAY_USE = {
 }
 EXTRAS = {
     "relpe": ["train", "fast"],
-    "tokenization": ["convert"],
+    "tokenization": ["convert", "fast"],
     "training": ["train"],
     "app": ["app"],
 }
@@ -40,6 +40,7 @@ MEETS_OTHERS = {
     "compiled.py": {"llvmlite", "numba"},
     "kernels.py": {"llvmlite", "numba"},
     "pointer_kernel.py": {"numba"},
+    "bytes_kernel.py": {"numba"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 

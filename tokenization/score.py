@@ -189,7 +189,12 @@ class Track:
 
     @property
     def end_ticks(self) -> int:
-        """Tick at which the last note ends; 0 without notes."""
+        """Tick at which the last note ends; 0 without notes.
+
+        Drums end when they are struck, since the durations of their notes have no meaning.
+        """
+        if self.is_drum:
+            return int(self.notes[:, 0].max(initial=0))
         return int((self.notes[:, 0] + self.notes[:, 1]).max(initial=0))
 
 
@@ -212,7 +217,7 @@ class Score:
     tempos: tuple[Tempo, ...] = ()
     time_signatures: tuple[TimeSignature, ...] = ()
     end_ticks: int = 0
-    """Tick at which the piece ends, at or after the end of the last note."""
+    """Tick at which the piece ends, with the rests at its end; at or after `Track.end_ticks`."""
     damage: str = field(default="", compare=False)
     """Description of the part of the file that could not be read; empty if all of it was read."""
 

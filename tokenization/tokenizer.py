@@ -92,7 +92,9 @@ class TokenSequence:
     merged: int = 0
     """Number of notes left out because the track has another at the same pitch and position."""
     tempos_clipped: int = 0
-    """Number of tempos outside the range of the vocabulary."""
+    """Number of tempos outside the range of the vocabulary that became its lowest or highest."""
+    tempos_scaled: int = 0
+    """Number of tempos outside the range that were halved or doubled, together with their beats."""
     signatures: tuple[TimeSignature, ...] = ()
     """Time signatures as notated, in ticks of a twelfth of a quarter; an argument of `decode`."""
     tracks: tuple[Track, ...] = ()

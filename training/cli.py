@@ -111,6 +111,11 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
         help="piano (default), or multitrack for all instruments and drums",
     )
     option("--workers", type=int, help="number of processes (default: one per core)")
+    option(
+        "--strict",
+        action="store_true",
+        help="refuse damaged files; by default, all of them that can be understood is read",
+    )
     command.set_defaults(call=_prepare)
 
 
@@ -130,6 +135,7 @@ def _prepare(options: argparse.Namespace) -> int:
         workers=options.workers,
         include=options.include,
         splits=options.splits,
+        strict=options.strict,
     )
     for what in LISTS:
         for name, reason in data[what].items():
@@ -140,7 +146,8 @@ def _prepare(options: argparse.Namespace) -> int:
         if count > len(data[what]):
             sys.stderr.write(f"{what}: {count:,} files, see {options.output / what}.txt\n")
     for split, facts in data["splits"].items():
-        line = ", ".join(f"{value:,} {key}" for key, value in facts.items())
+        counts = {key: value for key, value in facts.items() if key != "losses"}
+        line = ", ".join(f"{value:,} {key}" for key, value in counts.items())
         sys.stdout.write(f"{split}: {line}\n")
     return 0
 

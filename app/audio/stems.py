@@ -111,6 +111,8 @@ class Stems:
     """Track names by ID, in the order of the score."""
     raw: Path | None = None
     """The folder of the raw files."""
+    begin_seconds: float = 0.0
+    """Where in the score the sound begins."""
 
     @property
     def seconds(self) -> float:
@@ -209,6 +211,7 @@ def render(
     ids: Sequence[int] | None = None,
     soundfont: Path | None = None,
     sample_rate: int = 44100,
+    begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
     """Renders a score and each of its tracks with the built-in player, as raw files in `folder`.
@@ -223,13 +226,15 @@ def render(
         ids: an ID for each track. Default: its index. Tracks with equal IDs become one stem.
         soundfont: the SoundFont to play. Default: the General MIDI SoundFont of pretty_midi.
         sample_rate: in hertz.
+        begin_seconds: where in the score the sound begins. Up to loudness and rounding, it equals
+            that part of the whole sound.
         progress: called with the fraction done, 0 to 1. If it raises an exception, rendering ends.
 
     Raises:
-        SoundError: the SoundFont cannot be used, the score is longer than half an hour, or the
+        SoundError: the SoundFont cannot be used, the sound is longer than half an hour, or the
             files cannot be written.
     """
-    check_length(float(score.seconds_at(score.end_ticks)))
+    check_length(float(score.seconds_at(score.end_ticks)) - begin_seconds)
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
     numbers = places_of(score, ids)
     titles = track_names([score.tracks[places[0]] for places in numbers.values()])
@@ -238,14 +243,15 @@ def render(
         try:
             raw = Path(tempfile.mkdtemp(prefix=RAW_SOUND, dir=folder))
             undo.callback(shutil.rmtree, raw, ignore_errors=True)
-            whole, tracks = _tracks(Mixer(score, font, sample_rate), numbers, raw, progress)
+            mixer = Mixer(score, font, sample_rate, begin_seconds)
+            whole, tracks = _tracks(mixer, numbers, raw, progress)
         except OSError as error:
             raise cannot_write(folder, error.strerror or error) from error
         if progress is not None:
             progress(1.0)
         undo.pop_all()
     files = SoundFiles(folder, name, names)
-    return Stems(files, sample_rate, whole, tracks, names, raw)
+    return Stems(files, sample_rate, whole, tracks, names, raw, begin_seconds)
 
 
 def _tracks(

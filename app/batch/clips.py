@@ -44,7 +44,9 @@ class BatchOptions:
     """Names; if empty, all released models, or only the first one if there are no prompts."""
     count: int = 4
     """Clips per prompt or, without prompts, per model."""
-    beats: BeatSource = "file"
+    beats: BeatSource = "auto"
+    strict: bool = False
+    """Whether damaged prompts are refused."""
     max_file_size: int = MAX_FILE_BYTES
     audio: AudioFormat | None = None
     width: int = 32
@@ -119,7 +121,7 @@ def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> S
         MidiError, TokenizerError, SoundError, CommandError: the prompt cannot be continued.
     """
     data = read_file(path, options.max_file_size)
-    score = read_midi(data, name=printable(path))
+    score = read_midi(data, name=printable(path), strict=options.strict)
     model = models.to_continue(score)
     source = Source(name, model.name, path, hashlib.sha256(data).hexdigest())
     _opening(options, source, model, data, score)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from app.compose.options import MAX_FILE_BYTES, OPTIONS, BeatSource, MusicOptions, with_seed
 from app.errors import CommandError
+from tokenization.midi.chunks import MAX_FILE_BYTES as LARGEST_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -90,11 +91,20 @@ def add_file_size(parser: argparse.ArgumentParser) -> None:
     """Adds --max-file-size."""
     parser.add_argument(
         "--max-file-size",
-        type=size,
+        type=_file_size,
         default=MAX_FILE_BYTES,
         metavar="SIZE",
-        help="maximum size of a MIDI file, such as 500KB or 10MB (default: "
-        f"{MAX_FILE_BYTES // 1_000_000}MB)",
+        help="maximum size of a MIDI file, such as 500KB or 10MB, at most "
+        f"{LARGEST_FILE // 1_000_000}MB (default: {MAX_FILE_BYTES // 1_000_000}MB)",
+    )
+
+
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Adds --strict."""
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse damaged MIDI files; by default, all of them that can be understood is read",
     )
 
 
@@ -103,9 +113,10 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beats",
         choices=get_args(BeatSource),
-        default="file",
+        default="auto",
         help="source of the prompt's bars and beats: its file; an estimate from the notes, for "
-        "recorded performances; or a grid of 120 beats per minute (default: %(default)s)",
+        "recorded performances; a grid of 120 beats per minute; or auto, the file unless its notes "
+        "do not follow its beats, in which case they are estimated (default: %(default)s)",
     )
 
 
@@ -180,6 +191,17 @@ def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
 def seconds_between_bars() -> float:
     """Interval between updates of a progress bar: short on a terminal, long in a log file."""
     return 0.1 if sys.stderr.isatty() else 20.0
+
+
+def _file_size(text: str) -> int:
+    """Argument type: a size that the parser of MIDI files accepts."""
+    found = size(text)
+    if found > LARGEST_FILE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is above {LARGEST_FILE // 1_000_000}MB, the largest MIDI file that can be "
+            "read"
+        )
+    return found
 
 
 def size(text: str) -> int:

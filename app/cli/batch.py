@@ -18,6 +18,7 @@ from app.cli.arguments import (
     add_compute,
     add_file_size,
     add_music_options,
+    add_strict,
     chosen_models,
     music_options,
     seconds_between_bars,
@@ -86,6 +87,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     add_music_options(parser, ("seed", "variations"))
     add_beats(parser)
     add_file_size(parser)
+    add_strict(parser)
     parser.add_argument(
         "--audio",
         choices=AUDIO_FORMATS,
@@ -127,6 +129,7 @@ def batch_command(given: argparse.Namespace) -> None:
         models=given.models,
         count=given.count,
         beats=given.beats,
+        strict=given.strict,
         max_file_size=given.max_file_size,
         audio=given.audio,
         width=given.width,

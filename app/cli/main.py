@@ -16,6 +16,7 @@ from app.cli.music import add_continue, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
+from app.text import printable
 
 COMMANDS = (
     ("ui", "serve the web page", add_ui),
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refused(error: Exception) -> int:
-    print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"relpe: {printable(str(error))}", file=sys.stderr)
     return 2
 
 

@@ -13,6 +13,7 @@ from app.cli.arguments import (
     add_beats,
     add_file_size,
     add_music_options,
+    add_strict,
     add_targets,
     chosen_models,
     music_options,
@@ -45,6 +46,7 @@ def add_continue(parser: argparse.ArgumentParser) -> None:
     add_music_options(parser, without=only_for("nothing"))
     add_beats(parser)
     add_file_size(parser)
+    add_strict(parser)
     parser.set_defaults(run=continue_command)
 
 
@@ -89,7 +91,7 @@ def continue_command(options: argparse.Namespace) -> None:
     music = music_options(options)
     targets = _targets(options, music)
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
-    score = read_midi(data, name=name)
+    score = read_midi(data, name=name, strict=options.strict)
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(music, prompt)
@@ -258,6 +260,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
     """A prompt's bars and beats for --json."""
     return {
         "beats": facts.beats,
+        "beats_confidence": round(facts.confidence, 3),
         "on_grid": round(facts.on_grid, 3),
         "bpm": round(facts.bpm, 2),
         "metre": facts.metre,

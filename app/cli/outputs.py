@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from app.audio.formats import AUDIO_SUFFIXES
 from app.errors import CommandError
-from app.files import appearing, check_writable
+from app.files import appearing, check_writable, remove_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from app.compose.piece import Piece
+
+
+LEFT_SECONDS = 24 * 3600.0
+"""Age from which temporary files are those of commands that were killed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Targets:
         """
         from app.audio.render import render, save_audio
 
+        for folder in {path.parent for path in (*self.midi, *self.audio)}:
+            remove_parts(folder, untouched_seconds=LEFT_SECONDS)
         with ExitStack() as stack:
             for piece, path in zip(pieces, self.midi, strict=True):
                 stack.enter_context(_appearing(path)).write_bytes(piece.midi)

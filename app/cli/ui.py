@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.cli.arguments import add_file_size, add_model, add_soundfont, chosen_models, size
-from app.compose.options import MAX_WAITING
+from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
 
@@ -28,6 +28,15 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port", type=_port, default=7860, help="port to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--allow-host",
+        type=_host_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another host name under which the page is opened, such as music.example; repeatable "
+        "(default: --host, localhost and addresses)",
     )
     add_model(parser, "all released models")
     add_file_size(parser)
@@ -60,9 +69,11 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-seconds",
-        type=_positive,
+        type=_seconds,
+        default=MAX_SECONDS,
         metavar="N",
-        help="maximum generation time of a job; the music so far is kept (default: no limit)",
+        help="maximum generation time of a job in seconds; the music so far is kept (default: "
+        "%(default)g; 0: no limit)",
     )
     parser.add_argument(
         "--auth-file",
@@ -111,6 +122,7 @@ def ui_command(options: argparse.Namespace) -> None:
     serving = Serving(
         host=options.host,
         port=options.port,
+        allowed_hosts=tuple(options.allow_host),
         root_path=options.root_path,
         accounts=accounts,
         output_folder=folder,
@@ -177,6 +189,15 @@ def _check_address(host: str, port: int) -> None:
         raise CommandError(f"{address}: {reason}; choose {what}") from error
 
 
+def _host_name(text: str) -> str:
+    """Argument type: the name of a host, without protocol and port."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the name of a host, expected one such as music.example"
+        )
+    return text
+
+
 def _port(text: str) -> int:
     """Argument type: a port."""
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
@@ -197,6 +218,11 @@ def _positive(text: str) -> float:
         if 0 < float(text) < math.inf:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
+def _seconds(text: str) -> float | None:
+    """Argument type: a number above 0, or 0 for no limit."""
+    return None if text == "0" else _positive(text)
 
 
 def _root_path(text: str) -> str:

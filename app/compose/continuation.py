@@ -187,8 +187,9 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         tokens=draft.tokens,
         notes=new.num_notes,
         tokens_per_second=tokens_per_second,
-        bars=draft.bars_done,
+        bars=draft.bars_begun,
         seconds=end - begin,
+        stopped=not draft.rule.finished,
     )
 
 

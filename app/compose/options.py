@@ -14,13 +14,18 @@ from tokenization.analysis.keys import pitch_classes
 
 LARGEST_SEED = 2**31 - 1
 
-BeatSource = Literal["file", "estimate", "grid"]
-"""Source of a prompt's beats: its file, an estimate from its notes, or 120 beats a minute."""
+BeatSource = Literal["auto", "file", "estimate", "grid"]
+"""Source of a prompt's beats: its file, an estimate from its notes, or 120 beats a minute.
+
+`auto` is the file, unless its notes do not follow its beats, as in a recording: then an estimate.
+"""
 
 MAX_FILE_BYTES = 10_000_000
 """Default maximum size of a MIDI file."""
 NEW_PIECE_BARS = 32
 """Default length of a piece from nothing."""
+MAX_SECONDS = 600.0
+"""Maximum generation time of a job of the page."""
 MAX_WAITING = 8
 """Default maximum number of jobs in the queue of a model on the page."""
 

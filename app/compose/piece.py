@@ -45,7 +45,9 @@ class Piece:
     notes: int
     tokens_per_second: float
     bars: int = 0
-    """Notated bars of the new music."""
+    """Notated bars of the new music; the last one may be incomplete if it was stopped."""
+    stopped: bool = False
+    """Whether generation was stopped before its end."""
     seconds: float = 0.0
     """Duration of the new music."""
 
@@ -68,16 +70,17 @@ class Opening:
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
         """The opening after a prompt. Raises MidiError if the piece is too long for a file."""
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
-        silent = [at for at, track in enumerate(tracks) if not prompt.parts.may_play(track)]
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
         context = np.append(context, bars.opening(context))
-        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks, silent=silent)
+        # tracks that may not play are generated too, since the others depend on them
+        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks)
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
-        biases = biases_of_prompt(context, grammar, **strengths)
+        joining = prompt.parts.joining(tracks, tokenizer)
+        biases = biases_of_prompt(context, grammar, joining, **strengths)
         biases += steer(options, grammar, tokenizer, context.tolist())
         limit = BarLimit(grammar.bar, grammar.bar + len(bars.planned) - 1, bars.planned)
         rule = ConstrainedGrammar(grammar, limit, biases)
@@ -136,6 +139,11 @@ class Draft:
     def bars_done(self) -> int:
         """Finished notated bars."""
         return self.rule.limit.notated_bar(self.rule.grammar) + self.rule.finished
+
+    @property
+    def bars_begun(self) -> int:
+        """Notated bars, including the one that is being generated."""
+        return self.rule.limit.notated_bar(self.rule.grammar) + 1
 
     @property
     def part_done(self) -> float:

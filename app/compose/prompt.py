@@ -108,7 +108,7 @@ def read_prompt(
     last_bar: int | None = None,
     *,
     tokenizer: Tokenizer | None = None,
-    beats: BeatSource = "file",
+    beats: BeatSource = "auto",
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
@@ -116,10 +116,10 @@ def read_prompt(
 ) -> Prompt:
     """Reads a MIDI file as a prompt.
 
-    New music begins at a notated bar line: after `last_bar`, or after the last note. The last notes
-    may sound beyond this line by a quarter note. If they are longer, new music begins later, but at
-    most two bars after the bar in which the last note begins. The model reads notes as sustained by
-    the pedal, up to the splice.
+    New music begins at a notated bar line: after `last_bar`, or after the last note and the rests
+    with which the file ends. The last notes may sound beyond this line by a quarter note. If they
+    are longer, new music begins later, but at most two bars after the bar in which the last note
+    begins. The model reads notes as sustained by the pedal, up to the splice.
 
     Args:
         data: the MIDI file.
@@ -148,7 +148,7 @@ def read_prompt(
         _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
     facts = prompt_facts(
         whole.timing,
-        beats,
+        whole.source,
         tokenizer,
         bars=whole.bars,
         dropped=sequence.dropped,
@@ -165,6 +165,7 @@ class _CountedFile(NamedTuple):
     """A whole file, counted in bars."""
 
     timing: Timing
+    source: BeatSource
     beats: Beats | None
     lines: NDArray[np.int64]
     """At least `bars` + 2 notated bar lines, in ticks of `timing.counted`."""
@@ -188,21 +189,25 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
             f"found {'drums only' if score.num_notes else 'no notes'}, expected notes of a piano "
             "or another pitched instrument; choose another file"
         )
-    least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
+    source, found = find_beats(score, beats)
+    least = STEPS_PER_BEAT if found is None else FINE_TICKS
     file = _refined(score, -(-least // score.ticks_per_beat))
-    found = find_beats(file, beats)
     timing = Timing.of(file, found)
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
-    # the duration of a drum note has no meaning
-    end = max([onset, *(track.end_ticks for track in tracks if not track.is_drum)])
-    lines = notated_lines(counted, onset + 1, WAITING_BARS + 2)
+    end = max(track.end_ticks for track in tracks)
+    lasting = max(track.end_ticks for track in counted.tracks)
+    # rests at the end of the file, in its own bars
+    rests = counted.end_ticks if found is None and counted.end_ticks > lasting else 0
+    lines = notated_lines(counted, max(onset + 1, rests), WAITING_BARS + 2)
     bars = BarMap.of(lines, counted.ticks_per_beat)
     onset, end = bars.steps(np.array([onset, end])).tolist()
     first = int(np.searchsorted(bars.starts, onset, side="right"))
     rung_out = int(np.searchsorted(bars.starts, end - OVERHANG_STEPS))
-    return _CountedFile(timing, found, lines, min(max(first, rung_out), first + WAITING_BARS))
+    after_rests = int(np.searchsorted(lines, rests, side="right")) - 1
+    until = max(min(max(first, rung_out), first + WAITING_BARS), after_rests)
+    return _CountedFile(timing, source, found, lines, until)
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
@@ -236,7 +241,9 @@ def _cut(
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
     # beats after the cut are not used
     until = float(file.seconds_at(end))
-    return data, Timing.of(_refined(read_midi(data, name=name), factor), whole.beats, until)
+    cut = _refined(read_midi(data, name=name), factor)
+    resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
+    return data, Timing.of(cut, whole.beats, until, resolution)
 
 
 def _encode(

@@ -15,7 +15,9 @@ from app.compose.timing import Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
-from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH
+from tokenization.remi.losses import losses
+from tokenization.remi.tempo_range import tempos_out_of_range
+from tokenization.remi.vocabulary import MAX_BPM, MAX_PITCH, MIN_BPM, MIN_PITCH
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import Tokenizer
 
@@ -23,10 +25,8 @@ _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
-OFF_GRID = (
-    "the notes do not fit the file's beats, as in a recorded performance, so the model cannot use "
-    "the file's bars; estimate the beats instead (on the command line: --beats estimate)"
-)
+_OFF_GRID = "the notes do not follow the file's beats, as in a recording, "
+_HEARD_DRIFT = 100  # milliseconds
 
 
 class Region(NamedTuple):
@@ -83,6 +83,10 @@ class PromptFacts:
     """How well the onsets fit the file's own beats, up to 1; see `on_grid`."""
     beats: BeatSource
     """The source of bars and beats."""
+    beats_notice: str = ""
+    """The notice about the source of beats; empty if they are the file's and the notes fit."""
+    confidence: float = 1.0
+    """Expected share of estimated beats that are right, as an F-measure; otherwise 1."""
     notices: tuple[str, ...] = ()
     """Notices for the user, one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
@@ -114,18 +118,26 @@ def prompt_facts(
     """
     score = timing.file
     heard = heard_tracks(score, tokenizer)
-    metre, tempos = _usual_metre(timing.counted), _tempos(score)
+    metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
     fit = on_grid(score)
     bpm = timing.bpm or _longest(tempos)
+    about_beats = _beats_notice(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}")
     notices = [
-        *([f"{score.damage}; the intact part is used"] if score.damage else []),
-        *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}"),
+        *([f"{score.damage}; the rest is used"] if score.damage else []),
+        *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
     if dropped:
         notices.append(
             f"{plural(dropped, 'note')} outside the 88 piano keys "
             f"{'is' if dropped == 1 else 'are'} ignored"
+        )
+    if unread := _losses(timing, tokenizer, beats):
+        notices.append(unread)
+    if beats == "file" and (others := tempos_out_of_range(score)):
+        notices.append(
+            f"{plural(others, 'tempo')} outside {MIN_BPM} to {MAX_BPM} beats per minute: the model "
+            "reads these beats halved or doubled, so that the speed of the music stays the same"
         )
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
@@ -139,6 +151,8 @@ def prompt_facts(
         seconds=float(score.seconds_at(score.end_ticks)),
         on_grid=fit,
         beats=beats,
+        beats_notice=about_beats,
+        confidence=timing.confidence,
         notices=(*notices, *more),
         rows=_rows(score, tokenizer, region, parts),
     )
@@ -180,13 +194,16 @@ def _rows(
     return tuple(rows)
 
 
-def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
+def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> str:
     """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
+    is_off = fit < ON_GRID
     if beats == "file":
-        return [OFF_GRID] if fit < ON_GRID else []
+        return f"{_OFF_GRID}so the model cannot use its bars; estimate them instead" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
-    how = "estimated from the notes" if beats == "estimate" else "a fixed grid"
-    return [f"bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"]
+    why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
+    sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
+    how = sure if beats == "estimate" else "a fixed grid"
+    return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
@@ -203,8 +220,31 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
         )
         notices.append(f"the model reads {what}")
     if any(track.is_drum for track in score.tracks):
-        notices.append("the model ignores drums")
+        drums = sum(len(track) for track in score.tracks if track.is_drum)
+        notices.append(f"the model ignores drums ({plural(drums, 'note')})")
     return notices
+
+
+def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
+    """What the model does not read of the file's events and times; empty if nothing.
+
+    Notes are read as sustained by the pedal. Drums have a notice of their own.
+    """
+    counted = timing.counted
+    lost = losses(counted, tokenizer.track_ranks(counted.tracks))
+    unread = [
+        plural(count, name)
+        for count, name in ((lost.controllers, "controller change"), (lost.bends, "pitch bend"))
+        if count
+    ]
+    clauses = [f"the model does not read {' and '.join(unread)}"] if unread else []
+    shift = lost.onset_microseconds / 1e3 / max(counted.num_notes - lost.drums, 1)
+    if shift >= 1:
+        subject = "it" if unread else "the model"
+        clauses.append(f"{subject} reads the times of notes rounded by {shift:.0f} ms on average")
+    if beats == "file" and lost.drift_milliseconds >= _HEARD_DRIFT:
+        clauses.append(f"rounded tempos add up to {lost.drift_milliseconds / 1e3:.1f} s")
+    return "; ".join(clauses)
 
 
 def _is_piano(tokenizer: Tokenizer) -> bool:

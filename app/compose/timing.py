@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
-from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
+from tokenization.analysis.beat_tracker import estimate_beats
+from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, warp
+from tokenization.errors import MidiError
 from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
 """Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
+FEWEST_NOTES = 32
+"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
@@ -25,20 +31,32 @@ class Timing(NamedTuple):
 
     file: Score
     counted: Score
-    """`file` itself, or `file` warped to other beats."""
+    """`file` itself, or `file` with tempos in the model's range, or `file` warped to other beats.
+    """
     start: float | None = None
     """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
     """Tempo of the new music; None for the tempo of the file."""
+    confidence: float = 1.0
+    """See `Beats.confidence`."""
 
     @classmethod
-    def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
+    def of(
+        cls,
+        file: Score,
+        beats: Beats | None,
+        until: float = np.inf,
+        ticks_per_beat: int | None = None,
+    ) -> Timing:
         """Counts a file in `beats`, or in its own beats if None.
 
-        Only beats up to `until` seconds are used; the tempo is constant after them.
+        Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
+        are halved or doubled where the tempo is outside the model's range (`in_tempo_range`), with
+        `ticks_per_beat` as resolution.
         """
         if beats is None:
-            return cls(file, file)
+            counted = in_tempo_range(file, ticks_per_beat)
+            return cls(file, counted, None if counted is file else 0.0)
         seconds = beats.seconds[: max(np.searchsorted(beats.seconds, until + 1e-6), 2)]
         period = float(np.median(np.diff(seconds[-_STEADY_BEATS - 1 :])))
         seconds = np.append(seconds, seconds[-1] + period * np.arange(1, 3))
@@ -46,7 +64,7 @@ class Timing(NamedTuple):
         counted = warp(file, seconds, downbeats)
         pickup = pickup_beats(file, seconds) * counted.ticks_per_beat
         start = float(seconds[0] - counted.seconds_at(pickup))
-        return cls(file, counted, start, 60 / period)
+        return cls(file, counted, start, 60 / period, beats.confidence)
 
     @property
     def heard_tempos(self) -> tuple[Tempo, ...]:
@@ -83,15 +101,21 @@ def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDA
     return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
-def find_beats(score: Score, source: BeatSource) -> Beats | None:
-    """Beats from a source; None means the file's own. Raises MidiError if estimation fails."""
-    if source == "file":
-        return None
+def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | None]:
+    """Where beats come from, other than `auto`, and the beats; None means the file's own.
+
+    Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
+    """
+    count = sum(len(track.notes) for track in score.tracks)
+    if source == "auto" and count >= FEWEST_NOTES and on_grid(score) < ON_GRID:
+        with suppress(MidiError):
+            return "estimate", estimate_beats(score)
+    if source in ("auto", "file"):
+        return "file", None
     if source == "estimate":
-        return estimate_beats(score)
+        return source, estimate_beats(score)
     notes = np.concatenate([track.notes[:, 0] for track in score.tracks])
     first, last = score.seconds_at([int(notes.min()), int(notes.max())]).tolist()
     count = max(int((last - first) / _CLOCK_SECONDS) + 1, 2)
-    return Beats(
-        first + _CLOCK_SECONDS * np.arange(count), np.arange(0, count, _CLOCK_BAR, dtype=np.int64)
-    )
+    seconds = first + _CLOCK_SECONDS * np.arange(count)
+    return source, Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))

@@ -70,6 +70,12 @@ class Parts:
             if len(track) and (self.hears(track) or self.may_play(track))
         ]
 
+    def joining(self, tracks: Sequence[Track], tokenizer: Tokenizer) -> frozenset[int]:
+        """Ranks that may play but have no track that the model reads; `tracks` have all ranks."""
+        ranks = list(zip(tokenizer.track_ranks(tracks), tracks, strict=True))
+        heard = {rank for rank, track in ranks if self.hears(track)}
+        return frozenset(rank for rank, _ in ranks if rank not in heard)
+
 
 ALL_PARTS = Parts()
 """The model reads all tracks, and all may play."""
@@ -109,7 +115,8 @@ def share_among_tracks(
     One track in tokens may correspond to several tracks of the upload. Each drum goes to the track
     that plays it most often, any other note to the track whose notes are nearest in pitch, so that
     two hands stay in two tracks. If these tracks are different instruments, the pianos play all
-    notes, or the track with the most notes if there is no piano.
+    notes, or the track with the most notes if there is no piano. Notes of tracks that may not play
+    are left out.
 
     Args:
         new: decoded tracks, in ticks of the upload.
@@ -127,16 +134,19 @@ def share_among_tracks(
         players = [
             player
             for player, its_rank in zip(playing, ranks, strict=True)
-            if its_rank == rank and parts.may_play(player) and len(_before(player, splice))
+            if its_rank == rank and len(_before(player, splice))
         ]
         if not players:
             shared.append(track)
             continue
+        may_play = [parts.may_play(player) for player in players]
         chosen = _by_drum if track.is_drum else _by_height
-        which = chosen(track.notes, [_before(player, splice) for player in players], players)
+        heard = [_before(player, splice) for player in players]
+        which = chosen(track.notes, heard, players, may_play)
         shared += [
             replace(player, notes=track.notes[which == index], controls=[], bends=[])
             for index, player in enumerate(players)
+            if may_play[index]
         ]
     return new.with_tracks(shared)
 
@@ -147,7 +157,7 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
 
 
 def _by_drum(
-    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], _: Sequence[Track]
+    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], *_: object
 ) -> NDArray[np.intp]:
     """(n,), the track that plays each drum most often; for a new drum, the one with most notes."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
@@ -157,12 +167,20 @@ def _by_drum(
 
 
 def _by_height(
-    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], players: Sequence[Track]
+    notes: NDArray[np.int64],
+    heard: Sequence[NDArray[np.int64]],
+    players: Sequence[Track],
+    may_play: Sequence[bool],
 ) -> NDArray[np.intp]:
-    """(n,), the track of one family of instruments that is nearest in pitch to each note."""
-    pianos = [index for index, player in enumerate(players) if player.program < 8]
-    among = pianos or list(range(len(players)))
-    if len({players[index].program // 8 for index in among}) > 1:
-        among = [max(among, key=lambda index: len(heard[index]))]
+    """(n,), the track of one family of instruments that is nearest in pitch to each note.
+
+    Tracks that may play determine the family; all tracks of this family share the notes.
+    """
+    families = [player.program // 8 for player in players]
+    able = [index for index, plays in enumerate(may_play) if plays] or list(range(len(players)))
+    able = [index for index in able if families[index] == 0] or able  # pianos
+    among = [index for index, family in enumerate(families) if family == families[able[0]]]
+    if len({families[index] for index in able}) > 1:
+        among = [max(able, key=lambda index: len(heard[index]))]
     heights = np.array([np.median(heard[index][-_HEIGHT_NOTES:, 2]) for index in among])
     return np.array(among)[np.abs(notes[:, 2, None] - heights).argmin(1)]

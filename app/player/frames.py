@@ -84,6 +84,8 @@ class VariationFrame(TypedDict, total=False):
     midi: str
     new_midi: str
     audio: str
+    audio_from: float
+    """The second of the piece at which `audio` begins."""
     settings: str
     sound: SoundState
     files: list[str]

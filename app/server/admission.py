@@ -1,12 +1,13 @@
-"""Admits jobs to a shared resource, first come, first served."""
+"""Admits jobs to a shared resource: in order of arrival, and fairly among users."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from app.errors import BusyError
 
@@ -16,6 +17,17 @@ POLL_SECONDS = 0.25
 place in the queue."""
 
 
+class Owner(NamedTuple):
+    """The user of a job."""
+
+    user: str = ""
+    """An account or an address; empty if it is not known, and then not bounded."""
+    session: str = ""
+
+
+NOBODY = Owner()
+
+
 @dataclass(eq=False)
 class Ticket(Generic[WorkT]):
     """A job in a queue, admitted or waiting."""
@@ -23,44 +35,50 @@ class Ticket(Generic[WorkT]):
     work: WorkT
     rows: int
     """The part of the capacity that it occupies."""
+    owner: Owner = NOBODY
     admitted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How many jobs may be in a queue; None: any number."""
+
+    waiting: int | None = None
+    waiting_of_user: int | None = None
+    of_session: int | None = None
+    """Maximum number of admitted and waiting jobs of a session."""
 
 
 class Queue(Generic[WorkT]):
     """A queue for a resource of limited capacity.
 
-    Jobs are admitted in order of arrival while they fit into the capacity together. A job that
-    exceeds the whole capacity is admitted alone.
+    The next job is that of the user who occupies the least, then of the session that occupies the
+    least, then the oldest one. Jobs are admitted while they fit into the capacity together. A job
+    that exceeds the whole capacity is admitted alone.
     """
 
-    def __init__(self, name: str, capacity: int, max_waiting: int | None = None) -> None:
-        """Creates an empty queue.
-
-        Messages call the resource `name`. Any number of jobs may wait if `max_waiting` is None.
-        """
-        self.name, self.capacity, self.max_waiting = name, capacity, max_waiting
-        self._tickets: list[Ticket[WorkT]] = []  # admitted ones first
+    def __init__(self, name: str, capacity: int, bounds: Bounds | None = None) -> None:
+        """Creates an empty queue. Messages call the resource `name`."""
+        self.name, self.capacity, self.bounds = name, capacity, bounds or Bounds()
+        self._tickets: list[Ticket[WorkT]] = []  # in order of arrival
         self._changed = threading.Condition()  # with a re-entrant lock
 
     @contextmanager
-    def enter(self, work: WorkT, rows: int = 1) -> Iterator[Ticket[WorkT]]:
-        """A context with a ticket at the end of the queue, which is removed when the context ends.
+    def enter(self, work: WorkT, rows: int = 1, owner: Owner = NOBODY) -> Iterator[Ticket[WorkT]]:
+        """A context with a ticket in the queue, which is removed when the context ends.
 
         Raises:
-            BusyError: too many jobs are waiting already.
+            BusyError: too many jobs are waiting already, or this user or session has too many.
         """
-        ticket = Ticket(work, rows)
+        ticket = Ticket(work, rows, owner)
         with self._changed:
-            running, waiting = self.counts
+            self._check_session(ticket)
             self._tickets.append(ticket)
             self._admit()
-            if not ticket.admitted and self.max_waiting is not None and waiting >= self.max_waiting:
+            if not ticket.admitted:
                 self._tickets.remove(ticket)
-                raise BusyError(
-                    f"The queue for {self.name} is full: found {running} running and {waiting} "
-                    f"waiting jobs, expected at most {self.max_waiting} waiting; try again in a "
-                    "minute"
-                )
+                self._check_waiting(ticket)
+                self._tickets.append(ticket)
         try:
             yield ticket
         finally:
@@ -69,15 +87,47 @@ class Queue(Generic[WorkT]):
                 self._admit()
                 self._changed.notify_all()
 
+    def _check_session(self, ticket: Ticket[WorkT]) -> None:
+        most = self.bounds.of_session
+        has = sum(other.owner.session == ticket.owner.session for other in self._tickets)
+        if ticket.owner.session and most is not None and has >= most:
+            raise BusyError(
+                f"This page has {has} jobs already, expected fewer than {most}; wait until one of "
+                "them has ended"
+            )
+
+    def _check_waiting(self, ticket: Ticket[WorkT]) -> None:
+        running, waiting = self.counts
+        most = self.bounds.waiting
+        if most is not None and waiting >= most:
+            raise BusyError(
+                f"The queue for {self.name} is full: found {running} running and {waiting} "
+                f"waiting jobs, expected at most {most} waiting; try again in a minute"
+            )
+        most = self.bounds.waiting_of_user
+        has = sum(
+            other.owner.user == ticket.owner.user and not other.admitted for other in self._tickets
+        )
+        if ticket.owner.user and most is not None and has >= most:
+            raise BusyError(
+                f"The queue for {self.name} has {has} jobs of your account or address already, "
+                f"expected fewer than {most}; wait until one of them has ended"
+            )
+
     def wait(self, ticket: Ticket[WorkT], seconds: float | None = None) -> bool:
         """Waits at most `seconds` until the ticket is admitted; returns whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: ticket.admitted, seconds)
 
     def ahead_of(self, ticket: Ticket[WorkT]) -> list[Ticket[WorkT]]:
-        """All tickets before this one, admitted or waiting."""
+        """All tickets before this one: those that are admitted, or would be admitted earlier."""
         with self._changed:
-            return self._tickets[: self._tickets.index(ticket)]
+            ahead = [other for other in self._tickets if other.admitted and other is not ticket]
+            for other in () if ticket.admitted else self._in_turn():
+                if other is ticket:
+                    break
+                ahead.append(other)
+            return ahead
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -88,10 +138,27 @@ class Queue(Generic[WorkT]):
 
     def _admit(self) -> None:
         rows = sum(ticket.rows for ticket in self._tickets if ticket.admitted)
-        for ticket in self._tickets:
-            if ticket.admitted:
-                continue
+        for ticket in list(self._in_turn()):
             if rows and rows + ticket.rows > self.capacity:
                 return
             ticket.admitted = True
             rows += ticket.rows
+
+    def _in_turn(self) -> Iterator[Ticket[WorkT]]:
+        """The waiting tickets, in the order in which they are admitted."""
+        of_user, of_session = Counter[str](), Counter[Owner]()
+        waiting: list[Ticket[WorkT]] = []
+        for ticket in self._tickets:
+            if ticket.admitted:
+                of_user[ticket.owner.user] += ticket.rows
+                of_session[ticket.owner] += ticket.rows
+            else:
+                waiting.append(ticket)
+        while waiting:
+            chosen = min(
+                waiting, key=lambda one: (of_user[one.owner.user], of_session[one.owner])
+            )  # the first of several
+            waiting.remove(chosen)
+            of_user[chosen.owner.user] += chosen.rows
+            of_session[chosen.owner] += chosen.rows
+            yield chosen

@@ -27,6 +27,7 @@ from app.player.frames import (
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
+from app.server.memory import size_of
 from app.text import duration, plural
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
 """The variation number that refers to the upload."""
+LEAD_SECONDS = 10.0
+"""Sound of new music begins this long before it; what precedes is rendered on demand."""
 _BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
 
 
@@ -73,7 +76,14 @@ class Job:
         self._new_folder = new_folder
         self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
+        self.sound_seconds = 0.0
+        """Estimated time to render the sound of all variations; 0 if unknown."""
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory of its music, an estimate."""
+        return size_of([self.upload, self.prompt, self.timeline, self.pieces, self.variations])
 
     def _timeline(self, score: Score) -> TimelineFrame:
         """Bars and tempos of a score."""
@@ -166,7 +176,8 @@ class Job:
         if asked is not None:
             line += f" · {part * asked:.0f} of {asked:g} s"
         if 0 < part < 1:
-            line += f" · about {duration(seconds * (1 - part) / part)} left"
+            left = seconds * (1 - part) / part + self.sound_seconds
+            line += f" · about {duration(left)} left"
         return self.frame(
             "composing",
             line=line,
@@ -200,23 +211,44 @@ class Job:
                 frame["new_midi"] = self.file(index, "new_midi").as_posix()
             self.variations.append(frame)
 
-    def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
+    @property
+    def new_music_seconds(self) -> float:
+        """Where new music begins, in seconds from the start of the piece."""
+        if self.upload is None:
+            return 0.0
+        prompt = self.upload.prompt
+        return float(prompt.score.seconds_at(prompt.splice_ticks))
+
+    def rendering(
+        self, index: int, stop: Callable[[], bool], *, whole: bool = False
+    ) -> Iterator[float]:
         """Renders the sound of a variation and yields the fraction done, until `stop` returns True.
+
+        The sound is that of the `whole` piece, or begins shortly before the new music.
 
         Raises:
             SoundError: the sound cannot be rendered.
         """
         made: list[Path] = []
+        begin = self.sound.begin(index, 0 if whole else self.new_music_seconds - LEAD_SECONDS)
         try:
             yield from in_parts(
-                lambda report: made.append(self.sound.render(index, report).mix()), stop
+                lambda report: made.append(self.sound.render(index, begin, report).mix()), stop
             )
         finally:
             row = self.variations[index] | VariationFrame(sound="none")
             if made:
                 files = [*row.get("files", []), *SOUND_KINDS]
-                row |= VariationFrame(audio=made[0].as_posix(), sound="ready", files=files)
+                audio = made[0].as_posix()
+                row |= VariationFrame(audio=audio, audio_from=begin, sound="ready", files=files)
             self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
+
+    def rendered_seconds(self, index: int) -> float:
+        """Duration of the sound that was rendered for a variation; 0 if there is none."""
+        row, piece = self.variations[index], self.pieces[index]
+        if row.get("sound") != "ready":
+            return 0.0
+        return float(piece.score.seconds_at(piece.score.end_ticks)) - row.get("audio_from", 0.0)
 
     def file(self, variation: int, kind: str) -> Path:
         """The path of a file of a variation, or of the upload (PROMPT_ALONE).
@@ -354,15 +386,14 @@ class Job:
 
     def _seconds(self, piece: Piece) -> float:
         """Length of the new music in seconds."""
-        score, begin = piece.score, 0.0
-        if self.upload is not None:
-            prompt = self.upload.prompt
-            begin = float(prompt.score.seconds_at(prompt.splice_ticks))
-        return piece.seconds or float(score.seconds_at(score.end_ticks)) - begin
+        end = float(piece.score.seconds_at(piece.score.end_ticks))
+        return piece.seconds or end - self.new_music_seconds
 
     def _replay(self, piece: Piece) -> bytes:
         """The settings that generate a variation again, as JSON."""
         alone = replace(self.options, seed=piece.seed, variations=1)
+        if piece.stopped:  # only the bars that were kept
+            alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
         settings = replay.settings(alone, self.model, prompt, data)

@@ -38,6 +38,12 @@ MOST_RAW_OF_SESSION = 512 << 20
 MOST_RAW = 2 << 30
 
 
+BEGIN_STEP = 5
+"""Sound begins at a multiple of so many seconds, so that equal requests share it."""
+SILENCE_SECONDS = 10.0
+"""Silence before the first note is left out if it is longer than this."""
+
+
 class SoundSource(NamedTuple):
     """A score to render, and where its files go."""
 
@@ -47,6 +53,31 @@ class SoundSource(NamedTuple):
     folder: Path
     name: str
     """File name without suffix."""
+
+    @property
+    def first_second(self) -> int:
+        """Where the whole sound begins."""
+        return seconds_left_out(self.score)
+
+    def begin(self, second: float) -> int:
+        """The time nearest before `second` at which sound of this score may begin."""
+        last = _step_before(float(self.score.seconds_at(self.score.end_ticks)))
+        return max(self.first_second, _step_before(min(max(second, 0), last)))
+
+    def name_from(self, begin: int) -> str:
+        """Name of the files of the sound that begins at a time."""
+        return f"{self.name}_from-{begin}-s" if begin > self.first_second else self.name
+
+
+def seconds_left_out(score: Score) -> int:
+    """Silence at the start of a score that its sound leaves out; 0 if it is short."""
+    onsets = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
+    silence = float(score.seconds_at(min(onsets, default=0)))
+    return _step_before(silence - 1) if silence > SILENCE_SECONDS else 0
+
+
+def _step_before(second: float) -> int:
+    return int(second // BEGIN_STEP) * BEGIN_STEP
 
 
 @dataclass
@@ -61,63 +92,84 @@ class RawSound:
 
 
 class JobSound:
-    """The sound of a job's variations, by their numbers.
+    """The sound of a job's variations, by their numbers, from given seconds on.
 
-    Files are kept. Raw sound is kept until it is dropped, and then rendered again when needed.
+    Rendering a part is quicker than rendering the whole. Files are kept. Raw sound is kept until it
+    is dropped, and then rendered again when needed.
     """
 
     def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
         """`source` returns the source of a variation, or raises LookupError if there is none."""
         self._source, self._soundfont = source, soundfont
-        self._raw: dict[int, RawSound] = {}
+        self._raw: dict[tuple[int, int], RawSound] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
     @property
-    def raw(self) -> dict[int, RawSound]:
-        """Raw sound by variation; mixing it takes almost no time."""
+    def raw(self) -> dict[tuple[int, int], RawSound]:
+        """Raw sound by variation and begin; mixing it takes almost no time."""
         return dict(self._raw)
 
-    def drop(self, variation: int | None = None) -> None:
-        """Removes the raw sound of a variation, or of all; a mix in progress is completed."""
-        for number in list(self._raw) if variation is None else [variation]:
-            if raw := self._raw.pop(number, None):
+    def drop(self, which: tuple[int, int] | None = None) -> None:
+        """Removes one raw sound, or all of them; a mix in progress is completed."""
+        for key in list(self._raw) if which is None else [which]:
+            if raw := self._raw.pop(key, None):
                 raw.stems.drop()
 
-    def find(self, variation: int, kind: str, without: Collection[int] = ()) -> Path | None:
+    def begin(self, variation: int, second: float = 0.0) -> int:
+        """The second at which sound begins that is requested from `second` on."""
+        return self._source(variation).begin(second)
+
+    def find(
+        self, variation: int, kind: str, without: Collection[int] = (), begin: int = 0
+    ) -> Path | None:
         """The file if it exists, otherwise None. Raises LookupError like `file`."""
-        score, ids, folder, name = self._source(variation)
-        files = SoundFiles(folder, name, stems.places_of(score, ids))
+        source = self._source(variation)
+        name = source.name_from(begin)
+        files = SoundFiles(source.folder, name, stems.places_of(source.score, source.ids))
         path = files.archive if kind == "stems" else files.mix(without, f".{kind}")
         return path if in_use(path) else None
 
-    def file(self, variation: int, kind: str, without: Collection[int] = ()) -> Path:
+    def file(
+        self, variation: int, kind: str, without: Collection[int] = (), begin: int = 0
+    ) -> Path:
         """The path of a sound file, which is made if it does not exist.
 
         Args:
             variation: its number.
             kind: one of SOUND_KINDS.
             without: ids of tracks that are left out; archives of stems contain all tracks.
+            begin: where it begins, a result of `begin`.
 
         Raises:
             LookupError: there is no such variation.
             SoundError: it cannot be rendered or written.
         """
-        if path := self.find(variation, kind, without):
+        if path := self.find(variation, kind, without, begin):
             return path
-        made = self.render(variation)
-        with self._making[variation, kind]:
+        made = self.render(variation, begin)
+        with self._making[variation, begin, kind]:
             return made.zip() if kind == "stems" else made.mix(without, f".{kind}")
 
-    def render(self, variation: int, progress: Callable[[float], None] | None = None) -> Stems:
+    def render(
+        self, variation: int, begin: int = 0, progress: Callable[[float], None] | None = None
+    ) -> Stems:
         """Raw sound, rendered if it does not exist. Raises the errors of `file`."""
-        score, ids, folder, name = self._source(variation)
-        with self._making[variation]:
-            raw = self._raw.get(variation)
+        source = self._source(variation)
+        begin = max(begin, source.first_second)
+        with self._making[variation, begin]:
+            raw = self._raw.get((variation, begin))
             if raw is None:
                 made = stems.render(
-                    score, folder, name, ids=ids, soundfont=self._soundfont, progress=progress
+                    source.score,
+                    source.folder,
+                    source.name_from(begin),
+                    ids=source.ids,
+                    soundfont=self._soundfont,
+                    begin_seconds=begin,
+                    progress=progress,
                 )
-                raw = self._raw[variation] = RawSound(made, made.size, time.monotonic())
+                raw = RawSound(made, made.size, time.monotonic())
+                self._raw[variation, begin] = raw
             raw.used = time.monotonic()
             return raw.stems
 
@@ -147,19 +199,27 @@ class SoundService:
             yield not given_up()
 
     def file(
-        self, session: str, sound: JobSound, variation: int, kind: str, without: Collection[int]
+        self,
+        session: str,
+        sound: JobSound,
+        variation: int,
+        kind: str,
+        without: Collection[int],
+        second: float = 0.0,
     ) -> Path:
-        """Like `JobSound.file`, but waits its turn if the sound has to be rendered.
+        """Like `JobSound.file` from a second on, but waits its turn if it has to be rendered.
 
         Also raises SoundError if too many calls are waiting.
         """
-        if path := sound.find(variation, kind, without):
+        begin = sound.begin(variation, second)
+        if path := sound.find(variation, kind, without, begin):
             return path
         with self._call(session):
-            if variation not in sound.raw:
-                self.once(session, (sound, variation), lambda: sound.render(variation))
+            key = variation, begin
+            if key not in sound.raw:
+                self.once(session, (sound, key), lambda: sound.render(variation, begin))
             try:
-                return sound.file(variation, kind, without)
+                return sound.file(variation, kind, without, begin)
             finally:
                 self.rendered(sound)
 
@@ -234,20 +294,20 @@ class SoundService:
         """Drops raw sound that is too old or takes too much space, now and at intervals."""
         with self._lock:
             raw = [
-                (each, session, sound, variation)
+                (each, session, sound, key)
                 for session, sound in self._kept()
-                for variation, each in sound.raw.items()
+                for key, each in sound.raw.items()
             ]
             raw.sort(key=lambda entry: entry[0].used, reverse=True)
             before, of_session = time.monotonic() - RAW_SECONDS, Counter[str]()
-            for each, session, sound, variation in raw:
+            for each, session, sound, key in raw:
                 total, own = of_session.total() + each.size, of_session[session] + each.size
                 if (
                     each.used < before
                     or total > max(MOST_RAW, each.size)
                     or own > max(MOST_RAW_OF_SESSION, each.size)
                 ):
-                    sound.drop(variation)
+                    sound.drop(key)
                 else:
                     of_session[session] = own
             if of_session.total() and self._timer is None:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar, cast
 
 from app.errors import BusyError
-from app.server.admission import Queue
+from app.server.admission import Bounds, Queue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Sandbox:
     ) -> None:
         """`preload` names modules that a worker imports before its first call."""
         self.seconds, self.max_bytes, self.preload = seconds, max_bytes, tuple(preload)
-        self._queue: Queue[None] = Queue("reading files", MAX_WORKERS, MAX_WAITING)
+        self._queue: Queue[None] = Queue("reading files", MAX_WORKERS, Bounds(waiting=MAX_WAITING))
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()

@@ -27,6 +27,10 @@ MOST_JOBS = 400
 """Maximum for all sessions; beyond it, the session with most jobs drops its least recent one."""
 MOST_OF_SESSION = 60
 """Maximum for one session; a page shows fewer results, but uploads are also jobs."""
+MOST_BYTES = 512 << 20
+"""Memory of the music of all jobs."""
+MOST_BYTES_OF_SESSION = 64 << 20
+"""Memory of the music of a session's jobs; the newest one is always kept."""
 KEPT_SECONDS = 24 * 3600.0
 """How long the files of a job are kept while its session lasts."""
 LEFT_SECONDS = 3600.0
@@ -41,18 +45,16 @@ class KeptJobs:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, tuple[str, Job]] = OrderedDict()  # last used at the end
+        self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def add(self, session: str, job: Job) -> None:
         """Registers a job, so that its files can be requested."""
         with self._lock:
             self._jobs[job.id] = session, job
-            counts = Counter(owner for owner, _ in self._jobs.values())
-            if counts[session] > MOST_OF_SESSION:
-                self._forget_one_of({session})
-            elif len(self._jobs) > MOST_JOBS:
-                most = max(counts.values())
-                self._forget_one_of({owner for owner in counts if counts[owner] == most})
+            self._sizes[job.id] = job.size
+            while crowded := self._crowded(session):
+                self._forget_one_of(crowded)
 
     def get(self, name: str) -> tuple[str, Job]:
         """A job and its session. Raises LookupError if its files are gone."""
@@ -62,6 +64,7 @@ class KeptJobs:
                 self._jobs.move_to_end(name)
                 return session, job
             self._jobs.pop(name, None)
+            self._sizes.pop(name, None)
         if job is not None:
             job.sound.drop()
         raise LookupError("its files were removed; generate the music again")
@@ -71,9 +74,27 @@ class KeptJobs:
         with self._lock:
             return [(session, job.sound) for session, job in self._jobs.values()]
 
+    def _crowded(self, newest: str) -> set[str]:
+        """The sessions of which one has to drop a job; `newest` is that of the newest job."""
+        counts, sizes = Counter[str](), Counter[str]()
+        for name, (owner, _) in self._jobs.items():
+            counts[owner] += 1
+            sizes[owner] += self._sizes[name]
+        if counts[newest] > MOST_OF_SESSION:
+            return {newest}
+        if sizes[newest] > MOST_BYTES_OF_SESSION and counts[newest] > 1:
+            return {newest}
+        for amounts, most in ((counts, MOST_JOBS), (sizes, MOST_BYTES)):
+            if amounts.total() > most and len(self._jobs) > 1:
+                older = {owner for owner, _ in list(self._jobs.values())[:-1]}
+                largest = max(amounts[owner] for owner in older)
+                return {owner for owner in older if amounts[owner] == largest}
+        return set()
+
     def _forget_one_of(self, sessions: set[str]) -> None:
         """Drops the least recently used job of some sessions."""
         name = next(name for name, (owner, _) in self._jobs.items() if owner in sessions)
+        del self._sizes[name]
         self._jobs.pop(name)[1].sound.drop()
 
 

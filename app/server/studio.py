@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
+from collections import defaultdict
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +16,13 @@ from typing import TYPE_CHECKING
 
 from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
-from app.compose.options import MAX_WAITING, MusicOptions, with_seed
+from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
 from app.player.frames import Frame, blank_timeline
-from app.server.admission import Queue
+from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
-from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
+from app.server.estimates import Rate, seconds_per_bar
+from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
@@ -28,10 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
     from app.compose.models import Models
+    from app.compose.prompt import Prompt
     from app.server.uploads import Upload
 
 _log = logging.getLogger(__name__)
 
+MAX_JOBS_OF_SESSION = 4
+"""Jobs of a session at the same time; a page has one, scripts may have more."""
 FRAME_SECONDS = 0.2
 """Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
@@ -59,8 +65,8 @@ class Sharing:
     """Maximum number of pieces that a model generates at the same time."""
     max_waiting: int = MAX_WAITING
     """Maximum number of jobs that wait for each model."""
-    max_seconds: float | None = None
-    """Maximum generation time of a job; the music so far is kept."""
+    max_seconds: float | None = MAX_SECONDS
+    """Maximum generation time of a job; the music so far is kept. None: no limit."""
 
     @property
     def max_jobs(self) -> int:
@@ -91,7 +97,9 @@ class Studio:
         self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
         self.kept = KeptJobs()
         self.sounds = SoundService(self.kept.sounds)
-        self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, 0)
+        self._sound_speed: defaultdict[str, Rate] = defaultdict(Rate)  # by model
+        bounds = Bounds(waiting=0, of_session=MAX_JOBS_OF_SESSION)
+        self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, bounds)
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
 
     def begin(self, session: str) -> threading.Event:
@@ -149,15 +157,20 @@ class Studio:
         options: MusicOptions,
         asked: threading.Event | None = None,
         model_name: str | None = None,
+        user: str = "",
+        *,
+        whole_sound: bool = False,
     ) -> Iterator[Frame]:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
-        the event from `begin`, if that was called. Closing the iterator ends the job. If the sound
-        cannot be rendered, the MIDI files are kept and the last frame has the reason as its alert.
+        the event from `begin`, if that was called; `user` is an account or address, if known. The
+        sound begins shortly before the new music, unless `whole_sound` is set. Closing the iterator
+        ends the job. If the sound cannot be rendered, the MIDI files are kept and the last frame
+        has the reason as its alert.
 
         Raises:
-            BusyError: too many jobs are waiting already.
+            BusyError: too many jobs are waiting already, or this user has too many.
             MidiError: the prompt cannot be continued.
             CheckpointError, TokenizerError: the model cannot be used.
         """
@@ -173,9 +186,10 @@ class Studio:
             if stop.is_set():
                 yield job.ended_empty()
                 return
-            with self._jobs.enter(None):
+            owner = Owner(user, session)
+            with self._jobs.enter(None, owner=owner):
                 yield job.starting()
-                result, ended = yield from self._generate(job, stop)
+                result, ended = yield from self._generate(job, stop, owner)
                 if not any(piece.new.num_notes for piece in result.pieces):
                     yield job.ended_empty(ended)
                     return
@@ -184,12 +198,13 @@ class Studio:
                 stop.clear()  # from here on, setting it skips the sound
                 job.write(result.pieces, self.folders.new(session))
                 self.kept.add(session, job)
-                yield from self._render(job, stop, ended and f"{ended}; the music so far is kept.")
+                alert = ended and f"{ended}; the music so far is kept."
+                yield from self._render(job, stop, alert, whole=whole_sound)
         finally:
             self.end(stop)
 
     def _generate(
-        self, job: Job, stop: threading.Event
+        self, job: Job, stop: threading.Event, owner: Owner
     ) -> Generator[Frame, None, tuple[Result, str]]:
         """Yields frames while a job waits and generates; returns the result.
 
@@ -201,13 +216,16 @@ class Studio:
             opening = Opening.of_nothing(job.model, options)
         else:
             opening = Opening.after(job.model, job.upload.prompt, options)
-        steps = self.scheduler.generate(opening, stop)
+        job.sound_seconds = self._seconds_of_sound(
+            job.model.name, opening.prompt, job.bars, options.variations
+        )
+        steps = self.scheduler.generate(opening, stop, owner)
         began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:
                 now = time.monotonic()
                 if isinstance(step, Result):
-                    job.bars = step.bars
+                    job.bars = max((piece.bars for piece in step.pieces), default=0)
                     return step, ended
                 if step.place:
                     yield job.waiting(step)
@@ -222,7 +240,26 @@ class Studio:
                     yield job.progress(step)
         return Result(()), ended
 
-    def _render(self, job: Job, stop: threading.Event, alert: str) -> Iterator[Frame]:
+    def seconds_needed(
+        self, model_name: str, prompt: Prompt | None, bars: float, variations: int
+    ) -> float | None:
+        """Estimated time until music can be played, sound included; None before the first job."""
+        seconds = self.scheduler.seconds_needed(model_name, prompt, bars, variations)
+        if seconds is None:
+            return None
+        return seconds + self._seconds_of_sound(model_name, prompt, bars, variations)
+
+    def _seconds_of_sound(
+        self, model_name: str, prompt: Prompt | None, bars: float, variations: int
+    ) -> float:
+        """Estimated time to render the sound of new music; 0 before the first job."""
+        lead = LEAD_SECONDS if prompt else 0.0
+        length = lead + bars * seconds_per_bar(prompt)
+        return variations * length / (self._sound_speed[model_name].value or math.inf)
+
+    def _render(
+        self, job: Job, stop: threading.Event, alert: str, *, whole: bool
+    ) -> Iterator[Frame]:
         """Renders the sound of all variations until it is stopped, taking turns with other jobs.
 
         A failure is reported in the frame and never discards the MIDI files.
@@ -236,9 +273,12 @@ class Studio:
             with self.sounds.turn(stop.is_set) as admitted:
                 if not admitted:
                     break
+                began = time.monotonic()
                 try:
-                    for part in job.rendering(index, stop.is_set):
+                    for part in job.rendering(index, stop.is_set, whole=whole):
                         yield making | Frame(progress=part)
+                    if rendered := job.rendered_seconds(index):
+                        self._sound_speed[job.model.name].learn(rendered, time.monotonic() - began)
                 except SoundError as error:
                     alert = str(error)
                 except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
@@ -267,11 +307,17 @@ class Studio:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
 
-    def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
-        """The sound of a job without some tracks, by their ids. Raises the errors of `file`."""
+    def mix(
+        self, job: str, variation: int, without: Collection[int], second: float = 0.0
+    ) -> tuple[Path, int]:
+        """The sound of a job without some tracks, by their ids, and the second at which it begins.
+
+        That is shortly before `second`. Raises the errors of `file`.
+        """
         session, found = self.kept.get(job)
         kind = "wav" if without else "flac"
-        return self.sounds.file(session, found.sound, variation, kind, without)
+        path = self.sounds.file(session, found.sound, variation, kind, without, second)
+        return path, found.sound.begin(variation, second)
 
     def render(self, session: str, upload: Upload) -> Path:
         """The sound of an uploaded file, as FLAC. Raises SoundError if it cannot be rendered."""

@@ -49,6 +49,11 @@ class Upload:
         """Name of the file without suffix."""
         return Path(self.whole.name).stem
 
+    def named(self, title: str) -> Upload:
+        """The whole file, with another title."""
+        whole = replace(self.whole, name=f"{title}.mid")
+        return replace(self, whole=whole, prompt=whole)
+
     @property
     def splice(self) -> float:
         """Start of the new music in quarter notes."""
@@ -146,7 +151,7 @@ class Upload:
         return PromptFrame(tracks=tracks, splice=self.splice, first=first)
 
 
-def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "file") -> Upload:
+def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "auto") -> Upload:
     """Reads a file as an upload whose continuation begins at its end.
 
     Raises:

@@ -39,7 +39,7 @@ from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
-from app.web.view import session_of
+from app.web.view import session_of, user_of
 
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""
@@ -95,7 +95,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        frames = studio.compose(session_of(request), upload, options, job, model)
+        frames = studio.compose(
+            session_of(request), upload, options, job, model, user_of(request), whole_sound=True
+        )
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:
@@ -118,10 +120,10 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         """Continues a MIDI file.
 
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
-        a new one; beats: file, estimate or grid; key: such as C, F#m or D dorian, or empty; ending:
-        bar or cadence; seconds: the length instead of bars, if not 0; prompt_bars: how many of the
-        last bars the model reads, 0 for as many as it can read; model: one of the page's models, or
-        empty for the one that suits the file.
+        a new one; beats: auto, file, estimate or grid; key: such as C, F#m or D dorian, or empty;
+        ending: bar or cadence; seconds: the length instead of bars, if not 0; prompt_bars: how many
+        of the last bars the model reads, 0 for as many as it can read; model: one of the page's
+        models, or empty for the one that suits the file.
         """
         with job_of(request) as job:
             options = options_of(sent)
@@ -140,7 +142,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             name = choice_of("model", sent["model"], studio.models.names)
             return compose(None, options, job, request, name)
 
-    def read(path: Path, beats: object = "file", model: object = None) -> Upload:
+    def read(path: Path, beats: object = "auto", model: object = None) -> Upload:
         """Reads an uploaded file for the named model, or for the one that suits it."""
         how = choice_of("beats", beats, get_args(BeatSource))
         models = studio.models
@@ -178,7 +180,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             **{name: _input(option) for name, option in OPTIONS.items()},
         }
         inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
-        inputs["beats"] = gr.Textbox("file", label="beats")
+        inputs["beats"] = gr.Textbox("auto", label="beats")
         inputs["model"] = gr.Textbox("", label="model")
         for_new = {
             "bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0),

@@ -6,18 +6,15 @@ import html
 import re
 import time
 
-from app.compose.prompt_report import OFF_GRID, TrackFacts
+from app.compose.prompt_report import TrackFacts
+from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import plural
+from app.text import duration, plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
-OFF_GRID_HERE = (
-    "This file was played freely: its notes do not follow its beats, so the model cannot use its "
-    "bars. Choose Estimated under Beats below."
-)
 RESTS = "does not play in the new music"
 _MOST_ROWS = 40
 
@@ -37,8 +34,10 @@ def card(upload: Upload, why: str) -> str:
     numbers = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
     )
-    texts = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
-    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in texts)
+    shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
+    if silence := seconds_left_out(upload.whole.score):
+        shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
+    notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
@@ -50,14 +49,15 @@ def card(upload: Upload, why: str) -> str:
     )
 
 
-def refused(sentence: str) -> str:
-    """HTML of the reason why a file is refused."""
-    return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
+def refused(reason: str, before: Upload | None = None) -> str:
+    """HTML of the reason why a file is refused, and of the upload `before`, which is kept."""
+    kept = f" {before.title} is still loaded." if before else ""
+    return f"<p class='refused' role='alert'>{html.escape(sentence(reason) + kept)}</p>"
 
 
-def said(sentence: str) -> str:
+def said(message: str) -> str:
     """HTML of a message about an upload."""
-    return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
+    return f"<p class='said' role='status'>{html.escape(message)}</p>"
 
 
 def _used(upload: Upload) -> str:
@@ -67,9 +67,11 @@ def _used(upload: Upload) -> str:
     return f"The model reads {which}; new music begins in bar {last + 1:,}."
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """A text with a capital and a full stop; the name of a file at its start stays as it is."""
     text = text.strip()
+    if not text:
+        return ""
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
@@ -113,12 +115,12 @@ def results_list(session: Session, *, moved: bool = False) -> str:
     tabs were outputs of callbacks, Gradio would compare all their widgets at every frame.
     """
     opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
-    if not session.results:
-        return opens
     shown = session.current.frame.get("job", "")
     items = []
     for index, result in reversed(list(enumerate(session.results))):
         frame = result.step.frame
+        if frame.get("job", "") in session.discarded:
+            continue
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
         count = len(frame.get("variations", []))
         several = f" · {count} variations" if count > 1 else ""
@@ -129,4 +131,6 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
+    if not items:
+        return opens
     return f"{opens}<h2>Results of this session</h2><ul>{''.join(items)}</ul>"

@@ -42,6 +42,11 @@ PIECE = "piece"
 _JOB = "example "
 
 
+def label_of(name: str) -> str:
+    """The label of an example."""
+    return next(example.label for example in EXAMPLES if example.name == name)
+
+
 def example_file(name: str) -> Path:
     """The MIDI file of this name, such as `ballad` or `ballad.continued`.
 
@@ -76,7 +81,7 @@ def finished_example(name: str) -> Frame:
             for track in whole.tracks
         ]
         new = whole.with_tracks(tracks)
-        title = f"An example: {name}"
+        title = f"An example: {label_of(name)}"
         subtitle = f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}"
     return empty | Frame(
         job=_JOB + name,

@@ -21,6 +21,7 @@ from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about
+from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
@@ -52,19 +53,23 @@ def build_page(
     if closing is not None:
         closing.callback(studio.stop_all)
 
-    def file(request: object) -> dict[str, str]:  # Gradio sets attributes, which methods forbid
+    def file(request: object) -> dict[str, object]:  # Gradio sets attributes, which methods forbid
         return calls.files.file(request)
 
-    def mix(request: object) -> dict[str, str]:
+    def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
     with gr.Blocks(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
         fill_width=True,
-        delete_cache=(3600, 86_400),
     ) as page:
-        gr.HTML(_masthead(models), elem_id="masthead", apply_default_css=False)
+        gr.HTML(
+            _masthead(models),
+            elem_id="masthead",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("drop.js"),
+        )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 tabs = [
@@ -140,7 +145,8 @@ def _wire_tab(
         _on(tab.upload.beats.input, calls.uploads.count_anew, [name, tab.upload.beats], view)
     _on(tab.model.input, calls.uploads.choose_model, [name, tab.model], view)
 
-    begun = _on(action.go.click, calls.jobs.begin, [name, *form.asked], [options["seed"], *view])
+    asked, shown = [name, *form.asked], [options["seed"], *view]
+    begun = _on(action.go.click, calls.jobs.begin, asked, shown, checked=False)
     _on(begun.failure, calls.jobs.refuse, None, view)
     job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
     for over in (job.success, job.failure):  # `then` does not run when the queue is full
@@ -151,7 +157,8 @@ def _wire_tab(
     timing = [options["bars"], form.unit, options["variations"]]
     for widget in timing:
         estimate = calls.settings.estimate
-        _on(widget.change, estimate, [name, *timing], action.estimate, last_only=True)
+        given = [name, *timing]
+        _on(widget.change, estimate, given, action.estimate, last_only=True, checked=False)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)
@@ -171,11 +178,13 @@ def _on(
     *,
     job: bool = False,
     last_only: bool = False,
+    checked: bool = True,
 ) -> Dependency:
     """Binds a callback, which runs at once, or in the queue if it is a `job`.
 
-    `last_only` skips all but the latest event. Gradio displays no progress, since the player does,
-    and adds no endpoint, since scripts have their own.
+    `last_only` skips all but the latest event. Unless inputs are `checked`, the callback does it:
+    for an empty field, Gradio would end the call without saying which one. Gradio displays no
+    progress, since the player does, and adds no endpoint, since scripts have their own.
     """
     return event(
         call,
@@ -185,6 +194,7 @@ def _on(
         concurrency_limit=None if job else "default",  # the studio limits them
         concurrency_id="jobs" if job else None,
         trigger_mode="always_last" if last_only else None,
+        preprocess=checked,
         show_progress="hidden",
         api_visibility="private",
     )

@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import tempfile
 import threading
+import time
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import fastapi
 import gradio as gr
+import uvicorn
+from fastapi.exceptions import RequestValidationError
+from gradio.routes import App
+from gradio.utils import get_upload_folder
+from starlette.routing import Mount
 
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
-from app.server.store import KEPT_SECONDS, prune, remove_raw
+from app.server.store import prune, remove_raw
 from app.server.studio import Sharing
+from app.server.temporary import is_running, make_room, private_folder, running
 from app.server.uploads import READER
 from app.web import api as endpoints
 from app.web.assets import PAGE_STYLE, theme
-from app.web.guard import guarded
+from app.web.guard import Calls, Guard, Hosts, answer_errors, answer_invalid
+from app.web.guard.connections import Connection
 from app.web.page import build_page
+from app.web.session import MOST_SESSIONS
 
 THREADS = 40
 """Threads for short calls; each job has one more."""
 SECONDS_BETWEEN_PRUNINGS = 600.0
+FIRST_PORT = 7860
+ENDING_SECONDS = 2
+"""Time for answers in progress when the server ends."""
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +55,8 @@ class Serving:
     host: str = "127.0.0.1"
     port: int | None = 7860
     """None: the first free one from 7860 on."""
+    allowed_hosts: tuple[str, ...] = ()
+    """More names of hosts under which the page is served, as behind a proxy."""
     root_path: str = ""
     """Path under which a proxy shows the page, such as /music."""
     accounts: tuple[tuple[str, str], ...] = ()
@@ -63,35 +83,30 @@ def launch(
     Clients can only read files made since this start, and only if they know their names.
     """
     serving = serving or Serving()
-    kept = serving.output_folder
     with ExitStack() as stack:
-        if kept is None:
-            folder = tempfile.TemporaryDirectory(prefix="relpe-", ignore_cleanup_errors=True)
-            served = Path(stack.enter_context(folder))
-        else:
-            kept.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_pruned(kept, serving.keep_days, serving.keep_bytes))
-            remove_raw(kept, untouched_seconds=KEPT_SECONDS)
-            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
-            stack.callback(_remove_if_empty, served)
-            stack.callback(remove_raw, kept, served.name)
+        temporary = stack.enter_context(private_folder())
+        uploads = stack.enter_context(_uploads_in(temporary / "uploads"))
+        music = stack.enter_context(_music_folder(serving, temporary))
+        stack.enter_context(_repeated(partial(make_room, uploads)))
         page = build_page(
             models,
-            served,
-            keep=kept is not None,
+            music,
+            keep=serving.output_folder is not None,
             max_upload_bytes=serving.max_upload_bytes,
             sharing=serving.sharing,
             soundfont=serving.soundfont,
             closing=stack,
         )
-        address = open_page(page, served, serving)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), open_page(page, music, serving) as address:
             announce(address)
+            if serving.open_browser:
+                webbrowser.open(address)
             page.block_thread()
 
 
-def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = None) -> str:
-    """Starts the server of a built page and returns its address.
+@contextmanager
+def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> Iterator[str]:
+    """Serves a built page during the block; yields its address.
 
     Jobs pass Gradio's queue, whose length allows for all jobs that the studio accepts.
     """
@@ -99,54 +114,158 @@ def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = No
     READER.warm_up()
     jobs = serving.sharing.max_jobs
     page.queue(max_size=2 * jobs, api_open=False)
-    health = endpoints.health_of(page)
-    _, address, _ = page.launch(
-        server_name=serving.host,
-        server_port=serving.port,
-        root_path=serving.root_path or None,
+    page.max_threads = page._queue.max_thread_count = THREADS + jobs
+    page.state_session_capacity = MOST_SESSIONS
+    listening = _listen(serving.host, serving.port)
+    config = uvicorn.Config(
+        guarded(page, music, serving),
+        http=Connection,
+        ws="none",
+        log_level="error",
+        server_header=False,
+        timeout_graceful_shutdown=ENDING_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(
+        target=server.run, args=([listening],), name="server of the page", daemon=True
+    )
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise OSError("the server ended before it was ready")
+            time.sleep(0.01)
+        yield _address(listening, serving.host)
+    finally:
+        page.close(verbose=False)  # ends all streams
+        server.should_exit = True
+        thread.join(ENDING_SECONDS + 3)
+        listening.close()
+
+
+def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
+    """The app of a built page, behind its guard."""
+    uploads = Path(get_upload_folder())
+    answer_errors(page, uploads)
+    whole = fastapi.FastAPI(openapi_url=None)
+    gr.mount_gradio_app(
+        whole,
+        page,
+        path="/",
+        app_kwargs={"exception_handlers": {RequestValidationError: answer_invalid}},
         auth=list(serving.accounts) or None,
-        inbrowser=serving.open_browser,
-        share=False,
-        ssr_mode=False,
-        prevent_thread_lock=True,
-        quiet=True,
+        root_path=serving.root_path,
+        allowed_paths=[str(music.resolve())],
+        max_file_size=serving.max_upload_bytes,
+        footer_links=[],
         run_history=False,
         enable_monitoring=False,
-        footer_links=[],
-        allowed_paths=[str(output_folder.resolve())],
-        max_file_size=serving.max_upload_bytes,
-        max_threads=THREADS + jobs,
-        app_kwargs={"middleware": [guarded(page, health)]},
+        ssr_mode=False,
         theme=theme(),
         css_paths=(player.STYLE, PAGE_STYLE),
     )
-    return address
+    (mounted,) = (route.app for route in whole.routes if isinstance(route, Mount))
+    assert isinstance(mounted, App)
+    page.app = mounted
+    return Guard(
+        whole,
+        calls=Calls(page),
+        logins=mounted,
+        health=endpoints.health_of(page),
+        hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
+        max_upload_bytes=serving.max_upload_bytes,
+        root_path=urlsplit(serving.root_path).path,
+        make_room=partial(make_room, uploads),
+    )
 
 
 @contextmanager
-def _pruned(kept: Path, days: float | None, most_bytes: int | None) -> Iterator[None]:
-    """Removes old music at once and every few minutes."""
-    if days is None and most_bytes is None:
-        yield
+def _uploads_in(folder: Path) -> Iterator[Path]:
+    """Makes Gradio put uploaded files into a folder instead of one that all programs share."""
+    folder.mkdir()
+    before = os.environ.get("GRADIO_TEMP_DIR")
+    os.environ["GRADIO_TEMP_DIR"] = str(folder)
+    try:
+        yield folder
+    finally:
+        if before is None:
+            del os.environ["GRADIO_TEMP_DIR"]
+        else:
+            os.environ["GRADIO_TEMP_DIR"] = before
+
+
+@contextmanager
+def _music_folder(serving: Serving, temporary: Path) -> Iterator[Path]:
+    """The folder for the music of this start; its raw sound is removed at the end.
+
+    Also removes the raw sound of pages that were killed.
+    """
+    kept = serving.output_folder
+    if kept is None:
+        music = temporary / "music"
+        music.mkdir()
+        yield music
         return
+    kept.mkdir(parents=True, exist_ok=True)
+    for run in kept.iterdir():
+        if run.is_dir() and not is_running(run):
+            remove_raw(kept, run.name)
+    music = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
+    days, most_bytes = serving.keep_days, serving.keep_bytes
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(running(music))
+            if days is not None or most_bytes is not None:
+                stack.enter_context(_repeated(partial(_prune, kept, days, most_bytes)))
+            yield music
+    finally:
+        remove_raw(kept, music.name)
+        with suppress(OSError):  # it has music
+            music.rmdir()
+
+
+def _prune(kept: Path, days: float | None, most_bytes: int | None) -> None:
+    try:
+        prune(kept, days, most_bytes)
+    except OSError as error:
+        _log.warning("%s: old music cannot be removed: %s", kept, error.strerror or error)
+
+
+@contextmanager
+def _repeated(work: Callable[[], object]) -> Iterator[None]:
+    """Does some work at once and every few minutes."""
     over = threading.Event()
 
-    def work() -> None:
+    def repeat() -> None:
         while True:
-            try:
-                prune(kept, days, most_bytes)
-            except OSError as error:
-                _log.warning("%s: old music cannot be removed: %s", kept, error.strerror or error)
+            work()
             if over.wait(SECONDS_BETWEEN_PRUNINGS):
                 return
 
-    threading.Thread(target=work, name="pruning", daemon=True).start()
+    threading.Thread(target=repeat, name="pruning", daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
+def _listen(host: str, port: int | None) -> socket.socket:
+    """A socket at this port, or at the first free one. Raises OSError if there is none."""
+    ports = range(FIRST_PORT, FIRST_PORT + 100) if port is None else [port]
+    for number in ports:
+        family, _, _, _, where = socket.getaddrinfo(
+            host.strip("[]"), number, type=socket.SOCK_STREAM
+        )[0]
+        try:
+            return socket.create_server(where[:2], family=family, backlog=256)
+        except OSError:
+            if number == ports[-1]:
+                raise
+    raise AssertionError
+
+
+def _address(listening: socket.socket, host: str) -> str:
+    """The address at which a browser on this machine finds the page."""
+    name = host.strip("[]")
+    name = {"0.0.0.0": "localhost", "::": "localhost"}.get(name, name)
+    return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}/"

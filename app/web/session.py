@@ -13,7 +13,9 @@ from typing import NamedTuple
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
 from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
+from app.server.memory import size_of
 from app.server.store import LEFT_SECONDS
+from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import PIECE, finished_example
 
@@ -35,6 +37,10 @@ MOST_STEPS = 30
 """Number of steps that can be undone in each tab."""
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
+MOST_BYTES = 512 << 20
+"""Memory of the music of all sessions."""
+MOST_BYTES_OF_SESSION = 64 << 20
+"""Memory of the music of a session; its earliest steps are dropped. What its tabs show is kept."""
 MOST_SESSIONS = 1000
 """Number of sessions that are kept: clients can open any number of them."""
 
@@ -78,7 +84,8 @@ class Tab:
 
     upload: Upload | None
     frame: Frame
-    length: float
+    length: float | None
+    """None while its field is empty."""
     past: list[Step] = field(default_factory=list)
     note: str = ""
     """HTML after the card of the upload: a refusal, or a message."""
@@ -127,6 +134,8 @@ class Session:
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
+        self.discarded: set[str] = set()
+        """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
         """The waiting or running job, if any."""
         self.dropped = False
@@ -137,6 +146,8 @@ class Session:
         """Options to fill the form of a tab with."""
         self.alert = ""
         """Why the last job could not begin."""
+        self.size = 0
+        """Bytes of memory of its music, an estimate of `trim`."""
         self.lost_in: Frame | None = None
         """Frame that is shown instead of music that was lost when its page closed."""
 
@@ -189,11 +200,37 @@ class Session:
         )
         return tab.frame | lost | state
 
-    def forget(self, step: Step) -> None:
-        """Removes a result."""
-        self.results = [
-            r for r in self.results if r.step.frame.get("job", "") != step.frame.get("job", "")
-        ]
+    def discard(self) -> None:
+        """Discards the result of the open tab; undo brings it back."""
+        tab = self.current
+        self.discarded.add(tab.frame.get("job", ""))
+        tab.go(tab.past[-1] if tab.past else tab.step._replace(frame=EMPTY))
+
+    def undo(self) -> None:
+        """Goes back a step in the open tab."""
+        tab = self.current
+        tab.set(tab.past.pop())
+        tab.note = ""
+        self.discarded.discard(tab.frame.get("job", ""))
+
+    def trim(self, most_bytes: int) -> None:
+        """Drops the earliest steps, then the earliest results, until the music takes less memory.
+
+        Updates `size`.
+        """
+        while True:
+            kept = [tab.step for tab in self.tabs.values()]
+            past = [tab.past for tab in self.tabs.values()]
+            self.size = size_of([*kept, *past, self.results, self.asked])
+            if self.size <= most_bytes:
+                return
+            longest = max(past, key=len)
+            if longest:
+                del longest[0]
+            elif self.results:
+                del self.results[0]
+            else:
+                return
 
 
 class Sessions:
@@ -224,6 +261,33 @@ class Sessions:
                 self._left.pop(oldest, None)
                 del self._sessions[oldest]
             return session
+
+    def trim(self, session: Session) -> None:
+        """Limits the memory of a session that has changed, and of all sessions.
+
+        If all take too much, others drop their earlier steps, and then go away, beginning with the
+        one that was used least recently. A session with a job stays.
+        """
+        with session.lock:
+            session.trim(MOST_BYTES_OF_SESSION)
+        with self._lock:
+            others = {name: one for name, one in self._sessions.items() if one is not session}
+            total = session.size + sum(one.size for one in others.values())
+            for is_last_resort in (False, True):
+                for name, other in others.items():
+                    if total <= MOST_BYTES:
+                        return
+                    if other.size and other.lock.acquire(blocking=False):  # else it is in use
+                        try:
+                            total -= other.size
+                            other.trim(0)
+                            if is_last_resort and other.asked is None:
+                                other.size = 0
+                                self._left.pop(name, None)
+                                del self._sessions[name]
+                            total += other.size
+                        finally:
+                            other.lock.release()
 
     def leave(self, name: str) -> list[str]:
         """Marks a session as closed; returns the names under which its files are stored.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
@@ -13,7 +14,7 @@ from app.web.assets import SCRIPTS
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
 from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
-from app.web.view import BY_FILE, NO_SPEED
+from app.web.view import BY_FILE, NO_FILE, NO_SPEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from app.compose.models import Models
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
-"""Sources of beats, offered if the file's own beats are meaningless."""
+"""Sources of beats, offered if the notes do not follow the file's beats."""
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
@@ -124,19 +125,20 @@ def _upload(name: str) -> UploadWidgets:
             for example in (OF_BANDS if name == "groove" else EXAMPLES)
             for classes in [["chip", f"chip-{example.name}"]]
         ]
+    # above the card, so that its notice is visible at once on a small screen
+    beats = gr.Radio(
+        BEATS,
+        value="file",
+        label="Beats",
+        info="The source of bars and beats.",
+        visible=False,
+        elem_classes=["segments", "beats"],
+    )
     card = gr.HTML(
         elem_classes="facts",
         elem_id=f"{name}-facts",
         apply_default_css=False,
         js_on_load=CARD_SCRIPT,
-    )
-    beats = gr.Radio(
-        BEATS,
-        value="file",
-        label="Beats",
-        info="The source of bars and beats. Recorded performances rarely follow those of the file.",
-        visible=False,
-        elem_classes="segments",
     )
     return UploadWidgets(file, examples, card, beats)
 
@@ -161,7 +163,8 @@ def _action(action: str, *, ready: bool) -> Action:
         classes = ["go", "stop-keep"]
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
-        estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
+        text = NO_SPEED if ready else NO_FILE
+        estimate = gr.HTML(text, elem_classes="estimate", apply_default_css=False)
     return Action(go, stop, discard, estimate)
 
 
@@ -220,7 +223,6 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "text":
         return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
     if shown.kind == "number":
-        # `begin` checks the limits of the seed: Gradio would end the call without a message
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
         choices = list(zip(shown.choices, option.words, strict=True))
@@ -231,6 +233,17 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
         choices = list(range(int(least), int(most) + 1))
         return gr.Radio(choices, value=value, elem_classes="segments", **how)
     return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
+
+
+def empty_problem(values: Mapping[str, Any]) -> str:
+    """The first field that needs a number and has none, in one sentence; empty if there is none."""
+    for name, value in values.items():
+        option = OPTIONS[name]
+        if option.widget is None or option.words or option.kind is str:
+            continue
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return f"{option.widget.label} is empty; enter a number."
+    return ""
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:

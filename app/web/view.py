@@ -14,11 +14,13 @@ from app.player.frames import Frame
 from app.server.studio import Studio
 from app.text import duration
 from app.web.about import model_line
-from app.web.cards import card, results_list
+from app.web.cards import card, results_list, sentence
+from app.web.guard.hosts import LOCAL
+from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
-from tokenization.analysis.beats import ON_GRID
 
 BY_FILE = "The model that suits your file."
+NO_FILE = "<p>Choose a MIDI file or an example first.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
@@ -31,6 +33,18 @@ def session_of(request: gr.Request) -> str:
             print_exception=False,
         )
     return request.session_hash
+
+
+def user_of(request: gr.Request) -> str:
+    """The caller's account, or address; empty on this machine, where pages are told apart.
+
+    So are the users of a proxy on this machine that does not send X-Forwarded-For.
+    """
+    if request.username:
+        return f"account {request.username}"
+    client = request.client
+    address = address_of((client.host, client.port) if client else None)
+    return "" if address in LOCAL else address
 
 
 class View:
@@ -62,6 +76,7 @@ class View:
         no job can begin.
         """
         with session.lock:
+            self.sessions.trim(session)
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
             # Gradio sends only values that have changed, but repeated alerts must also be sent
             numbered = {**frame, "serial": next(self._serial)}
@@ -77,7 +92,7 @@ class View:
                     ),
                     gr.Button(visible=running),
                     gr.Button(visible=running),
-                    "" if running else self.estimate(tab),
+                    "" if running else self.estimate(name, tab),
                 ]
             return numbered, results_list(session, moved=moved), *uploads, *buttons
 
@@ -93,9 +108,9 @@ class View:
         if tab.upload is None:
             return tab.note, gr.Radio(value="file", visible=False)
         facts = tab.upload.whole.facts
-        off_grid = facts.on_grid < ON_GRID or facts.beats != "file"
-        beats = gr.Radio(value=facts.beats, visible=off_grid)
-        return card(tab.upload, self._why(tab)) + tab.note, beats
+        about = facts.beats_notice  # the card leaves it out
+        beats = gr.Radio(value=facts.beats, visible=bool(about), info=sentence(about))
+        return tab.note + card(tab.upload, self._why(tab)), beats
 
     def _why(self, tab: Tab) -> str:
         """Why this model continues an upload."""
@@ -110,20 +125,21 @@ class View:
         reason = reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
-    def estimate(self, tab: Tab) -> str:
-        """How long the music of a tab will take to generate, as HTML."""
+    def estimate(self, name: str, tab: Tab) -> str:
+        """How long the music of a tab will take, or why it cannot be generated, as HTML."""
+        if name in UPLOADING and tab.upload is None:
+            return NO_FILE
+        if tab.length is None:
+            return ""
         model = tab.upload.model.name if tab.upload else self.new_model(tab)
+        prompt = tab.upload.prompt if tab.upload else None
         bars = tab.length if tab.unit == "bars" else tab.length / 2
-        if tab.upload is not None and tab.unit == "seconds":
-            bars = in_bars(MusicOptions(seconds=tab.length), tab.upload.prompt).bars
-        speed = self.studio.scheduler.bars_per_second(model, tab.variations)
-        if not speed:
+        if prompt is not None and tab.unit == "seconds":
+            bars = in_bars(MusicOptions(seconds=tab.length), prompt).bars
+        seconds = self.studio.seconds_needed(model, prompt, bars, tab.variations)
+        if seconds is None:
             return NO_SPEED
-        seconds = bars / speed
-        if tab.upload is not None:
-            tokens = tab.upload.prompt.tokens_heard()
-            seconds += self.studio.scheduler.seconds_to_read(model, tokens)
-        return f"<p>about <b>{duration(seconds)}</b> to generate</p>"
+        return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from relpe.models.config import CheckpointError, from_plain, to_plain
@@ -15,6 +17,10 @@ from relpe.models.decoder import Decoder, DecoderConfig
 FORMAT_VERSION = 1
 SHARD_BYTES = 15 * 2**20
 """Maximum size of a file of weights."""
+MAX_DESCRIPTION_BYTES = 1_000_000
+"""Maximum size of `model.json`."""
+MAX_CONSTANTS_BYTES = 1 << 28
+"""Maximum size of the tensors that a model computes when it is built."""
 
 
 def save_model(decoder: Decoder, folder: Path) -> None:
@@ -86,33 +92,105 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
     """
     folder = find_checkpoint(name_or_folder)
     try:
-        description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        version = description["format_version"]
-        if version != FORMAT_VERSION:
-            raise CheckpointError(
-                f"{folder / 'model.json'}: format {version}, expected {FORMAT_VERSION}; "
-                "update relpe"
-            )
-        decoder = from_plain(DecoderConfig, description["decoder"], "model.json").build()
+        config, files = _description(folder)
+        _check_shapes(config, files, folder)
+        decoder = config.build()
         weights: dict[str, torch.Tensor] = {}
-        for name in description["weights"]:
-            if Path(name).name != name:
-                raise CheckpointError(
-                    f"{folder / 'model.json'}: the file of weights {name!r} is outside the folder"
-                )
-            weights.update(load_file(folder / name))
+        for file in files:
+            weights.update(load_file(file))
     except CheckpointError:
         raise
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{error.filename} is missing; the model's folder is incomplete"
         ) from error
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError, OSError, AttributeError) as error:
         raise CheckpointError(
             f"{folder}: the model's files are damaged ({error}); download them again"
         ) from error
     load_weights(decoder, weights, folder)
     return decoder.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def _description(folder: Path) -> tuple[DecoderConfig, list[Path]]:
+    """The config in `model.json`, and the files of weights that it names."""
+    file = folder / "model.json"
+    with file.open("rb") as opened:
+        content = opened.read(MAX_DESCRIPTION_BYTES + 1)
+    if len(content) > MAX_DESCRIPTION_BYTES:
+        raise CheckpointError(
+            f"{file}: found more than {MAX_DESCRIPTION_BYTES:,} bytes, expected at most that many; "
+            "download the model again"
+        )
+    try:
+        description = json.loads(content)
+    except RecursionError as error:
+        raise CheckpointError(f"{file} is nested too deeply; download the model again") from error
+    version = description["format_version"]
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{file}: format {version}, expected {FORMAT_VERSION}; update relpe")
+    names = list(map(str, description["weights"]))
+    for name in names:
+        if Path(name).name != name:
+            raise CheckpointError(f"{file}: the file of weights {name!r} is outside the folder")
+    config = from_plain(DecoderConfig, description["decoder"], "model.json")
+    return config, [folder / name for name in names]
+
+
+def _check_shapes(config: DecoderConfig, files: list[Path], folder: Path) -> None:
+    """Compares the shapes of weights and config before any memory is allocated for them.
+
+    Raises CheckpointError if they differ, or if the model has too large constants.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
+    elements = sum(math.prod(shape) for shape in found.values())
+    largest = max(config.vocabulary_size, config.width, config.hidden)
+    if config.num_layers > len(found) or largest > elements:
+        raise CheckpointError(
+            f"{folder}: the weights do not match model.json: found {len(found):,} tensors of "
+            f"{elements:,} numbers, expected those of {config.num_layers:,} layers and a size of "
+            f"{largest:,}"
+        )
+    try:
+        with torch.device("meta"):
+            decoder = config.build()
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        raise CheckpointError(
+            f"{folder / 'model.json'}: the model cannot be built, since a size is too large; "
+            "download the model again"
+        ) from error
+    wanted = {name: tuple(tensor.shape) for name, tensor in decoder.state_dict().items()}
+    _raise_for(_differences(found, wanted), folder)
+    constants = sum(buffer.nbytes for buffer in decoder.buffers())
+    if constants > MAX_CONSTANTS_BYTES:
+        raise CheckpointError(
+            f"{folder / 'model.json'}: the model needs {constants:,} bytes of constants, expected "
+            f"at most {MAX_CONSTANTS_BYTES:,}"
+        )
+
+
+def _differences(
+    found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    return [
+        *(f"{name} is missing" for name in wanted if name not in found),
+        *(f"{name} is unexpected" for name in found if name not in wanted),
+        *(
+            f"{name} is {found[name]}, expected {shape}"
+            for name, shape in wanted.items()
+            if name in found and found[name] != shape
+        ),
+    ]
+
+
+def _raise_for(problems: list[str], folder: Path) -> None:
+    if problems:
+        raise CheckpointError(
+            f"{folder}: the weights do not match model.json: {'; '.join(problems[:4])}"
+        )
 
 
 def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -121,21 +199,14 @@ def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Pat
     Raises:
         CheckpointError: tensors are missing, unexpected, of the wrong shape or not finite.
     """
-    wanted = decoder.state_dict()
-    problems = [f"{name} is missing" for name in wanted if name not in weights]
-    problems += [f"{name} is unexpected" for name in weights if name not in wanted]
-    problems += [
-        f"{name} is {tuple(weights[name].shape)}, expected {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in weights and weights[name].shape != wanted[name].shape
-    ]
+    problems = _differences(
+        {name: tuple(tensor.shape) for name, tensor in weights.items()},
+        {name: tuple(tensor.shape) for name, tensor in decoder.state_dict().items()},
+    )
     problems += [
         f"{name} has values that are not finite"
         for name, tensor in weights.items()
         if not bool(tensor.isfinite().all())
     ]
-    if problems:
-        raise CheckpointError(
-            f"{folder}: the weights do not match model.json: {'; '.join(problems[:4])}"
-        )
+    _raise_for(problems, folder)
     decoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()})

@@ -93,6 +93,10 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
     return from_plain(choices[-1], value, where)
 
 
+_LARGEST = 2**53
+"""The largest integer that every JSON parser keeps."""
+
+
 def _from_one(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is Path and isinstance(value, str):
@@ -104,6 +108,8 @@ def _from_one(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
             return math.inf if value > 0 else -math.inf
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
+    if kind is int and is_number and abs(value) > _LARGEST:
+        raise CheckpointError(f"{where}: found a number above {_LARGEST:,}, expected a smaller one")
     fits = isinstance(kind, type) and isinstance(value, kind)
     if fits and (kind is bool or not isinstance(value, bool)):
         return value

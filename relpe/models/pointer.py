@@ -113,8 +113,10 @@ class BalanceConfig:
     """Added to the log-odds of all sources together."""
     most: float = MOST_ODDS
     """Upper bound of these log-odds. However long a copy, the decoder can always end it."""
-    generated: float = 0.0
-    """Added to sources whose token was generated: it is not part of the prompt."""
+    most_generated: float = MOST_ODDS
+    """Upper bound of the log-odds of all sources together that propose generated tokens, which are
+    not part of the prompt. A phrase of the model's own then comes back varied, not note for note,
+    as the decoder takes some of its tokens."""
     aligned: float = 0.0
     """Added at distances of 4, 8 and 12 units, and subtracted at odd ones below 64."""
     near: float = 0.0
@@ -294,7 +296,7 @@ def _settings(config: PointerConfig) -> Settings:
         1 - 1 / config.recent,
         math.exp(balance.strength),
         math.exp(balance.most),
-        math.exp(balance.generated),
+        math.exp(balance.most_generated),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.families, np.int64),
         np.array(_FIRST_LENGTHS, np.int64),

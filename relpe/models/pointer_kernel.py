@@ -190,41 +190,55 @@ def _maximum(lengths):
 @compiled
 def _propose(parts, settings, count, first_generated):
     """Updates `proposed` and `odds`, after `count` tokens."""
-    found, hits, proposed, odds = parts.found, parts.hits, parts.proposed, parts.odds
-    gates, lengths, families = settings.gates, len(settings.lengths), len(settings.families)
-    classes, number = found.shape[1], 0
-    by_record = gates[2 * lengths + classes : len(gates) - families]
-    front = _front(count, len(parts.similar))
-    family = gates[len(gates) - families + _class(settings.families, parts.tokens[front])]
-    scale = len(by_record) / max(hits[classes], 1.0)
-    for distance in range(classes):
-        similar, exact, place = found[0, distance], found[1, distance], found[2, distance]
-        if not similar:
+    found, proposed, odds = parts.found, parts.proposed, parts.odds
+    distances, front = found[2], _front(count, len(parts.similar))
+    values = _odds(parts, settings, front)
+    total = 0.0
+    for value in values:
+        total += value
+    if total:
+        values *= min(settings.strength / math.sqrt(total), settings.most / total)
+    total = 0.0
+    for distance in range(len(values)):
+        if count - distances[distance] >= first_generated:
+            total += values[distance]
+    if total > settings.most_generated:
+        for distance in range(len(values)):
+            if count - distances[distance] >= first_generated:
+                values[distance] *= settings.most_generated / total
+    number = 0
+    for distance in range(len(values)):
+        if not values[distance] > 0:
             continue
-        value = gates[_class(settings.lengths, similar)]
-        value *= gates[lengths + _class(settings.lengths, exact)]
-        value *= gates[2 * lengths + distance]
-        value *= by_record[int(min(hits[distance] * scale, len(by_record) - 1))]
-        value *= family
-        if count - place >= first_generated:
-            value *= settings.generated
-        if not value > 0:
-            continue
-        token, index = parts.tokens[front - 1 + place], 0
+        token, index = parts.tokens[front - 1 + distances[distance]], 0
         while index < number and proposed[index] != token:
             index += 1
         if index == number:
             proposed[number], odds[number] = token, 0.0
             number += 1
-        odds[index] += value
-    total = 0.0
-    for index in range(number):
-        total += odds[index]
-    if total:
-        scale = min(settings.strength / math.sqrt(total), settings.most / total)
-        for index in range(number):
-            odds[index] *= scale
-    proposed[classes] = number
+        odds[index] += values[distance]
+    proposed[len(values)] = number
+
+
+@compiled
+def _odds(parts, settings, front):
+    """Odds of the source at each distance before they are scaled; 0 if there is none."""
+    found, hits = parts.found, parts.hits
+    gates, lengths, families = settings.gates, len(settings.lengths), len(settings.families)
+    classes = found.shape[1]
+    by_record = gates[2 * lengths + classes : len(gates) - families]
+    family = gates[len(gates) - families + _class(settings.families, parts.tokens[front])]
+    scale = len(by_record) / max(hits[classes], 1.0)
+    odds = np.zeros(classes)
+    for distance in range(classes):
+        similar, exact = found[0, distance], found[1, distance]
+        if similar:
+            value = gates[_class(settings.lengths, similar)]
+            value *= gates[lengths + _class(settings.lengths, exact)]
+            value *= gates[2 * lengths + distance]
+            value *= by_record[int(min(hits[distance] * scale, len(by_record) - 1))]
+            odds[distance] = value * family
+    return odds
 
 
 @compiled

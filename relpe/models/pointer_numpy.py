@@ -81,8 +81,8 @@ class Settings(NamedTuple):
     """Factor of the odds of all sources together."""
     most: float
     """Upper bound of these odds."""
-    generated: float
-    """Factor of the odds of generated tokens."""
+    most_generated: float
+    """Upper bound of the odds of all sources together that propose generated tokens."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
     families: NDArray[np.int64]
@@ -180,18 +180,28 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     odds *= tables[2][known]
     odds *= tables[3][records(parts)[known]]
     odds *= tables[4][settings.families.searchsorted(last, side="right") - 1]
-    odds[count - distances >= first_generated] *= settings.generated
+    generated = count - distances >= first_generated
+    total = _sum(odds)
+    scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0
+    odds *= scale
+    total = _sum(odds[generated])
+    if total > settings.most_generated:
+        odds[generated] *= settings.most_generated / total
     sums: dict[int, float] = {}
     for token, value in zip(followers(parts, count)[known].tolist(), odds.tolist(), strict=True):
         if value > 0:
             sums[token] = sums.get(token, 0.0) + value
-    total = 0.0
-    for value in sums.values():  # in this order, as in compiled code
-        total += value
-    scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0
     parts.proposed[: len(sums)] = list(sums)
-    parts.odds[: len(sums)] = [value * scale for value in sums.values()]
+    parts.odds[: len(sums)] = list(sums.values())
     parts.proposed[-1] = len(sums)
+
+
+def _sum(values: NDArray[np.float64]) -> float:
+    """The sum in this order, as in compiled code; `np.sum` adds pairs, and `sum` rounds less."""
+    total = 0.0
+    for value in values.tolist():
+        total += value
+    return total
 
 
 def mix(

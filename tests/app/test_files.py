@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from app.errors import CommandError
-from app.files import appearing, find_midi, read_file
+from app.files import appearing, find_midi, read_file, remove_parts
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -91,3 +92,29 @@ def test_a_file_is_read_up_to_a_size(tmp_path):
         read_file(path, 3)
     with pytest.raises(CommandError, match="Is a directory"):
         read_file(tmp_path, 3)
+
+
+def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "out.mid"
+    link.symlink_to(tmp_path / "there" / "song.mid")
+    with appearing(link) as beside:
+        beside.write_bytes(b"music")
+    assert link.is_symlink()
+    assert (tmp_path / "there" / "song.mid").read_bytes() == b"music"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(CommandError, match="expected a file"):
+        read_file(pipe, 100)
+
+
+def test_old_parts_are_removed_and_new_ones_stay(tmp_path):
+    old, new = (tmp_path / f".{letter * 16}.part.mid" for letter in "ab")
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    remove_parts(tmp_path, untouched_seconds=3600)
+    assert [old.exists(), new.exists()] == [False, True]

@@ -20,6 +20,7 @@ import soundfile
 
 from tests.support import fakes
 from tests.support.harness import CHROMIUM, FLAGS
+from tests.support.scores import performance
 from tests.support.served import MARKS, served
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
@@ -193,7 +194,7 @@ def test_upload_region_continue_play_and_download(page):
     page.keyboard.press("2")
     assert f"seed {int(seed) + 1}" in page.inner_text("[data-part=settings]")
     name, midi = downloaded(page, "file-midi")
-    assert re.fullmatch(r"Evening-song_a12_h6_fake_b2_s\d+_T1\.00_p0\.95_v2\.mid", name)
+    assert re.fullmatch(r"Evening-song_a12_h6_fake_b2_s\d+_T1\.00_p0\.97_v2\.mid", name)
     whole = mido.MidiFile(file=io.BytesIO(midi)).length
     page.locator("[data-part=more]").click()
     name, alone = downloaded(page, "file-new_midi")
@@ -248,6 +249,54 @@ def test_continue_this_undo_results_and_discard(page):
     page.wait_for_function("/after bar 5/.test(document.body.innerText)")
     button(page, "Discard").click()
     playwright.expect(results).to_have_count(1, timeout=SLOWLY)
+    button(page, "Undo").click()
+    playwright.expect(results).to_have_count(2, timeout=SLOWLY)
+    assert "after bar 5" in page.inner_text("[data-part=subtitle]")
+
+
+DROP = """([bytes, name, place]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name));
+  return ["dragover", "drop"].map((kind) => {
+    const event = new DragEvent(kind, { bubbles: true, cancelable: true, dataTransfer: data });
+    document.querySelector(place).dispatchEvent(event);
+    return event.defaultPrevented; // otherwise the browser leaves the page
+  });
+}"""
+
+
+def test_a_file_can_be_dropped_anywhere(page):
+    song = list(fakes.example_midi(bars=3))
+    assert page.evaluate(DROP, [song, "On the roll.mid", ".player-roll"]) == [True, True]
+    card(page, "On the roll")
+    tab(page, "Groove")
+    assert page.evaluate(DROP, [song, "Of a band.mid", "body"]) == [True, True]
+    page.wait_for_selector("#groove-facts h2:has-text('Of a band')")
+    tab(page, "Piano")
+    assert page.evaluate(DROP, [song, "Of a piano.mid", "#masthead"]) == [True, True]
+    page.wait_for_selector("#continue-facts h2:has-text('Of a piano')")
+    assert page.get_by_role("tab", name="Continue").get_attribute("aria-selected") == "true"
+
+
+def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(page):
+    page.set_viewport_size({"width": 1280, "height": 720})
+    upload(page, write_midi(performance()))
+    card(page, "83 bpm")
+    notice = page.get_by_text("as in a recording").locator("visible=true")
+    action = page.locator("#continue-tab .action").bounding_box()["y"]
+    for one in (notice, page.get_by_text("As in the file").locator("visible=true")):
+        box = one.bounding_box()
+        assert 0 < box["y"] < box["y"] + box["height"] <= action
+    page.get_by_text("As in the file").locator("visible=true").click()
+    card(page, "120 bpm")
+
+
+def test_an_empty_length_is_no_bare_error(page):
+    upload(page, fakes.example_midi(bars=2))
+    card(page, "96 bpm")
+    page.locator("#controls .length input[type=number]").locator("visible=true").first.fill("")
+    page.wait_for_timeout(1500)
+    assert page.locator(".toast-wrap .error").count() == 0
 
 
 def test_settings_make_the_same_piece_again(page):

@@ -196,7 +196,7 @@ def refusal(data: bytes) -> str:
         new = Track.of([(score.end_ticks, 10, 60, 80)])
         append_to_midi(data, Score(score.ticks_per_beat, (new,)), score.end_ticks)
         cut = cut_midi(data, score.end_ticks // 2, score.ticks_per_beat)
-        assert not scan_events(open_midi(cut, "the cut file")).is_cut
+        assert scan_events(open_midi(cut, "the cut file")).is_whole.all()
     except MidiError as error:
         message = str(error)
         assert 20 < len(message) < 300

@@ -28,8 +28,22 @@ if TYPE_CHECKING:
 
 EXAMPLES = ROOT / "examples"
 PROMPTS = ("ballad.mid", "groove.mid")
+BUSY = "try again in a minute"
 PAUSE = 0.1
 """Seconds between two requests for the page."""
+
+
+class Program(NamedTuple):
+    """A running page."""
+
+    address: str
+    pid: int
+
+    @property
+    def memory(self) -> int:
+        """Resident memory in kB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
 
 
 class Load(NamedTuple):
@@ -42,6 +56,10 @@ class Load(NamedTuple):
     """Duration of each GET of the page."""
     log: str
     """Output of the server."""
+    busy: int = 0
+    """Number of jobs that were refused since too many were waiting."""
+    memory: tuple[int, ...] = ()
+    """Memory of the server before and after the load, and after the rest, in kB."""
 
     @property
     def p95(self) -> float:
@@ -50,8 +68,8 @@ class Load(NamedTuple):
 
 
 @contextmanager
-def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
-    """Runs the command in a separate process, and yields the address of its page.
+def program(log: Path, temporary: Path | None = None) -> Iterator[Program]:
+    """Runs the command in a separate process until the end of the block.
 
     Ctrl+C ends it. Its temporary files are in `temporary`, by default the system's folder.
     """
@@ -65,7 +83,7 @@ def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
         address = f"http://127.0.0.1:{port}/"
         try:
             until(lambda: running.poll() is None and answers(address), 600)
-            yield address
+            yield Program(address, running.pid)
         finally:
             running.send_signal(signal.SIGINT)
             try:
@@ -88,14 +106,20 @@ def answers(address: str) -> bool:
         return False
 
 
-def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
-    """`users` clients request pieces, while another client loads the page repeatedly."""
+def load(folder: Path, seconds: float, users: int, bars: int = 8, rest: float = 0) -> Load:
+    """`users` clients request pieces, while another client loads the page repeatedly.
+
+    After a `rest` of some seconds, the memory of the server is measured again.
+    """
     errors: list[str] = []
+    busy: list[str] = []
     over = threading.Event()
-    with program(folder / "log.txt") as address, ThreadPoolExecutor(users + 1) as threads:
+    with program(folder / "log.txt") as page, ThreadPoolExecutor(users + 1) as threads:
+        address = page.address
         first = Client(address, verbose=False, httpx_kwargs=PATIENT)
         for name in PROMPTS:  # compilation is not part of the load
             first.predict(handle_file(EXAMPLES / name), bars=1, seed=1, api_name="/continue")
+        before = page.memory
 
         def use(number: int) -> int:
             client = Client(address, verbose=False, httpx_kwargs=PATIENT)
@@ -112,6 +136,10 @@ def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
                     )
                     assert len(files) == 3 * (1 + number % 2), facts
                 except Exception as error:  # noqa: BLE001 - reported at the end
+                    if BUSY in str(error):
+                        busy.append(str(error))
+                        over.wait(2)
+                        continue
                     errors.append(f"user {number}: {error!r}")
                     return done
                 done += 1
@@ -139,7 +167,11 @@ def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
         over.set()
         done = sum(work.result() for work in works)
         taken = looking.result()
-    return Load(done, errors, taken, (folder / "log.txt").read_text())
+        after = page.memory
+        time.sleep(rest)
+        memory = (before, after, page.memory)
+    log = (folder / "log.txt").read_text()
+    return Load(done, errors, taken, log, len(busy), memory)
 
 
 def with_marks(test):
@@ -151,7 +183,10 @@ def with_marks(test):
 
 def checked(came: Load, jobs: int, looks: int) -> Load:
     """Checks that no request was refused and that nothing went wrong."""
-    print(f"{came.jobs} jobs, {len(came.seconds)} looks at the page, p95 {came.p95:.3f} s")  # noqa: T201 - by -s
+    print(  # noqa: T201 - by -s
+        f"{came.jobs} jobs, {came.busy} refused as busy, {len(came.seconds)} looks at the page, "
+        f"p95 {came.p95:.3f} s, memory {came.memory} kB"
+    )
     assert came.errors == []
     assert "Traceback" not in came.log
     assert came.jobs >= jobs
@@ -172,11 +207,20 @@ def test_eight_users_for_two_minutes_get_no_error_and_a_quick_page(tmp_path):
 
 
 @with_marks
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_many_users_get_no_error_but_busy_and_leave_no_memory(tmp_path):
+    """Twenty-four users for 75 seconds; memory is measured ten minutes later."""
+    came = checked(load(tmp_path, seconds=75, users=24, rest=600), jobs=8, looks=10)
+    before, _, later = came.memory
+    assert later < 1.2 * before
+
+
+@with_marks
 def test_ctrl_c_during_generation_ends_the_program_cleanly(tmp_path):
     """Nothing is left in the folder of temporary files, and the log has no traceback."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    with program(tmp_path / "log.txt", folder) as address:
+    with program(tmp_path / "log.txt", folder) as (address, _):
         client = Client(address, verbose=False, httpx_kwargs=PATIENT)
         client.submit(bars=256, variations=4, api_name="/generate")
         until(lambda: httpx.get(f"{address}healthz").json()["jobs"]["running"] == 1, 120)

@@ -1,4 +1,4 @@
-"""Small batches, and what is in their folders."""
+"""Small batches, and the contents of their folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def options(output: Path, prompts: Path | None = None, **others: Any) -> BatchOp
 def run(
     model: MusicModel, asked: BatchOptions, stop: Callable[[], bool] = lambda: False
 ) -> tuple[list[str], BatchResult]:
-    """The notices for the user, and the result."""
+    """Make a batch; return the notices for the user, and the result."""
     *progress, result = make_batch(asked, Models.only(model), stop)
     assert isinstance(result, BatchResult)
     told = [step.notice for step in progress if isinstance(step, BatchProgress) and step.notice]
@@ -35,13 +35,13 @@ def run(
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """A `stop` that is True from call number `steps` on."""
+    """A `stop` function that returns True after `steps` calls."""
     asked = iter(range(steps))
     return lambda: next(asked, None) is None
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files of a folder but the lock, by their relative paths."""
+    """All files of a folder except the lock, by relative path."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 

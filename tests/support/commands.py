@@ -1,4 +1,4 @@
-"""The command `relpe` with a small model."""
+"""Runs the command `relpe` with a small model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def relpe(folder: Path, command: str, *extra: str) -> int:
-    """Exit code of a command whose files are in the fixture `folder`."""
+    """Run a command with files in the fixture `folder`; return its exit code."""
     arguments = [command]
     if command == "continue":
         arguments += [str(folder / "prompt.mid")]

@@ -140,7 +140,7 @@ def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
 
 
 def small_decoder(vocabulary_size: int = 12, pointer: PointerConfig | None = None) -> Decoder:
-    """A decoder of two layers by sine SPE."""
+    """A decoder of two layers with sine SPE."""
     torch.manual_seed(0)
     encoding = SineSPEConfig(num_sines=2, num_realizations=8)
     config = DecoderConfig(
@@ -156,7 +156,11 @@ def small_decoder(vocabulary_size: int = 12, pointer: PointerConfig | None = Non
 
 
 def big_decoder(**changes: Any) -> Decoder:
-    """Rows of several vectors, so that loops have bodies and ends; scores that differ."""
+    """A decoder for compiled steps.
+
+    Its sizes are no multiples of the vector width, so that loops over vectors have a remainder. Its
+    weights are large, so that scores differ clearly.
+    """
     torch.manual_seed(1)
     sizes = {"vocabulary_size": 97, "width": 68, "num_layers": 2, "num_heads": 2, "hidden": 101}
     model = DecoderConfig(**sizes, **changes).build().eval()
@@ -166,7 +170,7 @@ def big_decoder(**changes: Any) -> Decoder:
 
 
 def logits_of(model: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
-    """Logits (l, v) of tokens (l,) by the decoder, all at once."""
+    """Logits (l, v) of tokens (l,) in one call of the decoder."""
     places = torch.arange(start, start + len(tokens))[None, :, None]
     with torch.no_grad():
         return model(tokens[None], places, model.init_state(1))[0][0].numpy()

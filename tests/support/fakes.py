@@ -53,7 +53,7 @@ class FakeModel:
     """Number of notes of each job when it ended."""
 
     def preparing(self) -> Iterator[None]:
-        """Yields nothing, since it is ready."""
+        """Yields nothing, since the model is always ready."""
         return iter(())
 
 
@@ -103,7 +103,7 @@ class QuickSteps:
 
 
 def example_midi(bars: int = 8) -> bytes:
-    """A prompt of `bars` bars, two tracks."""
+    """A prompt of `bars` bars with two tracks."""
     tracks = [
         Track.of(_music(seed, 0, bars)[half::2].tolist(), program=0)
         for seed, half in ((1, 0), (2, 1))
@@ -112,7 +112,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
-    """Replaces the functions that call a model by those below."""
+    """Replaces the functions that call a model by the fakes below."""
     patch.setattr(scheduler, "Worker", FakeWorker)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
@@ -178,7 +178,7 @@ def _write(
 
 
 def _music(seed: int, start: int, bars: int) -> np.ndarray:
-    """(n, 4) notes: broken chords below, a melody in steps above."""
+    """Notes (n, 4): broken chords with a melody above them."""
     random = np.random.default_rng(seed)
     notes = []
     step = 7
@@ -204,7 +204,8 @@ def _result(pieces: list[Piece], splice: int, options: MusicOptions, model: Fake
     end = max((piece.new.end_ticks for piece in pieces), default=splice)
     bars = min(options.bars, max(1, -(-(end - splice) // BAR)))
     notes = max((piece.notes for piece in pieces), default=0)
-    return Result(tuple(pieces), bars=bars, seconds=notes / model.speed)
+    tokens = sum(piece.tokens for piece in pieces)
+    return Result(tuple(pieces), bars=bars, seconds=notes / model.speed, tokens=tokens)
 
 
 def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) -> Piece:
@@ -219,6 +220,7 @@ def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) ->
         tokens=4 * notes,
         notes=notes,
         tokens_per_second=200.0,
+        bars=max(1, -(-(new.end_ticks - splice) // BAR)),
     )
 
 
@@ -229,12 +231,14 @@ def silent_stems(
     *,
     ids: Sequence[int] | None = None,
     soundfont: Path | None = None,
+    begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """Replaces `stems.render`, without any sound."""
+    """Replaces `stems.render`; all stems are silent."""
     if progress is not None:
         progress(1.0)
-    samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)
+    seconds = float(score.seconds_at(score.end_ticks)) - begin_seconds
+    samples = np.zeros((int(8000 * seconds), 2), np.int16)
     numbers = places_of(score, ids)
     names = {number: f"Track {number}" for number in numbers}
     files = SoundFiles(folder, name, names)

@@ -26,7 +26,7 @@ def line(length: int, start: int = 0) -> torch.Tensor:
 
 
 def noise_field(drawn: list[int] | None = None) -> NoiseField:
-    """Noise on one axis; the index of each tile that is drawn is appended to `drawn`."""
+    """Noise on one axis; `drawn` collects the indices of the tiles that are drawn."""
 
     class Counted(NoiseField):
         def tile(self, index: tuple[int, ...]) -> torch.Tensor:
@@ -62,10 +62,10 @@ def state_with(
 def unit_noise(
     encoding: FilteredNoise, positions: torch.Tensor, reach: tuple[int, ...]
 ) -> FilteredNoiseState:
-    """Every realization is 1 at one point, in all tiles around `positions` (l, p), 0 elsewhere.
+    """Noise in all tiles around `positions` (l, p): each realization is 1 at one point, else 0.
 
-    Sums over realizations are then the exact second moments over white noise. `reach` is how far
-    filters read on either side.
+    Sums over realizations are then the exact second moments over white noise. `reach` is the number
+    of samples that filters read on either side, per axis.
     """
     tile = TILES[encoding.axes]
     low = [int(x) for x in positions.amin(0)]

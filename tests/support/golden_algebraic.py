@@ -15,7 +15,7 @@ KINDS = {"f64": torch.float64, "f32": torch.float32}
 
 
 def golden(name: str) -> torch.Tensor:
-    """The stored array of that name."""
+    """The stored array of this name."""
     return torch.from_numpy(ARRAYS[name])
 
 
@@ -25,5 +25,5 @@ def close(made: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
 
 
 def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """Scores (b, l, s, h) of q and k in the stored layout, (b, l, d, h)."""
+    """Scores (b, l, s, h) of q and k, which are stored as (b, l, d, h)."""
     return torch.einsum("bldh,bsdh->blsh", q, k) / math.sqrt(q.shape[2])

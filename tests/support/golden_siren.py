@@ -12,7 +12,7 @@ GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
 
 
 def golden(name: str) -> torch.Tensor:
-    """The stored array of that name."""
+    """The stored array of this name."""
     return torch.from_numpy(GOLDEN[name])
 
 

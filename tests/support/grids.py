@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 def gaussian(offsets: Tensor, width: Tensor) -> Tensor:
-    """Window (o, ...) of offsets (o, n) for widths (..., n) in the same unit; 1 at offset 0."""
+    """Gaussian window (o, ...) at offsets (o, n) for widths (..., n) in the same unit."""
     offsets = offsets.view(offsets.shape[0], *(1 for _ in width.shape[:-1]), -1)
     return torch.exp(-(offsets / width).square().sum(-1) / 2)
 
 
 def half_width(width: float, threshold: float) -> int:
-    """Largest offset of the span, in steps: where a Gaussian of this width falls to `threshold`."""
+    """Offset, rounded up, at which a Gaussian of this width falls to `threshold`."""
     if not 0 < threshold < 1:
         raise ValueError(f"threshold {threshold}: expected a number between 0 and 1")
     return math.ceil(math.sqrt(-2 * math.log(threshold)) * abs(width))
 
 
 def span_size(grid: Sequence[int], widths: Sequence[float], threshold: float) -> tuple[int, ...]:
-    """Number of offsets per axis, odd, within a window of `widths` in units of the grid's extent.
+    """Number of offsets per axis within a window, always odd (Alfons, 2022, algorithm 6).
 
-    An axis of s places has 2s - 1 offsets and extent s - 1; a threshold of 0 or less keeps them all
-    (Alfons, 2022, algorithm 6).
+    `widths` are in units of the grid's extent. An axis of s places has 2s - 1 offsets and extent
+    s - 1. With a threshold of at most 0, all offsets are within the window.
     """
     if threshold <= 0:
         return tuple(2 * places - 1 for places in grid)
@@ -59,7 +59,7 @@ def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
 def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
     """Offsets in units of a grid's extent, in [-1, 1], float64 (Alfons, 2022).
 
-    They change when the extent does. An axis of one point has the coordinate 0.
+    On an axis of one point, they are 0.
     """
     extents = [max(1, size - 1) for size in sizes]
     return steps.double() / torch.tensor(extents, device=steps.device)

@@ -1,4 +1,4 @@
-"""Rules with biases for new pieces, and sampling with logits that a test chooses."""
+"""Rules with biases for new pieces, and sampling with the logits of a test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def rule_of(
     name: str = "piano",
     four_four: bool = False,
 ) -> ConstrainedGrammar:
-    """The rule of a piece from nothing; if `four_four`, after the tokens of a first 4/4 bar."""
+    """The rule of a piece from nothing.
+
+    If `four_four`, a first bar of 4/4 has begun: its time signature and tempo are given.
+    """
     grammar = TOKENIZERS[name].grammar(tempo="bar_line", time_signature=not four_four, end=False)
     rule = ConstrainedGrammar(
         grammar.advance(BOS), BarLimit(1, bars, seconds=seconds), tuple(biases)

@@ -1,7 +1,7 @@
-"""Serves the player on a separate page, with made-up frames and a server that answers at once.
+"""The player on a page of its own, with artificial frames and a fake server.
 
-`harness` serves the page and seekable sounds. The object `harness` in the browser shows frames and
-records the events and requests of the player.
+The function `harness` serves the page and seekable sounds. The object `harness` in the browser
+shows frames, and records events and requests of the player.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ const answer = (name) => async (request) => {{
   await new Promise((resolve) => setTimeout(resolve, harness.delay));
   if (harness.refuse) return {{ error: harness.refuse }};
   if (name === "file") return {{ path: `/music/${{request.kind}}_v${{request.variation}}.bin` }};
-  return {{ path: `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav` }};
+  const path = `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav`;
+  return {{ path, begin: request.second }};
 }};
 const server = {{ mix: answer("mix"), file: answer("file") }};
 harness.ready = new Promise((resolve) => {{
@@ -85,7 +86,7 @@ def harness_page(scheme: str = "") -> str:
 
 
 def silence(seconds: float) -> bytes:
-    """A quiet tone as WAV."""
+    """A quiet tone of `seconds`, as WAV."""
     file = io.BytesIO()
     times = np.arange(int(seconds * 8000)) / 8000
     soundfile.write(file, 0.05 * np.sin(2 * np.pi * 220 * times), 8000, format="WAV")
@@ -93,7 +94,10 @@ def silence(seconds: float) -> bytes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The page, the modules of the player, and below /gradio_api/file= the sound, in ranges."""
+    """Serves the page, the modules of the player, and the sound (below /gradio_api/file=).
+
+    Answers range requests, so that the browser can seek.
+    """
 
     sound = b""
 
@@ -151,7 +155,7 @@ def harness(seconds: float = 40.0) -> Iterator[str]:
 
 
 def band(bars: int, *, start: int = 0, tracks: int = 3, seed: int = 0) -> Score:
-    """Drums, a bass and other instruments: `bars` bars of four quarter notes, from `start` on."""
+    """Drums, a bass and other instruments: `bars` bars of four quarter notes from `start`."""
     chance = np.random.default_rng(seed)
     beats = range(4 * start, 4 * (start + bars))
     drums = [
@@ -179,7 +183,7 @@ def band(bars: int, *, start: int = 0, tracks: int = 3, seed: int = 0) -> Score:
 
 
 def prompt_frame(bars: int = 12, tracks: int = 3, *, first: int = 4, job: str = "j0") -> Frame:
-    """An upload whose region is bars `first` + 1 to its end."""
+    """An upload whose region begins with bar `first` + 1 and reaches to its end."""
     score = band(bars, tracks=tracks)
     return Frame(
         job=job,
@@ -282,7 +286,7 @@ class Smoothness(NamedTuple):
 
 
 def smoothness(page: Page, seconds: float, pixels: int = 0) -> Smoothness:
-    """Measure the player while each frame scrolls it by `pixels`."""
+    """Measure the player while it is scrolled by `pixels` in each frame."""
     tools = page.context.new_cdp_session(page)
     tools.send("Performance.enable", {"timeDomain": "threadTicks"})
 

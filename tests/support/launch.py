@@ -1,8 +1,8 @@
-"""Runs experiments in several processes, as torchrun does; tests run it as a script.
+"""Runs experiments in several processes, as torchrun does; tests start it as a script.
 
 Usage: `launch.py WORLD JOBS`, where JOBS is a JSON list of [experiment, folder, stop]. Each
 experiment runs in WORLD processes, forked after the imports to save time. They connect through a
-store on a free port. If `stop` is a number, the last process receives a SIGTERM when it draws the
+store on a free port. If `stop` is a number, the last process receives SIGTERM when it draws the
 rows of that step.
 """
 

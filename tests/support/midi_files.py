@@ -1,4 +1,4 @@
-"""MIDI files made from bytes: ordinary, unusual and broken ones; and a naive parser."""
+"""MIDI files written byte by byte (ordinary, unusual and broken ones), and a naive parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END = b"\x00\xff\x2f\x00"
 
 
 def quantity(value: int, *, padding: int = 0) -> bytes:
-    """Variable-length quantity, with `padding` superfluous leading bytes."""
+    """A variable-length quantity with `padding` superfluous leading bytes."""
     groups = [value >> shift & 0x7F for shift in (21, 14, 7, 0)]
     while len(groups) > 1 + padding and groups[0] == 0:
         groups.pop(0)
@@ -63,11 +63,11 @@ class BadFile(NamedTuple):
     name: str
     data: bytes
     outcome: int | str | None
-    """Number of notes, or words of the MidiError; None where either will do."""
+    """Number of notes, or text of the MidiError; None if either is acceptable."""
 
 
 def bad_files() -> list[BadFile]:
-    """The 32 files that no library of 2026 reads without a wrong answer, a crash or a hang."""
+    """32 unusual or broken files. No MIDI library of 2026 reads all of them correctly."""
     good = midi_file(tempo(500_000), melody() + END)
     noise = random.Random(0)
     flipped = bytearray(midi_file(melody(200) + END))
@@ -88,14 +88,14 @@ def bad_files() -> list[BadFile]:
         (
             "track claims 300 MB",
             header(1) + b"MTrk" + (300_000_000).to_bytes(4, "big") + melody() + END,
-            "should have 300000000 bytes",
+            16,
         ),
         ("note-on without note-off", midi_file(melody() + b"\x00\x90\x20\x40" * 3 + END), 16),
         ("note-off without note-on", midi_file(b"\x00\x80\x20\x40" * 3 + melody() + END), 16),
         (
             "time of more than 4 bytes",
             midi_file(melody() + b"\xff\xff\xff\xff\x7f\x90\x3c\x40" + END),
-            "damaged",
+            16,
         ),
         ("tempo 0", midi_file(tempo(0) + melody() + END), 16),
         ("tempo absurd", midi_file(tempo(1) + tempo(0xFFFFFF) + melody() + END), 16),
@@ -119,7 +119,7 @@ def bad_files() -> list[BadFile]:
             midi_file(b"\x00\x90\x3c\x40" + meta(1, b"x") + b"\x60\x3c\x00" + note(62) + END),
             2,
         ),
-        ("data byte over 127", midi_file(melody() + b"\x00\x90\xc8\x40" + END), "damaged"),
+        ("data byte over 127", midi_file(melody() + b"\x00\x90\xc8\x40" + END), 16),
         ("format 2", midi_file(*[melody(8) + END] * 3, midi_format=2), 24),
         ("format 0, all channels", midi_file(channels + END, midi_format=0), 16),
         ("no end of track", midi_file(melody()), 16),
@@ -153,7 +153,7 @@ def bad_files() -> list[BadFile]:
 class SlowEvent(NamedTuple):
     tick: int
     content: bytes
-    """With the status byte, even if the file omits it."""
+    """Bytes of the event, with its status byte even if the file omits it."""
 
 
 def slow_quantity(data: bytes, at: int) -> tuple[int, int]:
@@ -166,12 +166,12 @@ def slow_quantity(data: bytes, at: int) -> tuple[int, int]:
 
 
 def slow_track(data: bytes) -> list[SlowEvent]:
-    """Events of a legal track chunk up to its end; the end-of-track itself is not among them."""
+    """Events of a legal track chunk, without the end-of-track."""
     return slow_track_and_end(data)[0]
 
 
 def slow_track_and_end(data: bytes) -> tuple[list[SlowEvent], int]:
-    """Events of a legal track chunk, and the number of their bytes."""
+    """Events of a legal track chunk, and the number of bytes up to its end."""
     events: list[SlowEvent] = []
     end, tick, status = 0, 0, 0
     while end < len(data):

@@ -25,7 +25,7 @@ def attend(
 
     The `positions` (b, l, p) are processed in parts of the lengths `pieces`, by the windowed
     operation with its state or, if `dense`, by naive softmax attention. If `changed_from` is given,
-    inputs from that position on are changed.
+    the inputs change from that position.
     """
     generator = torch.Generator().manual_seed(4)
     q, k, v = torch.randn(3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=generator)

@@ -3,7 +3,7 @@
 Their names and shapes, with h heads of d features and k sines: `freqs`, `offsets`, `gains`
 (h, d, k); `conv_q.weight`, `conv_k.weight` (h * d, 1, *taps), where `conv_q` makes the codes of
 keys and `conv_k` those of queries; and one `gate` (h, d) for each layer. Encodings with separate
-parameters for each layer are refused: the original would need several encoders for them.
+parameters for each layer are refused, since an encoder of the original has one set for all layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SINE_NAMES = {"frequencies": "freqs", "offsets": "offsets", "gains": "gains"}
 _CONV_NAMES = {"query_filter": "conv_k.weight", "key_filter": "conv_q.weight"}
-"""Names of parameters here, with the names of those that have the same effect in the original."""
+"""Names of parameters here, and of the parameters with the same effect in the original."""
 
 
 def import_sine_spe(

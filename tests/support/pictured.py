@@ -1,4 +1,4 @@
-"""Small decoders of every encoding, and the pictures that are drawn of them."""
+"""Small decoders of every encoding, and the names of their plots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
 MIXED = DirectSum(
     parts=(SequenceStructure(), CycleStructure(period=5), TreeStructure()), features=(2, 2, 4)
 )
-# encoding, attention, and what is drawn
+# encoding, attention, and the plots that can be drawn
 CASES: dict[str, tuple[EncodingConfig, object, set[str]]] = {
     "sine": (SineSPEConfig(num_sines=3, num_realizations=4), FADING, {*STOCHASTIC, "fading"}),
     "sine, ungated": (SineSPEConfig(gated=False), LINEAR, STOCHASTIC - {"gates"}),

@@ -15,7 +15,7 @@ def sequence_map(skew: Float[Tensor, "*n d d"], position: float) -> Float[Tensor
 
 
 def tree_map(generators: Float[Tensor, "h k d d"], word: Sequence[int]) -> Float[Tensor, "h d d"]:
-    """Product of the rotations of the branches in `word`, in order; negative ones are padding."""
+    """Product of the rotations of the branches in `word`, in order; -1 in `word` is padding."""
     out = torch.eye(generators.shape[-1], dtype=generators.dtype).expand(len(generators), -1, -1)
     for branch in word:
         if branch >= 0:

@@ -1,4 +1,4 @@
-"""Naive causal attention with all scores, as a reference for the fast operations."""
+"""Naive causal attention from all scores, as a reference for the fast operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def causal_linear_attention(
     log_scale: Float[Tensor, "b l h"] | None = None,
     half_lives: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b l h e"]:
-    """Output (b, l, h, e) for features (b, l, h, f) and values (b, l, h, e), with all weights."""
+    """Output (b, l, h, e) for features (b, l, h, f) and values (b, l, h, e)."""
     scores = torch.einsum("blhf,bshf->bhls", q, k)
     if log_scale is not None:
         scores = (
@@ -39,8 +39,8 @@ def numerator_only_attention(
 ) -> Float[Tensor, "b l h e"]:
     """Causal linear attention, rotated in the numerator only (Su et al., 2021, section 3.3).
 
-    Sum over the past of (rotated query . rotated key) times value, over the sum of query . key.
-    `log_scale` is the logarithm of a factor of each key.
+    The numerator is the sum over the past of (rotated query . rotated key) times value, and the
+    denominator the sum of query . key. `log_scale` is the logarithm of a factor of each key.
     """
     numerators = torch.einsum("blhf,bshf->bhls", turned_q, turned_k).tril()
     weights = torch.einsum("blhf,bshf->bhls", q, k).tril()
@@ -53,6 +53,6 @@ def numerator_only_attention(
 def softmax_attention(
     logits: Float[Tensor, "b h l l"], v: Float[Tensor, "b l h e"]
 ) -> Float[Tensor, "b l h e"]:
-    """Causal softmax attention of explicit logits (b, h, l, s) and values (b, s, h, e)."""
+    """Causal softmax attention from given logits (b, h, l, s) and values (b, s, h, e)."""
     future = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(1)
     return torch.einsum("bhls,bshe->blhe", logits.masked_fill(future, -torch.inf).softmax(-1), v)

@@ -25,7 +25,7 @@ def pair_offsets(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def causal_mask(offsets: Tensor, order: Literal["raster", "product"]) -> Tensor:
-    """Pairs (l, s) whose key is not later: in the flattened order, or on no axis."""
+    """Pairs (l, s) whose key is not later: in the flattened order, or along every axis."""
     if order == "product":
         return (offsets <= 0).all(-1)
     later, tied = (
@@ -62,7 +62,7 @@ def offset_attention(
     For each pair: features (l, s, h, d), factor and log_weight (l, s, h), allowed (l, s); the
     biases are (h, d). The steps are those of the relative attention of Alfons (2022), in order.
     """
-    # 1 content and position
+    # 1. logits of content and of position
     u = 0.0 if content_bias is None else content_bias
     logits = torch.einsum("blhd,bshd->bhls", q + u, k)
     position = None
@@ -70,19 +70,19 @@ def offset_attention(
         w = 0.0 if position_bias is None else position_bias
         position = torch.einsum("blhd,lshd->bhls", q + w, features)
     window = None if factor is None else factor.permute(2, 0, 1)
-    # 2 window on the positional logits
+    # 2. window on the positional logits
     if position is not None and window is not None and factor_on_position:
         position = position * window
-    # 3 together
+    # 3. sum or product of both
     if position is not None:
         logits = logits * position if multiplies else logits + position
-    # 4 window on all logits
+    # 4. window on all logits
     if window is not None and not factor_on_position:
         logits = logits * window
-    # 5 scale
+    # 5. scale
     logits = logits / math.sqrt(q.shape[-1])
     if log_weight is not None:
         logits = logits + log_weight.permute(2, 0, 1)
-    # 6 masks, then weights
+    # 6. masks, then weights
     weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
     return torch.einsum("bhls,bshe->blhe", weights, v), weights

@@ -20,17 +20,17 @@ class SlowPointer:
     """Keeps the whole sequence and recomputes everything from its beginning."""
 
     def __init__(self, config: PointerConfig, tokens: list[int], generated: int = 0) -> None:
-        """The last `generated` of the tokens do not belong to the prompt."""
+        """The last `generated` tokens do not belong to the prompt."""
         self.config, self.tokens = config, tokens
         self.prompt = len(tokens) - generated
 
     def key(self, token: int) -> tuple[int, int]:
-        """Tokens with equal keys are equal in a tolerant match."""
+        """Tokens with the same key are equal in a tolerant match."""
         ranges = [(first, stop) for first, stop in self.config.ignored if first <= token < stop]
         return ranges[0] if ranges else (token, token + 1)
 
     def lengths(self, distance: int) -> tuple[int, int]:
-        """Tolerant and exact length of the match with the place `distance` tokens before."""
+        """Tolerant and exact length of the match with the tokens `distance` earlier."""
         similar = exact = 0
         for token, before in zip(self.tokens[distance:], self.tokens, strict=False):
             similar = similar + 1 if self.key(token) == self.key(before) else similar // 2
@@ -75,12 +75,12 @@ class SlowPointer:
         """Odds of each proposed token, as in the formula."""
         gates, balance, records = self.config.gates, self.config.balance, self.records()
         family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
-        odds: dict[int, float] = {}
+        values: list[tuple[int, bool, float]] = []
         for units, source in self.sources().items():
             value = gates.similar[LENGTH_CLASSES[source.similar]]
             value += gates.exact[LENGTH_CLASSES[source.exact]]
             value += gates.distance[min(LENGTH_CLASSES[units], 12)]
-            twos = 0  # how often two divides the distance
+            twos = 0  # number of factors 2 of the distance
             while units and units % 2 ** (twos + 1) == 0 and units < 64:
                 twos += 1
             value += gates.alignment[0 if not units else min(twos, 4) + 1]
@@ -90,9 +90,14 @@ class SlowPointer:
             share = records[units] * NUM_RECORDS
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
-            if len(self.tokens) - source.distance >= self.prompt:
-                value += balance.generated
-            odds[source.token] = odds.get(source.token, 0.0) + math.exp(value)
-        total = sum(odds.values())
+            generated = len(self.tokens) - source.distance >= self.prompt
+            values.append((source.token, generated, math.exp(value)))
+        total = sum(value for _, _, value in values)
         bounded = min(math.exp(balance.strength) * math.sqrt(total), math.exp(balance.most))
-        return {token: value * bounded / total for token, value in odds.items()}
+        own = sum(value for _, generated, value in values if generated) * bounded / (total or 1)
+        share = min(1, math.exp(balance.most_generated) / (own or 1))
+        odds: dict[int, float] = {}
+        for token, generated, value in values:
+            value *= bounded / total * (share if generated else 1)
+            odds[token] = odds.get(token, 0.0) + value
+        return odds

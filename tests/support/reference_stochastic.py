@@ -37,7 +37,7 @@ def noise_at(
 def filtered_codes(
     encoding: FilteredNoise, positions: Tensor, state: FilteredNoiseState
 ) -> tuple[Tensor, Tensor]:
-    """Codes of queries and keys (l, h, d, r) at `positions` (l, p): one tap after the other."""
+    """Codes of queries and keys (l, h, d, r) at `positions` (l, p), summed tap by tap."""
     filters = encoding.filters()
     heads, features, draws = encoding.shape
     scale = (features * draws) ** -0.25
@@ -72,7 +72,7 @@ def apply_filtered_noise(
 
 
 def sine_codes(encoding: SineSPE, positions: Tensor, noise: SineNoise) -> tuple[Tensor, Tensor]:
-    """Codes of queries and keys (l, h, d, r) at `positions` (l,), before the gate (ibid., 3.2)."""
+    """Codes of queries and keys (l, h, d, r) at `positions` (l,), before the gate."""
     sines = encoding.config.num_sines
     features, draws = noise.sines.shape[1], noise.sines.shape[-1]
     frequencies = torch.sigmoid(encoding.frequencies) / 2

@@ -1,4 +1,4 @@
-"""Made-up results, in the format that `relpe-train evaluate` writes."""
+"""Artificial results, in the format that `relpe-train evaluate` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small training runs: experiments, ways to interrupt them, and what they leave behind."""
+"""Small training runs: experiments, interruptions, and the files of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def piece(seed: int, bars: int = 12) -> Score:
 
 
 def changed(experiment, **sections):
-    """Plain values of an experiment with some settings of its sections replaced."""
+    """Plain values of an experiment, with some settings replaced."""
     merged = {key: dict(value) for key, value in experiment.items()}
     for section, values in sections.items():
         merged[section] |= values
@@ -47,7 +47,7 @@ def changed(experiment, **sections):
 
 
 def with_model(experiment, **settings):
-    """Plain values of an experiment with another model."""
+    """Plain values of an experiment, with some settings of its model replaced."""
     return changed(experiment, task={"model": experiment["task"]["model"] | settings})
 
 
@@ -81,7 +81,7 @@ def checkpoint(folder, name="last"):
 
 
 def assert_same_weights(first, second):
-    """Weights and running means of two checkpoints are equal, bit for bit."""
+    """Assert that weights and averages of two checkpoints are equal, bit for bit."""
     assert first["global_step"] == second["global_step"]
     assert first["state_dict"].keys() == second["state_dict"].keys()
     for name, tensor in first["state_dict"].items():

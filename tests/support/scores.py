@@ -25,7 +25,7 @@ def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:
 
 
 def performance(bars: int = 12, *, pedal: bool = False) -> Score:
-    """A waltz bass in 4/4 with a melody, played a little unevenly at 83 bpm from 0.7 s on."""
+    """A melody with bass in 4/4, played slightly unevenly at 83 bpm, beginning at 0.7 s."""
     random = np.random.default_rng(3)
     beat = 480 * 2 * 60 / BPM  # ticks at 120 bpm
     notes = []

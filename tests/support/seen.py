@@ -1,4 +1,4 @@
-"""Calls of the page's callbacks, and their values by name."""
+"""Calls the page's callbacks, and returns their values by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.compose.options import MusicOptions
 from app.web.session import EXAMPLE_OF_TAB, UPLOADING
 from app.web.tabs import FORM
 
-SOMEONE = SimpleNamespace(session_hash="someone")
+SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
 VALUES = {"unit": "bars", "fresh": False} | {
     name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }
@@ -17,7 +17,7 @@ VALUES = {"unit": "bars", "fresh": False} | {
 
 
 class Seen(NamedTuple):
-    """The view."""
+    """Contents of the page."""
 
     frame: dict
     results: str

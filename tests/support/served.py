@@ -48,19 +48,21 @@ PATIENT = {"timeout": 60.0}
 def served(
     folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
 ) -> Iterator[Served]:
-    """A page whose model generates `speed` notes per second; leaves nothing open for later tests.
+    """Serve a page whose model generates `speed` notes per second; close everything at the end.
 
-    `how` are more fields of `Serving`.
+    `how` are further fields of `Serving`.
     """
     sharing = sharing or Sharing()
     with pytest.MonkeyPatch.context() as patch:
+        uploads = folder / "uploads"
+        uploads.mkdir(exist_ok=True)
+        patch.setenv("GRADIO_TEMP_DIR", str(uploads))
         model = fakes.install(patch, speed=speed)
         models = Models.only(cast("MusicModel", model))
         blocks = build_page(models, folder, max_upload_bytes=20_000, sharing=sharing)
         serving = Serving(port=None, max_upload_bytes=50_000, sharing=sharing)
-        address = open_page(blocks, folder, replace(serving, **how))
-        yield Served(address, model, folder)
-        blocks.close(verbose=False)
+        with open_page(blocks, folder, replace(serving, **how)) as address:
+            yield Served(address, model, folder)
     asyncio.set_event_loop(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

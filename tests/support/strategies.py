@@ -81,7 +81,7 @@ def to_the_end(state: RemiGrammar) -> list[int]:
 def canonical_ids(
     draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60, *, write: bool = False
 ) -> np.ndarray:
-    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind.
+    """Whole pieces drawn from the grammar; for each token, first its kind is drawn.
 
     With `write`, they are documents of version 2 of all kinds; half of them have a gap.
     """
@@ -153,6 +153,6 @@ MULTITRACK_2_CASE = Case.of("multitrack-2", MULTITRACK_2, range(128), PROGRAMS)
 
 
 def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs a test with `case` for each of them."""
+    """Run a test with the argument `case` for each vocabulary."""
     cases = (PIANO_CASE, MULTITRACK_CASE, PIANO_2_CASE, MULTITRACK_2_CASE)
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

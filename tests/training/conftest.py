@@ -53,7 +53,7 @@ def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Makes a copy of the corpus with an empty split."""
+    """Copies the corpus with an empty split."""
 
     def copy(split: str) -> Path:
         folder = tmp_path / f"without_{split}"
@@ -97,7 +97,7 @@ def experiment(data: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def quick_continuations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes continuations with uncompiled steps and short bars."""
+    """Makes continuations fast, with uncompiled steps and short bars."""
 
     def plain(decoder: Decoder, *_: object, **__: object) -> StepsMaker:
         return StepsMaker("plain", lambda: PlainSteps(decoder))

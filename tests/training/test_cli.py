@@ -15,7 +15,7 @@ from training.cli import main
 @pytest.mark.parametrize(
     "command", [[], ["prepare"], ["fit"], ["evaluate"], ["report"], ["export"], ["fit-pointer"]]
 )
-def test_help_answers_without_the_engine(command):
+def test_help_does_not_import_torch(command):
     code = (
         "import sys\nfrom training.cli import main\n"
         "try:\n main([*sys.argv[1:], '--help'])\nexcept SystemExit as end:\n assert end.code == 0\n"
@@ -114,7 +114,7 @@ def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
-def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence_and_write_nothing(
+def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence(
     experiment, data, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence_and_
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def test_an_error_of_the_system_without_a_file_says_what_it_is(monkeypatch, capsys):
+def test_a_system_error_without_a_file_is_reported(monkeypatch, capsys):
     def broken(options):
         raise OSError("no more processes")
 
@@ -177,7 +177,7 @@ def test_options_are_not_abbreviated():
         (KeyboardInterrupt(), 130, "relpe-train: stopped\n"),
     ],
 )
-def test_what_is_not_installed_and_ctrl_c_while_loading_are_reported_in_one_sentence(
+def test_missing_packages_and_ctrl_c_while_loading_are_reported_in_one_sentence(
     error, code, said, monkeypatch, capsys
 ):
     def refused(options):

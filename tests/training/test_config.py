@@ -53,7 +53,7 @@ def test_a_config_with_paths_and_pairs_survives_yaml():
     assert build(Basket, yaml.safe_load(yaml.safe_dump(to_plain(basket)))) == basket
 
 
-def test_unions_are_told_apart_by_kind():
+def test_unions_are_distinguished_by_kind():
     basket = build(Basket, {"fruit": {"kind": "pear", "count": 3}, "folder": "a/b", "pair": [3, 4]})
     assert basket == Basket(fruit=Pear(count=3), folder=Path("a/b"), pair=(3, 4))
 
@@ -71,12 +71,12 @@ def test_unions_are_told_apart_by_kind():
         ([], "expected a section"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(values, message):
+def test_invalid_values_are_refused_with_their_location(values, message):
     with pytest.raises(TrainingError, match=message):
         build(Basket, values)
 
 
-def test_files_extend_one_another_and_overrides_come_last(tmp_path):
+def test_files_extend_each_other_and_overrides_come_last(tmp_path):
     (tmp_path / "a.yaml").write_text(
         "optimizer: {learning_rate: 1e-3, warmup_steps: 5}\nx: {kind: a, y: 1}"
     )
@@ -90,7 +90,7 @@ def test_files_extend_one_another_and_overrides_come_last(tmp_path):
 
 
 @pytest.mark.parametrize("override", ["trainer", "=3", "trainer.=3", "trainer.seed.x=3", "a=[1"])
-def test_overrides_that_cannot_be_read_are_refused(tmp_path, override):
+def test_invalid_overrides_are_refused(tmp_path, override):
     (tmp_path / "a.yaml").write_text("trainer: {seed: 1}")
     with pytest.raises(TrainingError, match="--set"):
         read_yaml(tmp_path / "a.yaml", [override])

@@ -97,7 +97,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 """Configurations of released models, which are not part of a comparison."""
 
 
-def test_what_is_compared_has_the_same_budget():
+def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}
@@ -112,7 +112,7 @@ def test_what_is_compared_has_the_same_budget():
         ("softmax_rope_convolution", {"kind": "softmax", "convolution_taps": 4}),
     ],
 )
-def test_an_arm_differs_from_the_base_in_what_it_is_named_for(name, changes):
+def test_a_configuration_has_the_settings_that_it_is_named_after(name, changes):
     model = build_experiment(read_yaml(FOLDER / "piano" / f"{name}.yaml")).task.model
     found = vars(model) | vars(model.attention)
     assert {key: found[key] for key in changes} == changes

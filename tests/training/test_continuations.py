@@ -38,7 +38,7 @@ def prompt(tokenizer, seed, bars=2):
     return tokenizer.crop(tokenizer.encode(piece(seed, 6)).ids, 0, bars)
 
 
-def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decoder, tokenizer):
+def test_a_continuation_contains_its_prompt_and_the_requested_bars(decoder, tokenizer):
     prompts = [prompt(tokenizer, 1), prompt(tokenizer, 2, 3)]
     done = []
     made = continuations(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
@@ -53,7 +53,7 @@ def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decod
     assert not np.array_equal(made[0], made[1])
 
 
-def test_what_a_prompt_becomes_does_not_hang_on_those_beside_it(decoder, tokenizer, monkeypatch):
+def test_continuations_of_different_prompts_are_independent(decoder, tokenizer, monkeypatch):
     prompts = [prompt(tokenizer, seed) for seed in (1, 2, 3)]
     together = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
     alone = continuations(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
@@ -64,7 +64,7 @@ def test_what_a_prompt_becomes_does_not_hang_on_those_beside_it(decoder, tokeniz
         np.testing.assert_array_equal(one, other)
 
 
-def test_no_more_rows_are_written_at_once_than_there_is_room_for(decoder, tokenizer, monkeypatch):
+def test_no_more_rows_are_generated_at_once_than_the_maximum(decoder, tokenizer, monkeypatch):
     most = 0
     step = ContinuousBatch.step
 
@@ -80,14 +80,14 @@ def test_no_more_rows_are_written_at_once_than_there_is_room_for(decoder, tokeni
     assert most == 2
 
 
-def test_a_prompt_that_ends_is_gone_on_with(decoder, tokenizer):
+def test_a_prompt_with_an_end_is_continued(decoder, tokenizer):
     whole = tokenizer.encode(piece(1, 2)).ids
     assert whole[-1] == EOS
     (made,) = continuations(decoder, tokenizer, [whole], bars=1)
     np.testing.assert_array_equal(made[: len(whole)], [*whole[:-1], BAR])
 
 
-def test_a_bar_that_would_never_end_is_ended():
+def test_an_endless_bar_is_ended():
     tokenizer = PianoRemi()
     grammar = tokenizer.grammar(end=False).resume([*prompt(tokenizer, 1), BAR])
     rule = ConstrainedGrammar(grammar, BarLimit(1, 3, max_tokens=8))
@@ -98,7 +98,7 @@ def test_a_bar_that_would_never_end_is_ended():
     assert not full.advance(BAR).allowed.any()
 
 
-def test_bars_of_a_model_that_has_learnt_nothing_are_ended(decoder, tokenizer):
+def test_bars_of_an_untrained_model_are_ended(decoder, tokenizer):
     given = prompt(tokenizer, 1)
     (made,) = continuations(decoder, tokenizer, [given], bars=3)
     lines = [*np.flatnonzero(made[len(given) :] == BAR), len(made) - len(given)]
@@ -106,7 +106,7 @@ def test_bars_of_a_model_that_has_learnt_nothing_are_ended(decoder, tokenizer):
     assert max(np.diff(lines)) <= samples.MAX_BAR_TOKENS + 4
 
 
-def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experiment):
+def test_new_music_has_the_metre_and_the_instruments_of_the_prompt(experiment):
     tokenizer = MultitrackRemi()
     experiment["task"]["model"] = {
         **experiment["task"]["model"],
@@ -129,7 +129,7 @@ def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experim
     }
 
 
-def test_bar_lines_are_those_of_the_tokens_and_nothing_rings_over_the_last(tokenizer):
+def test_bar_lines_match_the_tokens_and_no_note_exceeds_the_last(tokenizer):
     score = Score(
         12,
         (Track.of([(0, 12, 60, 80), (40, 100, 62, 80)]),),
@@ -142,7 +142,7 @@ def test_bar_lines_are_those_of_the_tokens_and_nothing_rings_over_the_last(token
     assert whole.score.tracks[0].end_ticks == whole.score.end_ticks == 84
 
 
-def test_a_sample_is_a_file_that_plays_and_a_picture(tokenizer, tmp_path):
+def test_a_sample_is_a_midi_file_and_a_picture(tokenizer, tmp_path):
     ids = prompt(tokenizer, 1, 4)
     write_sample(ids, tokenizer, tmp_path / "step.100", 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.100.mid", "step.100.png"]

@@ -12,7 +12,7 @@ numbers = st.integers(-5, 5) | st.floats(-5, 5) | st.sampled_from([math.inf, -ma
 
 
 @given(value=numbers, low=st.integers(-3, 3), width=st.none() | st.integers(0, 3))
-def test_what_lies_in_a_range_passes_and_all_else_is_refused(value, low, width):
+def test_values_within_the_range_are_accepted_and_others_refused(value, low, width):
     high = None if width is None else low + width
     if math.isfinite(value) and low <= value and (high is None or value <= high):
         check_range("steps", value, low, high)
@@ -23,7 +23,7 @@ def test_what_lies_in_a_range_passes_and_all_else_is_refused(value, low, width):
             check_range("steps", value, low, high)
 
 
-def test_a_bound_can_be_left_out_and_so_can_the_number():
+def test_a_bound_and_the_number_may_be_left_out():
     check_range("steps", None, 1)
     check_range("steps", 0.1, 0, above=True)
     with pytest.raises(TrainingError, match="steps is 0, expected more than 0"):

@@ -8,7 +8,7 @@ from training.errors import TrainingError
 from training.files import read_json, replacing
 
 
-def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
+def test_a_file_is_replaced_only_when_it_is_complete(tmp_path):
     path = tmp_path / "results.json"
     path.write_text("old")
     with replacing(path) as beside:
@@ -27,7 +27,7 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_an_error_of_a_write_names_the_file_that_was_to_be(tmp_path):
+def test_a_failed_write_names_the_file(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("old")
 

@@ -68,7 +68,7 @@ def options(folder, data, **changes):
     return FitPointerOptions(model=str(folder), data=data, device="cpu", **changes)
 
 
-def test_the_pointer_of_music_knows_bars_and_families():
+def test_the_pointer_of_music_has_bars_as_units_and_families():
     piano = music_pointer(PIANO_VOCABULARY)
     assert piano.unit == BAR
     assert piano.ignored == ((416, 448), (448, 512))
@@ -82,7 +82,7 @@ def test_the_pointer_of_music_knows_bars_and_families():
     assert [*names[:2], *names[-2:]] == ["Other", "Bar", "Velocity", "Duration"]
 
 
-def test_a_run_keeps_its_pointer_and_says_what_it_gains(fitted_run, data):
+def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, data):
     found = read_pointer(fitted_run)
     assert found is not None
     decoder, origin = load_decoder(fitted_run)
@@ -104,7 +104,7 @@ def test_a_run_keeps_its_pointer_and_says_what_it_gains(fitted_run, data):
     assert found.fit.fitted.mixture < found.fit.fitted.decoder
 
 
-def test_a_fit_repeats(fitted_run, run, data):
+def test_a_fit_is_reproducible(fitted_run, run, data):
     again = fit_pointer(options(run, data))[1]
     before = read_pointer(fitted_run)
     assert before is not None
@@ -112,7 +112,7 @@ def test_a_fit_repeats(fitted_run, run, data):
     assert again.fit.test == before.fit.test
 
 
-def test_export_carries_the_pointer_and_evaluate_measures_it(fitted_run, data, tmp_path):
+def test_export_includes_the_pointer_and_evaluate_measures_it(fitted_run, data, tmp_path):
     results = evaluate(
         EvaluateOptions(
             model=str(fitted_run),
@@ -153,7 +153,7 @@ def test_export_carries_the_pointer_and_evaluate_measures_it(fitted_run, data, t
     assert "belong to other weights, or to another pointer" in card
 
 
-def test_without_a_pointer_nothing_of_it_is_measured(run, data):
+def test_without_a_pointer_none_is_measured(run, data):
     measure = EvaluateOptions(model=str(run), data=data, length=32, reach=100, map_length=8)
     results = evaluate(measure)
     assert results["pointer"] is None
@@ -198,13 +198,13 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert load_model(model).config == load_model(copy).config
     # a second fit replaces the record of the first one, and keeps what is not fitted
     description = json.loads((model / "model.json").read_text())
-    description["decoder"]["pointer"]["balance"]["generated"] = -1.5
+    description["decoder"]["pointer"]["balance"]["most_generated"] = 1.5
     (model / "model.json").write_text(json.dumps(description))
     fit_pointer(options(model, data, pieces=1))
     assert (model / "README.md").read_text().count("## Pointer") == 1
     again = load_model(model).config.pointer
     assert again is not None
-    assert again.balance.generated == -1.5
+    assert again.balance.most_generated == 1.5
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
@@ -214,7 +214,7 @@ def test_fresh_runs_have_no_pointer(fitted_run, experiment, tmp_path):
     assert not (folder / "pointer.json").exists()
 
 
-def test_bad_input_of_a_fit(run, data, emptied, tmp_path):
+def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
     with pytest.raises(TrainingError, match="--output is for released models"):
         fit_pointer(options(run, data, output=tmp_path / "model"))
     with pytest.raises(TrainingError, match="is empty; choose another one with --test-split"):
@@ -248,7 +248,7 @@ def test_released_models_can_be_named(data, tmp_path):
 def test_a_balance_is_changed_field_by_field():
     changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
     assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
-    with pytest.raises(TrainingError, match="NAME one of strength, most, generated, aligned, near"):
+    with pytest.raises(TrainingError, match="NAME one of strength, most, most_generated, aligned"):
         changed_balance(changed, ["power=1"])
     with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
         changed_balance(changed, ["near=loud"])

@@ -17,7 +17,7 @@ from training.runs.fit import fit
 from training.runs.weights import load_decoder
 
 
-def test_export_tells_no_results_of_other_weights(experiment, data, tmp_path):
+def test_export_does_not_report_results_of_other_weights(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     evaluate(EvaluateOptions(model=str(run), data=data, length=32))
@@ -28,7 +28,7 @@ def test_export_tells_no_results_of_other_weights(experiment, data, tmp_path):
     assert "Not measured yet: run `relpe-train evaluate --weights last`" in readme
 
 
-def test_export_compares_weights_and_not_what_they_are_called(experiment, data, tmp_path):
+def test_export_compares_weights_and_not_their_names(experiment, data, tmp_path):
     other = experiment | {"optimizer": {"kind": "adamw", "learning_rate": 1e-2}}
     for run, config in (("one", experiment), ("two", other)):
         fit(build_experiment(config), tmp_path / run, show=False)
@@ -50,7 +50,7 @@ def test_export_compares_weights_and_not_what_they_are_called(experiment, data, 
     assert "Not measured yet: run" in (tmp_path / "model" / "README.md").read_text()
 
 
-def test_a_card_has_the_commands_of_all_sessions(experiment, data, tmp_path, monkeypatch):
+def test_a_card_has_the_commands_of_all_segments(experiment, data, tmp_path, monkeypatch):
     for steps in (6, 8):
         monkeypatch.setattr(sys, "argv", ["relpe-train", "fit", "--set", f"a={steps} [5, 6]"])
         longer = {"trainer": experiment["trainer"] | {"token_budget": steps * 64}}
@@ -60,7 +60,7 @@ def test_a_card_has_the_commands_of_all_sessions(experiment, data, tmp_path, mon
     assert "- Command from step 6: `relpe-train fit --set 'a=8 [5, 6]'`" in readme
 
 
-def test_a_card_says_that_weights_were_not_chosen(experiment, tmp_path):
+def test_a_card_reports_that_weights_were_not_validated(experiment, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     description = json.loads((run / "run.json").read_text())
@@ -71,7 +71,7 @@ def test_a_card_says_that_weights_were_not_chosen(experiment, tmp_path):
     assert "the last, since the validation split is empty" in readme
 
 
-def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, tmp_path):
+def test_a_run_of_an_older_version_is_evaluated_and_exported(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     description = json.loads((run / "run.json").read_text())
@@ -90,7 +90,7 @@ def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, 
     assert fit(build_experiment(longer), run, show=False).step == 8
 
 
-def test_a_copy_that_breaks_off_leaves_the_model_that_was_there(experiment, tmp_path, monkeypatch):
+def test_an_interrupted_copy_does_not_damage_the_previous_model(experiment, tmp_path, monkeypatch):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = export(tmp_path / "run", tmp_path / "model")
     (model / "README.md").write_text("of before")
@@ -106,7 +106,7 @@ def test_a_copy_that_breaks_off_leaves_the_model_that_was_there(experiment, tmp_
     assert contents(model) == before
 
 
-def test_what_is_no_run_is_refused(tmp_path):
+def test_other_folders_are_refused(tmp_path):
     with pytest.raises(TrainingError, match="expected the folder of a run"):
         export(tmp_path, tmp_path / "out")
 
@@ -116,9 +116,7 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "over another"])
-def test_a_full_disk_leaves_all_or_nothing_and_is_reported_in_one_sentence(
-    experiment, tmp_path, capsys, there
-):
+def test_a_full_disk_is_reported_and_leaves_all_files_or_none(experiment, tmp_path, capsys, there):
     """Files are limited in size, as on a full disk."""
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     whole = export(tmp_path / "run", tmp_path / "made/new/model")
@@ -147,7 +145,7 @@ def test_a_full_disk_leaves_all_or_nothing_and_is_reported_in_one_sentence(
     assert not (whole.parent / "model.partial").exists()
 
 
-def test_a_model_over_a_larger_one_leaves_none_of_its_weights(experiment, tmp_path):
+def test_a_smaller_model_replaces_all_files_of_a_larger_one(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = tmp_path / "model"
     model.mkdir()

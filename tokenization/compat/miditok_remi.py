@@ -151,8 +151,8 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
     The ids differ from MidiTok's only where `read_midi` reads a file differently from symusic,
     which MidiTok uses:
 
-    - Notes of a track at one tick have no order in a `Score`; they are sorted by pitch, as in most
-      files.
+    - Notes of a track at one tick have no order in a `Score`; they are sorted by pitch. In about
+      half of all files they are in another order, so that ids differ within a position.
     - Of several time signatures at one tick the last applies, even if it is not in the list.
     - A program applies to its channel in all chunks.
     - A chunk of lyrics does not affect the place of a later track with its program.

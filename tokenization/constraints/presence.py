@@ -6,7 +6,7 @@ then part of the context, and a model may continue it for the whole piece.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ class Presence(NamedTuple):
 
     longest: dict[int, int]
     """By rank: number of bars for which a track may rest, which is its longest rest in the prompt,
-    but at least one and at most `LONGEST_REST`."""
+    but at least one and at most `LONGEST_REST`; 0 for a track that joins."""
     rests: dict[int, int]
     """By rank: number of bars before this one in which the track has rested."""
     played: frozenset[int] = frozenset()
@@ -44,11 +44,16 @@ class Presence(NamedTuple):
 
     @classmethod
     def after(
-        cls, ids: Sequence[int] | NDArray[np.integer], grammar: RemiGrammar, strength: float = 1.0
+        cls,
+        ids: Sequence[int] | NDArray[np.integer],
+        grammar: RemiGrammar,
+        strength: float = 1.0,
+        joining: Collection[int] = (),
     ) -> Presence:
         """The bias after a prompt; `grammar` is the state in the first new bar.
 
-        Only tracks that the grammar allows to play are brought back.
+        Only tracks that the grammar allows to play are brought back. Those with the ranks `joining`
+        are brought in at once, although they do not play in the prompt.
         """
         families, ranks = grammar.families, grammar.rules.tracks
         tokens = Tokens.of(ids, families)
@@ -57,8 +62,8 @@ class Presence(NamedTuple):
         starts = bars.lines[:-1]
         first = np.searchsorted(starts, notes.onsets, side="right") - 1
         last = np.searchsorted(starts, notes.onsets + notes.durations, side="left") - 1
-        longest: dict[int, int] = {}
-        rests: dict[int, int] = {}
+        longest = dict.fromkeys(joining, 0)
+        rests = dict.fromkeys(joining, 0)
         played: set[int] = set()
         now = len(starts) - 1
         for rank in np.unique(notes.keys >> 7).tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
@@ -80,6 +80,7 @@ class ConstrainedGrammar(_Parts):
 def biases_of_prompt(
     ids: Sequence[int] | NDArray[np.integer],
     grammar: Grammar,
+    joining: Collection[int] = (),
     *,
     presence: float = 1.0,
     recall: float = 1.0,
@@ -87,13 +88,14 @@ def biases_of_prompt(
     """Biases that keep new music close to a prompt of several instruments.
 
     See `presence.py` and `recall.py`. `ids` is the prompt and `grammar` the state after it. A
-    strength of 0 turns a bias off. Music of a single track has neither.
+    strength of 0 turns a bias off. Music of a single track has neither. `joining` are ranks of
+    tracks that the prompt lacks and the new music should have.
     """
     if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
         return ()
     biases: list[Bias] = []
     if presence:
-        biases.append(Presence.after(ids, grammar, presence))
+        biases.append(Presence.after(ids, grammar, presence, joining))
     if recall:
         biases.append(Recall.after(grammar.families, ids, recall))
     return tuple(biases)

@@ -16,31 +16,30 @@ from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
 from tokenization.midi.events import (
     DRUM_CHANNEL,
-    END_OF_TRACK,
     MAX_TICK,
     Events,
     pair_notes,
-    programs_at,
+    program_at,
     rows_in_time,
     scan_events,
 )
 from tokenization.midi.writer import (
     CLOSING,
     NewEvents,
+    Ordered,
     Scale,
     bend_events,
     control_events,
+    end_of_track,
     free_channel,
     header_bytes,
-    in_order,
     instrument_events,
-    meta,
     note_events,
     program_choices,
     program_event,
     tempo_events,
     timed,
-    track_bytes,
+    tracks_bytes,
     variable_length,
 )
 from tokenization.score import Score
@@ -61,7 +60,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     """MIDI file with new music appended, in which every event of the prompt is unchanged.
 
     - The bytes of the prompt's tracks up to their end-of-track are kept, and so are chunks of other
-      kinds. Only a RIFF wrapper and junk after the end of a continued track are removed. An event
+      kinds. Only a RIFF wrapper and bytes that are not part of an event are removed. An event
       of the prompt that comes after a new event keeps its time; if it used running status, its
       status byte is written out.
     - New tracks with a `chunk` continue that track chunk on their `channel`. Others get a new
@@ -83,7 +82,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         splice_ticks: where the new music begins, in the ticks of `new`.
 
     Raises:
-        MidiError: the prompt is not a MIDI file or is damaged, or the result would not be valid.
+        MidiError: the prompt is not a MIDI file, or the result would not be valid.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
     file = open_midi(prompt, "the prompt")
@@ -119,7 +118,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
-                program = _program(events, chunk, channel, splice)
+                program = program_at(events, chunk, channel, splice)
                 if program != track.program:
                     additions[chunk].append(program_event(track, channel, splice))
             chosen[chunk, channel] = track.program
@@ -134,7 +133,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             control_events(track, channel, scale),
             bend_events(track, channel, scale),
             *programs,
-            note_events(track, channel, scale),
+            *note_events([track], [channel], scale)[0],
         ]
     sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
@@ -157,7 +156,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
     header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
-    added = (chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts)
+    added = (chunk_bytes(b"MTrk", content) for content in tracks_bytes(new_parts))
     return b"".join([header, file.with_tracks(contents), *added])
 
 
@@ -191,9 +190,7 @@ def _closing_events(
         rows = rows_in_time(events, 0xE0 | channel, splice)
         if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
             close(rows[-1], 0xE0 | channel, 0, 64)
-    for chunk, ends in note_ends(
-        events, endless[events.tick[endless] <= splice], splice, once=True
-    ):
+    for chunk, ends in note_ends(events, endless[events.tick[endless] <= splice], splice):
         closing[chunk].append(ends)
     return closing
 
@@ -233,13 +230,6 @@ def _channels(events: Events) -> list[int]:
     return np.unique(events.status[is_channel] & 15).tolist()
 
 
-def _program(events: Events, chunk: int, channel: int, tick: int) -> int:
-    first, last = events.track_rows[chunk : chunk + 2].tolist()
-    row = first + int(np.searchsorted(events.tick[first:last], tick, side="right"))
-    at = [np.array([value]) for value in (chunk, channel, row, tick)]
-    return int(programs_at(events, *at)[0])
-
-
 def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
     """Last program of each channel in use, and whether it is the drum channel."""
     taken: dict[int, tuple[int, bool]] = {}
@@ -255,10 +245,15 @@ def _continued(
 ) -> bytes:
     """Content of a track chunk with new events merged in, followed by its end-of-track."""
     whole = file.tracks[chunk]
-    new_ticks, new_contents = in_order(parts)
-    if not (is_scaled or new_ticks or whole.missing):
+    new = Ordered.of(parts)
+    new_ticks: list[int] = new.ticks.tolist()
+    if not (is_scaled or new_ticks or whole.missing) and events.is_whole[chunk]:
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
+    # Each new event comes after the existing ones at its tick.
+    existing = np.append(0, events.tick[first:last])
+    existing = existing[np.searchsorted(existing[1:], new.ticks, side="right")]
+    content, offsets = timed(new, np.maximum(existing, np.append(0, new.ticks)[:-1]))
     written = bytearray()
     now = next_new = 0
     has_running_status = True
@@ -266,7 +261,7 @@ def _continued(
     if is_scaled:
         changed = np.arange(first, last, dtype=np.int64)
     else:
-        changed = _changed_rows(events, first, last, new_ticks)
+        changed = _changed_rows(events, first, last, new.ticks)
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
@@ -276,10 +271,9 @@ def _continued(
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
-            # At the same tick, existing events come first.
             until = bisect_left(new_ticks, tick, next_new)
             if until > next_new:
-                written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
+                written += content[offsets[next_new] : offsets[until]]
                 now, next_new, has_running_status = new_ticks[until - 1], until, False
             written += variable_length(tick - now)
             if file.data[body] < 0x80 and not has_running_status:
@@ -287,13 +281,14 @@ def _continued(
             has_running_status = has_running_status or status < 0xF0
             now, copied = tick, body
     written += file.data[copied : int(events.track_ends[chunk])]
-    now = int(events.tick[last - 1]) if last > first else 0
-    end = max([int(events.end_ticks[chunk]), *new_ticks[-1:]])
-    contents = [*new_contents[next_new:], meta(END_OF_TRACK, b"")]
-    return bytes(written + timed([*new_ticks[next_new:], end], contents, now))
+    written += content[offsets[next_new] :]
+    now = max([int(events.tick[last - 1]) if last > first else 0, *new_ticks[-1:]])
+    return bytes(written + end_of_track(max(int(events.end_ticks[chunk]) - now, 0)))
 
 
-def _changed_rows(events: Events, first: int, last: int, new_ticks: list[int]) -> NDArray[np.int64]:
+def _changed_rows(
+    events: Events, first: int, last: int, new_ticks: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Rows in [first, last) of a track whose bytes change when events are inserted before them.
 
     After a new event, the next delta time changes, and the next channel message needs a status

@@ -1,7 +1,7 @@
 """The chunks of a Standard MIDI File.
 
-Invalid files are rejected here with an error message, before their contents are used. The only
-exception is a file that is cut off at its end: its intact part is read.
+Files that are not MIDI files are rejected here with an error message, before their contents are
+used. Of damaged files, all tracks that can be found are read.
 
 Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI Files 1.0, and
 RP-029 for the RIFF wrapper.
@@ -44,8 +44,8 @@ class MidiFile:
     """All chunks after the header, including those of unknown kinds."""
     tracks: tuple[Chunk, ...]
     """The track chunks among them; only the last can be cut off."""
-    missing_tracks: int
-    """Number of tracks that are declared in the header but missing from the file."""
+    damage: tuple[str, ...] = ()
+    """What is wrong with the chunks, a clause each; cut-off tracks are not among them."""
 
     def with_tracks(self, contents: Iterable[bytes]) -> bytes:
         """Bytes of all chunks after the header, with new contents for the track chunks."""
@@ -100,10 +100,14 @@ def open_midi(data: bytes, name: str) -> MidiFile:
         raise MidiError(
             f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
         )
-    chunks = _chunks(data, header.end, name)
+    chunks, num_wrong = _chunks(data, header.end, claimed, name)
     tracks = tuple(chunk for chunk in chunks if chunk.kind == b"MTrk")
-    missing = max(claimed - len(tracks), 0)
-    return MidiFile(name, data, midi_format, division, header, chunks, tracks, missing)
+    damage: list[str] = []
+    if num_wrong:
+        damage.append(f"{num_wrong} track{'s have' if num_wrong > 1 else ' has'} a wrong length")
+    if claimed > len(tracks):
+        damage.append(f"the file ends after {len(tracks)} of {claimed} tracks")
+    return MidiFile(name, data, midi_format, division, header, chunks, tracks, tuple(damage))
 
 
 def _unwrap(data: bytes, name: str) -> bytes:
@@ -117,29 +121,31 @@ def _unwrap(data: bytes, name: str) -> bytes:
     raise MidiError(f"{name}: this RIFF file contains no MIDI data; export it again as a .mid file")
 
 
-def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
+def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk, ...], int]:
+    """The chunks from an offset on, and how many of them have a wrong length.
+
+    A chunk that should be longer than the file, although another track follows, ends where that
+    track begins. Bytes after the last of the `claimed` tracks that are not a chunk are ignored.
+    """
     chunks: list[Chunk] = []
-    missing = num_tracks = 0
-    while at + 8 <= len(data) and not missing:
+    num_tracks = num_wrong = 0
+    while at + 8 <= len(data):
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
-        missing = max(at + 8 + size - len(data), 0)
+        end = at + 8 + size
+        missing = max(end - len(data), 0)
         is_track = kind == b"MTrk"
-        # If another track follows later, the length is wrong, and the file is not cut off.
-        if missing and data.find(b"MTrk", at + 8 if is_track else at - 3) >= 0:
-            raise MidiError(
-                f"{name}: the file is damaged: the length of a track is wrong; export or download "
-                "it again"
-            )
-        if missing and not is_track:
-            break  # cut off, or junk after the last track
-        if missing and size > MAX_FILE_BYTES:
-            raise MidiError(
-                f"{name}: the file is damaged: track {num_tracks + 1} should have {size} bytes, "
-                f"but only {size - missing} are left; export or download it again"
-            )
-        chunks.append(Chunk(kind, at + 8, at + 8 + size - missing, missing))
-        num_tracks += is_track
-        at += 8 + size
+        if missing and not is_track and num_tracks >= claimed:
+            break
+        following = data.find(b"MTrk", at + 8 if is_track else at - 3) if missing else -1
+        if following >= 0 or (is_track and missing and size > MAX_FILE_BYTES):
+            num_wrong += 1
+            end, missing = following if following >= 0 else len(data), 0
+        if is_track or end == at + 8 + size <= len(data):
+            chunks.append(Chunk(kind, at + 8, min(end, len(data)), missing))
+            num_tracks += is_track
+        if missing:
+            break
+        at = end
     if num_tracks == 0:
         raise MidiError(
             f"{name}: the file has no track chunk, expected at least one; "
@@ -149,4 +155,4 @@ def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
         raise MidiError(
             f"{name}: the file has {num_tracks} tracks, expected at most 65535; export it again"
         )
-    return tuple(chunks)
+    return tuple(chunks), num_wrong

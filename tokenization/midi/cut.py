@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.midi.chunks import open_midi
 from tokenization.midi.events import (
-    END_OF_TRACK,
     TEMPO,
     TIME_SIGNATURE,
     Events,
@@ -20,12 +18,7 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
-
-# Shared objects, since a malicious file may need millions of them.
-_NOTE_ENDS: Final = [
-    bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
-]
+from tokenization.midi.writer import CLOSING, NewEvents, Ordered, Scale, end_of_track, meta, timed
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
@@ -34,7 +27,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     Events at or after the end are removed, except tempos and time signatures at the end, which
     apply to the music that follows. Notes that sound at the end are ended there.
 
-    Raises MidiError if the file is damaged.
+    Raises MidiError if this is not a MIDI file.
     """
     file = open_midi(data, "the prompt")
     events = scan_events(file)
@@ -44,7 +37,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     closing: list[list[NewEvents]] = [[] for _ in file.tracks]
     for chunk, parts in note_ends(events, sounding, end):
         closing[chunk].append(parts)
-    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end, once=True):
+    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end):
         closing[chunk].append(parts)
     del begins, ends, endless, sounding
     for kind, rows in (
@@ -63,26 +56,28 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         kept = first + int(np.searchsorted(events.tick[first:last], end))
         place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
         before = int(events.tick[kept - 1]) if kept > first else 0
-        ticks, parts = in_order(closing[chunk])
-        tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
+        new = Ordered.of(closing[chunk])
+        last = int(new.ticks[-1]) if len(new.ticks) else before
+        tail, _ = timed(new, np.append(before, new.ticks)[:-1])
+        tail += end_of_track(max(end - last, 0))
         contents.append(file.data[whole.start : place] + tail)
     return file.data[: file.header.end] + file.with_tracks(contents)
 
 
 def note_ends(
-    events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
+    events: Events, rows: NDArray[np.int32], tick: int
 ) -> Iterator[tuple[int, NewEvents]]:
     """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
-    With `once`, all notes of one chunk, channel and pitch get a single note-off.
+    Each note gets its own, even if several have one pitch: a note-off ends only the earliest.
     """
     keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
-    keys = np.unique(keys) if once else np.sort(keys)
+    keys.sort()
     chunks, starts = np.unique(keys >> 11, return_index=True)
     stops = np.append(starts[1:], len(keys))
     for chunk, start, stop in zip(chunks.tolist(), starts.tolist(), stops.tolist(), strict=False):
         of_chunk = keys[start:stop]
-        which: list[int] = (of_chunk & 0x7FF).tolist()
-        contents = [_NOTE_ENDS[key] for key in which]
-        size = len(contents)
-        yield chunk, NewEvents(np.full(size, tick), np.full(size, CLOSING), contents)
+        size = len(of_chunk)
+        columns = (np.full(size, tick), np.full(size, CLOSING))
+        status, pitch = 0x80 | of_chunk >> 7 & 15, of_chunk & 127
+        yield chunk, NewEvents.messages(*columns, status, pitch, 64)

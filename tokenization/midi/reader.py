@@ -14,15 +14,24 @@ from tokenization.midi.events import (
     DRUM_CHANNEL,
     NAME,
     Events,
+    describe_damage,
     meta_events,
     metre_rows,
+    note_table,
     pair_notes,
-    programs_at,
-    rows_in_time,
+    rows_by_channel,
     scan_events,
     tempo_rows,
 )
-from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
+from tokenization.score import (
+    MAX_BEATS,
+    NO_NOTES,
+    Score,
+    Tempo,
+    TimeSignature,
+    Track,
+    nearest_ratio,
+)
 
 # Limits that bound memory, hundreds of times larger than music needs.
 MAX_NOTES: Final = 500_000
@@ -30,24 +39,32 @@ MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
 MAX_TIME_SIGNATURES: Final = 10_000
 MAX_CONTROLS: Final = 1_000_000
+MAX_REST_BEATS: Final = 64
+"""Quarter notes of rests at the end of a file that are read; longer silence is an artefact."""
+_NEAR: Final = 24
+"""An end-of-track is on a bar line if it is at most this part of a quarter note away from it."""
 
 
-def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
+def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = False) -> Score:
     """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
     There is one track for each combination of track chunk, channel and program with notes. Its
     controls and bends are those of its channel, from all chunks. A note-off ends the earliest
     sounding note of its pitch. Notes that never end, tempos of 0 and invalid time signatures are
-    ignored. Of several tempos or time signatures at one tick, the last applies. If a file is cut
-    off at its end, its intact part is read, and the score's `damage` describes the rest.
+    ignored. Of several tempos or time signatures at one tick, the last applies. Rests at the end
+    are read if the end-of-track is on a bar line. Of a damaged file,
+    all that can be understood is read, and the score's `damage` describes the rest: a file may be
+    cut off, lengths may be wrong, a track is read up to the first byte that is not part of an
+    event, and data bytes over 127 are read as 127.
 
     Args:
         source: path or contents of the file.
         name: name of the file in errors.
+        strict: whether a damaged file is an error.
 
     Raises:
-        MidiError: the file cannot be read, is not a MIDI file, is damaged, has no notes, has a note
-            after `MAX_BEATS`, or exceeds another limit of this module.
+        MidiError: the file cannot be read, is not a MIDI file, has no notes, has a note after
+            `MAX_BEATS`, or exceeds another limit of this module.
     """
     if not isinstance(source, bytes):
         name = name or str(source)
@@ -60,46 +77,60 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
             ) from error
     file = open_midi(source, name or "the file")
     events = scan_events(file)
-    begins, ends, _ = pair_notes(events)
-    damage = _damage(file, events)
+    begins, ends, endless = pair_notes(events)
+    damage = describe_damage(file, events)
+    if strict and damage:
+        raise MidiError(
+            f"{file.name}: {damage}; expected an undamaged file, export or download it again"
+        )
     if not begins.size:
         found = f"{damage}, and no note is complete" if damage else "the file has no notes"
         raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
-    if len(begins) > MAX_NOTES:
+    # Notes that never end are counted as well, since the new music of `append_to_midi` ends them.
+    num_notes = len(begins) + len(endless)
+    if num_notes > MAX_NOTES:
         raise MidiError(
-            f"{file.name}: the file has {len(begins)} notes, expected at most {MAX_NOTES}; "
+            f"{file.name}: the file has {num_notes} notes, expected at most {MAX_NOTES}; "
             "use a part of it"
         )
     limit = MAX_BEATS * file.division
-    last = int(max(events.tick[ends].max(), events.tick[begins].max() + 1))
+    last = max(int(events.tick[ends].max()), int(events.tick[begins].max()) + 1)
     if last > limit:
         raise MidiError(
             f"{file.name}: a note ends at beat {last // file.division}, expected at most "
             f"{MAX_BEATS}; remove the gap in the music and export the file again"
         )
+    tracks, metres = _tracks(file, events, begins, ends), _time_signatures(file, events)
     return Score(
         ticks_per_beat=file.division,
-        tracks=_tracks(file, events, begins, ends),
+        tracks=tracks,
         tempos=_tempos(file, events),
-        time_signatures=_time_signatures(file, events),
+        time_signatures=metres,
+        end_ticks=_end_ticks(file, events, tracks, metres),
         damage=damage,
     )
 
 
-def _damage(file: MidiFile, events: Events) -> str:
-    """Describes where a file is cut off and how much of it can be read; empty if it is complete."""
-    last = file.tracks[-1]
-    if events.is_cut:
-        size = last.end - last.start + last.missing
-        read = int(events.track_ends[-1]) - last.start
-        return (
-            f"the file is cut off in track {len(file.tracks)}, of which {read:,} of {size:,} bytes "
-            "can be read"
-        )
-    if file.missing_tracks:
-        whole = len(file.tracks)
-        return f"the file ends after {whole} of {whole + file.missing_tracks} tracks"
-    return ""
+def _end_ticks(
+    file: MidiFile, events: Events, tracks: tuple[Track, ...], metres: tuple[TimeSignature, ...]
+) -> int:
+    """Tick at which the rests at the end of a file end; 0 if there are none.
+
+    Programs write the end-of-track at any distance from the music. It counts if it is on a bar line
+    and at most `MAX_REST_BEATS` after the last note.
+    """
+    end = int(events.end_ticks.max())
+    rest = end - max(track.end_ticks for track in tracks)
+    if not 0 < rest <= MAX_REST_BEATS * file.division:
+        return 0
+    start, numerator, denominator = 0, 4, 4
+    for metre in metres:
+        if metre.tick <= end:
+            start, numerator, denominator = metre
+    whole = 4 * file.division * numerator  # a bar has whole / denominator ticks
+    bars = nearest_ratio((end - start) * denominator, whole)
+    line = start + nearest_ratio(bars * whole, denominator)
+    return line if abs(line - end) * _NEAR <= file.division else 0
 
 
 def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
@@ -122,8 +153,10 @@ def _last_at_each_tick(
 ) -> NDArray[np.int64]:
     """Indices into `ticks`, sorted by time, of the last one at each tick up to `MAX_BEATS`."""
     order = np.argsort(ticks, kind="stable")
-    is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
-    kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
+    ticks = ticks[order]
+    is_kept = ticks <= MAX_BEATS * file.division
+    is_kept[:-1] &= ticks[1:] > ticks[:-1]
+    kept = order[is_kept]
     if len(kept) > most:
         raise MidiError(
             f"{file.name}: the file has {len(kept)} changes of {what}, expected at most {most}; "
@@ -134,12 +167,13 @@ def _last_at_each_tick(
 
 def _names(file: MidiFile, events: Events) -> dict[int, str]:
     """Names of the track chunks that have one."""
-    rows, content, end = meta_events(events, NAME)
-    chunks, firsts = np.unique(events.chunk[rows], return_index=True)
-    return {
-        chunk: _text(file.data[content[first] : end[first]])
-        for chunk, first in zip(chunks.tolist(), firsts.tolist(), strict=True)
-    }
+    rows, contents, ends = meta_events(events, NAME)
+    names: dict[int, str] = {}
+    columns = (events.chunk[rows].tolist(), contents.tolist(), ends.tolist())
+    for chunk, content, end in zip(*columns, strict=True):
+        if chunk not in names:
+            names[chunk] = _text(file.data[content:end])
+    return names
 
 
 def _text(content: bytes) -> str:
@@ -156,50 +190,64 @@ def _tracks(
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[Track, ...]:
-    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
-    columns = (tick, events.tick[ends] - tick, events.first[begins], events.second[begins])
-    notes = np.stack(columns, axis=1, dtype=np.int64)
-    key = chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
-    order = np.argsort(key, kind="stable")
-    keys, firsts = np.unique(key[order], return_index=True)
-    instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
-    if len(instruments) > MAX_TRACKS:
+    notes, key = note_table(events, begins, ends)
+    firsts = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
+    if len(firsts) > MAX_TRACKS:
         raise MidiError(
-            f"{file.name}: the file has {len(instruments)} instruments, expected at most "
+            f"{file.name}: the file has {len(firsts)} instruments, expected at most "
             f"{MAX_TRACKS}; export it again with fewer tracks"
         )
     names = _names(file, events)
+    instruments: list[int] = key[firsts].tolist()
+    channels = {key >> 7 & 15 for key in instruments}
     limit = MAX_BEATS * file.division
-    controls: dict[int, NDArray[np.int64]] = {}
-    bends: dict[int, NDArray[np.int64]] = {}
-    for channel in {channel for _, channel, _ in instruments}:
-        rows = rows_in_time(events, 0xB0 | channel, limit)
-        columns = (events.tick[rows], events.first[rows], events.second[rows])
-        controls[channel] = np.stack(columns, axis=1, dtype=np.int64)
-        rows = rows_in_time(events, 0xE0 | channel, limit)
-        bend = (events.second[rows] << 7 | events.first[rows]) - 8192
-        bends[channel] = np.stack([events.tick[rows], bend], axis=1)
-        # The tracks of a channel share read-only tables, since copies could fill the memory.
-        controls[channel].setflags(write=False)
-        bends[channel].setflags(write=False)
+    controls = _by_channel(events, 0xB0, limit, channels)
+    bends = _by_channel(events, 0xE0, limit, channels)
     total = sum(map(len, (*controls.values(), *bends.values())))
     if total > MAX_CONTROLS:
         raise MidiError(
             f"{file.name}: the file has {total} controllers and bends, expected at most "
             f"{MAX_CONTROLS}; remove some of them and export it again"
         )
-    return tuple(
-        Track(
-            notes[rows],
-            program=program,
+    tracks: list[Track] = []
+    edges = [*firsts.tolist(), len(key)]
+    for instrument, start, stop in zip(instruments, edges, edges[1:], strict=False):
+        chunk, channel = instrument >> 11, instrument >> 7 & 15
+        track = Track(
+            NO_NOTES,
+            program=instrument & 127,
             is_drum=channel == DRUM_CHANNEL,
             name=names.get(chunk, ""),
             channel=channel,
             chunk=chunk,
-            controls=controls[channel],
-            bends=bends[channel],
         )
-        for (chunk, channel, program), rows in zip(
-            instruments, np.split(order, firsts[1:]), strict=True
-        )
-    )
+        own = _fixed(notes[start:stop])
+        tables = {"controls": controls[channel], "bends": bends[channel]}
+        tracks.append(track.with_tables(notes=own, **tables))
+    return tuple(tracks)
+
+
+def _by_channel(
+    events: Events, kind: int, limit: int, channels: set[int]
+) -> dict[int, NDArray[np.int64]]:
+    """Read-only tables of the controllers (0xB0) or bends (0xE0) of channels up to a tick.
+
+    The tracks of a channel share them, since copies could fill the memory.
+    """
+    rows, edges = rows_by_channel(events, kind, limit)
+    if kind == 0xB0:
+        table = np.empty((len(rows), 3), np.int64)
+        table[:, 1], table[:, 2] = events.first[rows], events.second[rows]
+    else:
+        table = np.empty((len(rows), 2), np.int64)
+        table[:, 1] = (events.second[rows] << 7 | events.first[rows]) - 8192
+    table[:, 0] = events.tick[rows]
+    starts: list[int] = edges.tolist()
+    return {channel: _fixed(table[starts[channel] : starts[channel + 1]]) for channel in channels}
+
+
+def _fixed(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A read-only copy that owns its memory."""
+    table = rows.copy()
+    table.setflags(write=False)
+    return table

@@ -2,38 +2,102 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.midi.bytes_numpy import END_OF_TRACK, META
 from tokenization.midi.chunks import chunk_bytes
-from tokenization.midi.events import DRUM_CHANNEL, END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
-from tokenization.score import Score, Ticks, Track, nearest_ratio
+from tokenization.midi.events import (
+    DRUM_CHANNEL,
+    NAME,
+    TEMPO,
+    TIME_SIGNATURE,
+    fastest_kernel,
+)
+from tokenization.score import Score, Ticks, Track, all_notes, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
+
+_TICK_BITS: Final = 36
 
 # Order of events at one tick. The note-off of a note of length 0 comes after its note-on.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
 
 
 class NewEvents(NamedTuple):
-    """Events to be written, ordered by tick, then rank, then position."""
+    """Events to be written, ordered by tick, then rank, then position; columns (n,) int64."""
 
     ticks: NDArray[np.int64]
     ranks: NDArray[np.int64]
-    contents: list[bytes]
-    """Status byte and data of each event."""
+    sizes: NDArray[np.int64]
+    """Number of bytes of each event."""
+    content: NDArray[np.uint8]
+    """Status byte and data of all events, concatenated."""
 
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
         """A single event."""
-        return cls(np.array([tick]), np.array([rank]), [content])
+        columns = (np.array([number], np.int64) for number in (tick, rank, len(content)))
+        return cls(*columns, np.frombuffer(content, np.uint8))
+
+    @classmethod
+    def messages(
+        cls,
+        ticks: NDArray[np.int64],
+        ranks: NDArray[np.int64],
+        status: NDArray[np.int64] | int,
+        first: NDArray[np.int64],
+        second: NDArray[np.int64] | int,
+    ) -> NewEvents:
+        """Channel messages (n,) with two data bytes.
+
+        Raises ValueError if a data byte is over 127.
+        """
+        table = np.empty((len(ticks), 3), np.int64)
+        table[:, 0], table[:, 1], table[:, 2] = status, first, second
+        if table.size and (table[:, 1:].view(np.uint64) > 127).any():
+            raise ValueError("a pitch, velocity, controller or bend is outside the range of MIDI")
+        return cls(ticks, ranks, np.full(len(ticks), 3), table.astype(np.uint8).ravel())
+
+    @classmethod
+    def joined(cls, parts: Sequence[NewEvents]) -> NewEvents:
+        """The events of all parts, at least one, concatenated."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def part(self, start: int, stop: int) -> NewEvents:
+        """Some of the events, all of which have three bytes."""
+        columns = (self.ticks[start:stop], self.ranks[start:stop], self.sizes[start:stop])
+        return NewEvents(*columns, self.content[3 * start : 3 * stop])
+
+
+class Ordered(NamedTuple):
+    """Events in the order in which they are written; columns (n,) int64."""
+
+    ticks: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    content: NDArray[np.uint8]
+    """The bytes of an event are `sizes` bytes of `content` from `starts` on."""
+
+    @classmethod
+    def of(cls, parts: Sequence[NewEvents], tracks: NDArray[np.int64] | int = 0) -> Ordered:
+        """Events ordered by `tracks` (n,), then tick, rank and position."""
+        if not parts:
+            nothing = np.zeros(0, np.int64)
+            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8))
+        ticks, ranks, sizes, content = NewEvents.joined(parts)
+        if int(ticks.min(initial=0)) >= 0 and int(ticks.max(initial=0)) < 1 << _TICK_BITS:
+            order = np.argsort((tracks << _TICK_BITS | ticks) << 3 | ranks, kind="stable")
+        else:
+            order = np.lexsort((ranks, ticks, np.broadcast_to(tracks, ticks.shape)))
+        starts = np.cumsum(sizes) - sizes
+        return cls(ticks[order], starts[order], sizes[order], content)
 
 
 class Scale(NamedTuple):
@@ -52,7 +116,7 @@ def write_midi(score: Score) -> bytes:
 
     The same score gives the same bytes. A track keeps its channel unless another instrument uses
     it. From the sixteenth instrument on, channels are shared, with a program change before each
-    note that needs one. Silence after the last note is written, but `read_midi` does not read it.
+    note that needs one. Rests at the end are written as the time of an end-of-track.
     If notes of one pitch overlap in a track, MIDI cannot represent which note-off belongs to which
     note; when read again, they end in the order in which they began.
 
@@ -65,7 +129,6 @@ def write_midi(score: Score) -> bytes:
             f"{0x7FFF}; use a coarser one"
         )
     scale = Scale()
-    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
     taken: dict[int, tuple[int, bool]] = {}
     written: dict[int, list[Track]] = {}
     channels: list[int] = []
@@ -73,17 +136,23 @@ def write_midi(score: Score) -> bytes:
         channels.append(free_channel(track, taken))
         taken.setdefault(channels[-1], (track.program, track.is_drum))
     choices = program_choices(score.tracks, channels, scale)
-    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
+    notes = note_events(score.tracks, channels, scale)
+    parts = [tempo_events(score, scale)]
+    for at, (track, channel) in enumerate(zip(score.tracks, channels, strict=True)):
         events = instrument_events(track, channel, 0)
         # Tracks on one channel share its controllers, so these are written only once.
         others = written.setdefault(channel, [])
-        if not any(np.array_equal(other.controls, track.controls) for other in others):
+        if len(track.controls) and not any(
+            np.array_equal(other.controls, track.controls) for other in others
+        ):
             events.append(control_events(track, channel, scale))
-        if not any(np.array_equal(other.bends, track.bends) for other in others):
+        if len(track.bends) and not any(
+            np.array_equal(other.bends, track.bends) for other in others
+        ):
             events.append(bend_events(track, channel, scale))
         others.append(track)
-        events += [*chosen, note_events(track, channel, scale)]
-        contents.append(track_bytes(events, 0))
+        parts.append([*events, *choices[at], *notes[at]])
+    contents = tracks_bytes(parts, score.end_ticks)
     header = header_bytes(1, len(contents), score.ticks_per_beat)
     return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])
 
@@ -118,28 +187,42 @@ def meta(kind: int, content: bytes) -> bytes:
     return bytes((META, kind)) + variable_length(len(content)) + content
 
 
-def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
-    """Ticks and contents of all events, in the order in which they are written."""
-    if not parts:
-        return [], []
-    ticks = np.concatenate([part.ticks for part in parts])
-    order = np.lexsort((np.concatenate([part.ranks for part in parts]), ticks))
-    contents = [content for part in parts for content in part.contents]
-    return ticks[order].tolist(), [contents[at] for at in order.tolist()]
+def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+    """Bytes of events with their delta times, and the offset of each, (n + 1,).
+
+    `before` (n,) are the times of the previous events in the file. Raises MidiError if a gap is too
+    long.
+    """
+    longest = int((events.ticks - before).max(initial=0))
+    variable_length(longest)  # raises the error
+    written, offsets = fastest_kernel().write_events(events.ticks, before, *events[1:])
+    return written.tobytes(), offsets
 
 
-def timed(ticks: list[int], contents: list[bytes], now: int) -> bytes:
-    """Bytes of events after the tick `now`, each with its delta time."""
-    deltas = map(operator.sub, ticks, [now, *ticks[:-1]])
-    return b"".join(chain.from_iterable(zip(map(variable_length, deltas), contents, strict=True)))
+def end_of_track(delta: int) -> bytes:
+    """Bytes of an end-of-track after a delta time."""
+    return variable_length(delta) + meta(END_OF_TRACK, b"")
 
 
-def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
-    """Content of a track chunk that ends with its last event, not before `end_tick`."""
-    ticks, contents = in_order(parts)
-    last = ticks[-1] if ticks else 0
-    end = timed([max(end_tick, last)], [meta(END_OF_TRACK, b"")], last)
-    return timed(ticks, contents, 0) + end
+def tracks_bytes(parts: Sequence[Sequence[NewEvents]], end_tick: int = 0) -> list[bytes]:
+    """Contents of track chunks that end with their last events, the first not before `end_tick`.
+
+    All are written at once, since each call of NumPy takes time.
+    """
+    counts = [sum(len(part.ticks) for part in of_track) for of_track in parts]
+    edges = [0, *accumulate(counts)]
+    joined = [part for of_track in parts for part in of_track]
+    events = Ordered.of(joined, np.repeat(np.arange(len(parts)), counts))
+    before = np.append(0, events.ticks)[:-1]
+    before[[edge for edge in edges[:-1] if edge < edges[-1]]] = 0
+    content, offsets = timed(events, before)
+    places: list[int] = offsets[edges].tolist()
+    contents: list[bytes] = []
+    for at, count in enumerate(counts):
+        last = int(events.ticks[edges[at + 1] - 1]) if count else 0
+        end = end_of_track(max(end_tick - last, 0) if at == 0 else 0)
+        contents.append(content[places[at] : places[at + 1]] + end)
+    return contents
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
@@ -182,39 +265,32 @@ def program_event(track: Track, channel: int, tick: int) -> NewEvents:
     return NewEvents.one(tick, SETTING, bytes((0xC0 | channel, track.program)))
 
 
-def note_events(track: Track, channel: int, scale: Scale) -> NewEvents:
-    """Note-ons and note-offs of a track."""
-    onset, duration, pitch, velocity = track.notes.T
+def note_events(
+    tracks: Sequence[Track], channels: Sequence[int], scale: Scale
+) -> list[tuple[NewEvents, NewEvents]]:
+    """Note-ons and note-offs of each track."""
+    onset, duration, pitch, velocity = all_notes(tracks).T
     begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
-    rank = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
-    return NewEvents(
-        np.concatenate([begins, ends]),
-        np.concatenate([np.full(len(rank), NOTE_ON), rank]),
-        _messages(0x90 | channel, pitch, velocity)
-        + _messages(0x80 | channel, pitch, np.full(len(rank), 64)),
-    )
+    edges = [0, *accumulate(map(len, tracks))]
+    channel = np.repeat(np.array(channels, np.int64), np.diff(edges))
+    ranks = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
+    ons = NewEvents.messages(begins, np.full(len(ranks), NOTE_ON), 0x90 | channel, pitch, velocity)
+    offs = NewEvents.messages(ends, ranks, 0x80 | channel, pitch, 64)
+    return [(ons.part(*at), offs.part(*at)) for at in pairwise(edges)]
 
 
 def control_events(track: Track, channel: int, scale: Scale) -> NewEvents:
     """Controllers of a track."""
     tick, control, value = track.controls.T
     ranks = np.full(len(tick), SETTING)
-    return NewEvents(scale.ticks(tick), ranks, _messages(0xB0 | channel, control, value))
+    return NewEvents.messages(scale.ticks(tick), ranks, 0xB0 | channel, control, value)
 
 
 def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
     """Pitch bends of a track."""
     tick, bend = track.bends[:, 0], track.bends[:, 1] + 8192
     ranks = np.full(len(tick), SETTING)
-    return NewEvents(scale.ticks(tick), ranks, _messages(0xE0 | channel, bend & 127, bend >> 7))
-
-
-def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> list[bytes]:
-    table = np.stack([np.full(len(first), status), first, second], axis=1)
-    if table.size and (table[:, 1:].min() < 0 or table[:, 1:].max() > 127):
-        raise ValueError("a pitch, velocity, controller or bend is outside the range of MIDI")
-    joined = table.astype(np.uint8).tobytes()
-    return [joined[at : at + 3] for at in range(0, len(joined), 3)]
+    return NewEvents.messages(scale.ticks(tick), ranks, 0xE0 | channel, bend & 127, bend >> 7)
 
 
 def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:

@@ -177,13 +177,15 @@ def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
     return tuple(kept)
 
 
-def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64]:
+def bar_lines(
+    signatures: Sequence[TimeSignature], end: int, *, split: bool = True
+) -> NDArray[np.int64]:
     """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
 
     Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
     moves to the nearest one from its exact place, so that bar lines do not drift. A bar of more
-    than eight quarters is split at quarters. A change of time signature ends the bar in which it
-    occurs. `signatures` are those of `quantize_time_signatures`.
+    than eight quarters is split at quarters, unless `split` is False. A change of time signature
+    ends the bar in which it occurs. `signatures` are those of `quantize_time_signatures`.
     """
     end = max(BAR_UNIT, end + -end % BAR_UNIT)
     sections: list[NDArray[np.int64]] = []
@@ -213,7 +215,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
             break
         sections.append(lines[lines < stop])
     lines = np.concatenate(sections)
-    if has_long_bars:
+    if has_long_bars and split:
         lines = split_long_bars(lines, end)
     return lines[: int(lines.searchsorted(end)) + 1]
 
@@ -229,7 +231,12 @@ def name_bars(
         wanted = bar_lines(written, int(lines[-1]))
         common = min(len(wanted), len(lines))
         same = wanted[:common] == lines[:common]
-        start = common - 1 if same.all() else max(int(np.argmin(same)) - 1, 0)
+        start = common - 1
+        if not same.all():
+            # A long bar that ends early is split differently, so that all its parts are named.
+            whole = bar_lines(written, int(lines[-1]), split=False)
+            start = max(int(np.argmin(same)) - 1, 0)
+            start = int(lines.searchsorted(whole[whole <= lines[start]][-1]))
     kept = [change for change in written if change.tick < lines[start]]
     changed = starts_of_runs(lengths)
     changed[start : start + 1] = True

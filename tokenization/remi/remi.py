@@ -31,6 +31,7 @@ from tokenization.remi.documents.read import Signs, read_header, read_key, read_
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
+from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
     BAR,
     BOS,
@@ -105,6 +106,9 @@ class Remi(BaseTokenizer[RemiGrammar]):
     ) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
+        A tempo outside the range of the vocabulary is halved or doubled, together with its beats;
+        see `in_tempo_range`.
+
         The other arguments are those of a `Document`, which only version 2 can represent. A source
         of the plan that is not in the document before its bar becomes New. A note that begins
         before the end of a gap ends there at the latest.
@@ -113,6 +117,9 @@ class Remi(BaseTokenizer[RemiGrammar]):
         cannot be represented.
         """
         families = self.families
+        tempos_scaled = tempos_out_of_range(score, families)
+        if tempos_scaled:
+            score = in_tempo_range(score, families=families)
         ranks = self.track_ranks(score.tracks)
         table, keys, dropped = _heard(score.tracks, ranks, families)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
@@ -151,6 +158,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
             merged=len(keys) - len(notes.onsets),
             tempos_clipped=timeline.tempos.clipped,
+            tempos_scaled=tempos_scaled,
             signatures=timeline.signatures,
             tracks=self._named(score.tracks, ranks),
             families=families,

@@ -166,7 +166,7 @@ class Families:
         """MIDI pitch of the first Pitch token."""
         self.bpm = TEMPO_GRID if self.has_plans else _WHOLE_TEMPOS
         """Quarter notes per minute of each Tempo token (n,)."""
-        self.tempo_edges = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
+        self.tempo_edges: NDArray[np.float64] = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
         """Limits (n + 1,) between which each Tempo token is the nearest."""
         self.only_track = only_track
         """Rank of the only track; -1 if Program tokens distinguish tracks."""
@@ -186,7 +186,9 @@ class Families:
 _WHOLE_TEMPOS = np.arange(MIN_BPM, MAX_BPM + 1, dtype=np.float64)
 _WHOLE_TEMPOS.setflags(write=False)
 _WHOLE_EDGES = np.arange(MIN_BPM, MAX_BPM + 2) - 0.5
-_PLANNED_EDGES = 15 * 2 ** ((np.arange(len(TEMPO_GRID) + 1) - 0.5) / TEMPOS_PER_OCTAVE)
+_PLANNED_EDGES = np.asarray(
+    15 * 2 ** ((np.arange(len(TEMPO_GRID) + 1) - 0.5) / TEMPOS_PER_OCTAVE), np.float64
+)
 
 
 def _number(text: str) -> int:

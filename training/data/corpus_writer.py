@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from tokenization.remi.losses import Losses
 from tokenization.tokenizer import Tokenizer
 from training.data.shards import ShardWriter
 
-COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
-"""Changes to notes and tempos by the encoding, counted per split."""
+COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")
+"""Changes to notes and tempos by the encoding, counted per split. `Losses` has others."""
 LISTS = ("refused", "damaged")
 """Lists of files in `data.json`: those that cannot be read, and those read only in part."""
 LISTED = 100
@@ -31,9 +32,9 @@ def join(
     """Write the batches of each split as one corpus; return its entries for `data.json`.
 
     A batch is an npz file with the `ids` of all pieces and their `lengths`, the `bars` of all
-    pieces and their numbers `num_bars`, the `counts` of notes and of `COUNTS`, and `texts`: names,
-    refused files and damaged files as JSON. The hash covers the vocabulary and all tokens, and does
-    not depend on shards and batches.
+    pieces and their numbers `num_bars`, the `counts` of notes, of `COUNTS` and of `Losses`, and
+    `texts`: names, refused files and damaged files as JSON. The hash covers the vocabulary and all
+    tokens, and does not depend on shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))
@@ -63,6 +64,7 @@ def _join_split(
     """Write the batches of a split; return its counts."""
     writer = ShardWriter(folder)
     facts = dict.fromkeys(("files", "tokens", "notes", "bars", *COUNTS), 0)
+    lost = dict.fromkeys(Losses._fields, 0)
     for path in batches:
         with np.load(path) as batch:
             ids, lengths, bars, num_bars, counts = (
@@ -76,10 +78,13 @@ def _join_split(
         facts["files"] += len(names)
         facts["tokens"] += len(ids)
         facts["bars"] += len(bars)
-        for key, count in zip(("notes", *COUNTS), counts.tolist(), strict=True):
+        named = iter(counts.tolist())
+        for key, count in zip(("notes", *COUNTS), named, strict=False):
             facts[key] += count
+        for key, count in zip(lost, named, strict=True):
+            lost[key] += count
         done()
-    return facts | {"shards": writer.close()}
+    return facts | {"shards": writer.close(), "losses": lost}
 
 
 class _List:
@@ -128,7 +133,16 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             "",
             "Dropped: notes outside the pitch range. Clipped: notes shortened to the maximum "
             "duration. Merged: notes left out because another note has the same pitch and "
-            "position. Tempos clipped: tempos moved to 30 or 240.",
+            "position. Tempos scaled: tempos outside 30 to 240, halved or doubled together with "
+            "their beats, so that the music keeps its speed. Tempos clipped: tempos that this does "
+            "not bring into the range.",
+            "",
+            "Tokens do not contain:",
+            "",
+            "| split | drum notes | sustain pedal changes | other controllers | pitch bends | "
+            "tempos rounded | mean shift of a note | mean shift of a file's end |",
+            "|---|---|---|---|---|---|---|---|",
+            *(_losses(split, facts) for split, facts in data["splits"].items()),
             "",
             f"{counts['refused']:,} files refused, {counts['unassigned']:,} in no split.",
             "",
@@ -138,6 +152,15 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             damaged,
         ]
     )
+
+
+def _losses(split: str, facts: dict[str, Any]) -> str:
+    """The row of a split in the table of losses."""
+    lost = Losses(**facts["losses"])
+    numbers = " | ".join(f"{number:,}" for number in lost[:-2])
+    shift = lost.onset_microseconds / 1e3 / max(facts["notes"], 1)
+    drift = lost.drift_milliseconds / 1e3 / max(facts["files"], 1)
+    return f"| {split} | {numbers} | {shift:.1f} ms | {drift:.2f} s |"
 
 
 def _listed(data: dict[str, Any], key: str) -> str:

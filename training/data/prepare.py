@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
+from tokenization.remi.losses import Losses, losses
 from tokenization.tokenizer import Tokenizer
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, card, join
@@ -25,7 +26,7 @@ from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-BATCH_FORMAT = 3
+BATCH_FORMAT = 4
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
@@ -39,6 +40,7 @@ def prepare(
     include: str | Sequence[str] | None = None,
     splits: Path | None = None,
     workers: int | None = None,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """Encode all MIDI files of one or several corpora; return the contents of `data.json`.
 
@@ -49,7 +51,8 @@ def prepare(
     determines the splits; else folders named train, validation and test; else a hash of the names,
     90 : 5 : 5.
 
-    Unreadable files, files that were read only in part and files in no split are listed in
+    Unreadable files, damaged files (with `strict`, they are unreadable) and files in no split are
+    listed in
     `refused.txt`, `damaged.txt` and `unassigned.txt`, and the first entries of each also in
     `data.json`. `workers` is the number of processes (None: one per core); results do not depend on
     it. A run that was stopped resumes if no file has changed. Memory holds the names of all files,
@@ -69,7 +72,7 @@ def prepare(
             "expected one pattern for all or one for each, and corpora with different names"
         )
     _check_output(output, tokenizer, ", ".join(names))
-    batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
+    batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits, strict=strict)
     _encode_all(batches, workers or os.cpu_count() or 1)
     joined = _partial(output) / "joined"
     facts = _join_all(batches, unassigned, joined)
@@ -100,6 +103,8 @@ class Batch:
     """Prefix of names in all output."""
     tokenizer: Tokenizer
     path: Path
+    strict: bool = False
+    """Whether damaged files are refused."""
 
 
 def plan_batches(
@@ -108,6 +113,8 @@ def plan_batches(
     output: Path,
     tokenizer: Tokenizer,
     splits: Path | None,
+    *,
+    strict: bool = False,
 ) -> tuple[list[Batch], list[str]]:
     """All batches by corpus and split, and the files in no split.
 
@@ -121,7 +128,7 @@ def plan_batches(
         dealt, others = deal(source, source.midi_names(pattern), splits)
         planned += [(source, split, prefix, members) for split, members in dealt.items()]
         unassigned += [prefix + other for other in others]
-    reader = [BATCH_FORMAT, BATCH_FILES, repr(tokenizer.config), tokenizer.vocabulary.hash]
+    reader = [BATCH_FORMAT, BATCH_FILES, repr(tokenizer.config), tokenizer.vocabulary.hash, strict]
     digest = hashlib.sha256(repr(reader).encode())
     for source, split, prefix, members in planned:
         digest.update(repr((str(source.path), split, prefix)).encode())
@@ -137,6 +144,7 @@ def plan_batches(
             prefix,
             tokenizer,
             folder / f"{number}-{start}.npz",
+            strict,
         )
         for number, (source, split, prefix, members) in enumerate(planned)
         for start in range(
@@ -176,14 +184,14 @@ def _encode(batch: Batch) -> int:
     damaged: dict[str, str] = {}
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    counts = np.zeros(len(COUNTS) + 1, np.int64)
+    counts = np.zeros(1 + len(COUNTS) + len(Losses._fields), np.int64)
     for member, content in batch.source.read():
         name = batch.prefix + member
         if isinstance(content, MemberError):
             refused[name] = str(content)
             continue
         try:
-            score = read_midi(content, name=name)
+            score = read_midi(content, name=name, strict=batch.strict)
             sequence = batch.tokenizer.encode(score)
         except MidiError as error:
             refused[name] = str(error)
@@ -192,7 +200,8 @@ def _encode(batch: Batch) -> int:
             damaged[name] = score.damage
         ids = np.asarray(sequence.ids).astype("<u2")
         notes = np.count_nonzero(np.isin(ids, of_notes))
-        counts += [notes, *(getattr(sequence, key) for key in COUNTS)]
+        lost = losses(score, batch.tokenizer.track_ranks(score.tracks))
+        counts += [notes, *(getattr(sequence, key) for key in COUNTS), *lost]
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
         names.append(name)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.learning.distributed import shared_like, whole
+from training.learning.distributed import shard_like, whole
 
 
 class Average:
@@ -21,7 +21,10 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update the average with the current weights; early updates all have equal weight."""
+        """Update the average with the current weights.
+
+        It is the plain mean of the first 1 / (1 - decay) updates, then an exponential one.
+        """
         if self._decay is None:
             return
         self._updates += 1
@@ -30,7 +33,7 @@ class Average:
             self._mean = [weight.detach().clone() for weight in weights]
             return
         share = max(1 - self._decay, 1 / self._updates)
-        self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=True)]
+        self._mean = [shard_like(m, w) for m, w in zip(self._mean, weights, strict=True)]
         for mean, weight in zip(self._mean, weights, strict=True):
             mean.lerp_(weight, share)
 
@@ -39,7 +42,7 @@ class Average:
         """Swap weights and average; do nothing before the first update."""
         # copy_ on the parameters, not on .data, so that caches detect the change
         weights = list(self._module.parameters())
-        self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
+        self._mean = [shard_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
         for weight, mean in zip(weights, self._mean, strict=False):
             kept = weight.clone()
             weight.copy_(mean)

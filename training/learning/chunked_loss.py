@@ -1,4 +1,4 @@
-"""Loss of long examples in bounded memory: chunks are processed one after another, with state."""
+"""Loss of long examples in bounded memory: each chunk takes the state of the previous one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def negative_log_likelihoods(
 ) -> Iterator[Tensor]:
     """Yield sums of the negative log-likelihood of tokens (b, l + 1), in nats.
 
-    The first token and PAD are not counted. The sums add up to the loss of the batch; take the
-    gradient of each before the next is computed.
+    The first token and PAD are not counted. The sums add up to the loss of the batch; call
+    `backward` on each of them before requesting the next.
 
     - Without a `chunk`, or with one of at least l tokens, there is one sum.
     - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one
@@ -37,9 +37,9 @@ def negative_log_likelihoods(
     length = batch.shape[1] - 1
     step = length if chunk is None else chunk
     starts = range(0, length, step)
-    again = torch.is_grad_enabled() and not truncated and len(starts) > 1
+    recompute = torch.is_grad_enabled() and not truncated and len(starts) > 1
     recomputed = partial(checkpoint, _one_call, use_reentrant=False, preserve_rng_state=False)
-    call: Any = recomputed if again else _one_call  # both give the same results
+    call: Any = recomputed if recompute else _one_call  # both give the same results
     nats: Tensor | None = None
     for start in starts:
         part = batch[:, start : start + step + 1]
@@ -76,7 +76,7 @@ def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A tensor with its own storage, since a view would keep the memory of the chunk alive."""
+    """Copy a view to its own storage, since the view would keep the whole chunk in memory."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 

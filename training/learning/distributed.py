@@ -68,7 +68,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
         asked, started = getattr(settings, name), getattr(found, name)
         if asked not in (None, started):
             raise TrainingError(
-                f"trainer.{name} is {asked}, {by} has started {started}; leave it out"
+                f"trainer.{name} is {asked}, but {by} has started {started}; leave it out"
             )
     return found
 
@@ -111,7 +111,10 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
 
 
 def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """The SLURM plugin without requeueing, which would write additional checkpoints."""
+    """The SLURM plugin, if SLURM started several processes.
+
+    Requeueing is disabled, since it would write additional checkpoints.
+    """
     by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
     if not by_slurm or processes.world == 1:
         return []
@@ -121,7 +124,7 @@ def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list
 
 
 def leave_signals(worker: int) -> None:
-    """Ignore Ctrl-C in a worker of a data loader, since the run ends after its current step."""
+    """Ignore Ctrl-C in a data-loader worker, which the current step may still need."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -165,7 +168,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shared_like(tensor: Tensor, other: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
     """Shard a whole tensor like `other`, on its device."""
     tensor = tensor.to(other.device)
     if isinstance(other, DTensor) and not isinstance(tensor, DTensor):

@@ -29,7 +29,7 @@ DECAY = 4e-6
 ROUGHNESS = 2e-5
 """Weight of the penalty on squared differences of neighbouring entries in ordered tables."""
 TINY = 1e-30
-"""Lower bound of a sum of odds whose root is taken, since the root of 0 has no gradient."""
+"""Lower bound of a sum of odds before its root is taken, since the root of 0 has no gradient."""
 DIGITS = 3
 """Decimals of fitted entries."""
 
@@ -45,7 +45,7 @@ class Table(NamedTuple):
     ordered: bool
     """Whether neighbouring entries belong to similar classes."""
     first: float = 0.0
-    """Initial first entry; initial entries rise linearly to 0."""
+    """Initial value of the first entry; from there, initial values rise linearly to 0."""
 
 
 TABLES = {
@@ -67,7 +67,7 @@ class Examples(NamedTuple):
     tokens: Tensor
     """Index of the token that each source tries to predict: (s,), int32."""
     cells: Tensor
-    """Cell of each source: (s,), int32. A cell is a combination of one class of each table."""
+    """Cell of each source: (s,), int32. A cell combines one class of each table."""
     hits: Tensor
     """Indices of the sources that propose the correct token: (hits,), int32."""
     classes: Tensor
@@ -82,9 +82,10 @@ def examples(
     nats: Sequence[NDArray[np.float64]],
     advance: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """The sources of each token of each piece except its first, and the nats of these tokens.
+    """Sources and nats of all tokens except the first of each piece.
 
-    `advance` is called with the number of processed tokens.
+    `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. `advance` is
+    called after each piece with its number of tokens.
     """
     shape = tuple(len(getattr(config.gates, name)) for name in TABLES)
     tokens, cells, hits = [], [], []
@@ -127,11 +128,11 @@ class Fit(NamedTuple):
 def fit_gates(
     given: Examples, gates: GateConfig, advance: Callable[[], object] = lambda: None
 ) -> Fit:
-    """`gates` with its tables fitted: they minimise the penalised mean nats of the mixture.
+    """Fit the tables of `gates` by minimising the penalised mean nats of the mixture.
 
-    The result depends only on the arguments; it does not depend on the entries of the tables of
-    `gates`. `advance` is called after each evaluation of the loss. Source: L-BFGS with a line
-    search for the strong Wolfe conditions (Nocedal and Wright, 2006, sections 3.1 and 7.2).
+    The entries that the tables have before are ignored. `advance` is called after each evaluation
+    of the loss. Source: L-BFGS with a line search for the strong Wolfe conditions (Nocedal and
+    Wright, 2006, sections 3.1 and 7.2).
     """
     tables = {
         name: torch.linspace(table.first, 0, size, dtype=torch.float64).requires_grad_()
@@ -159,7 +160,7 @@ def fit_gates(
 
 
 def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
-    """Nats (n,) of each token by the mixture of decoder and pointer."""
+    """Negative log-likelihood (n,) of each token by the mixture of decoder and pointer."""
     log_odds = [table[of] for table, of in zip(tables, given.classes.T, strict=True)]
     odds = torch.stack(log_odds).sum(0).exp().index_select(0, given.cells)
     zeros = torch.zeros_like(given.nats)

@@ -27,9 +27,8 @@ class Movement:
     def changes(self, key: str) -> dict[str, float]:
         """Norm of the change, divided by the norm of the initial values.
 
-        The entry `key` is for all parameters together. The entry `key`/name is for the parameters
-        of all layers whose last part of the name is this one; it is left out if their initial
-        values are zero.
+        The entry `key` is for all parameters together. Each entry `key`/name is for the parameters
+        of that name in all layers together; it is left out if their initial values are zero.
         """
         changes: dict[str, float] = {}
         norms: dict[str, float] = {}
@@ -48,5 +47,5 @@ class Movement:
         return self._start or {}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore the state from a checkpoint; if it is empty, initial values are unknown."""
+        """Restore the state from a checkpoint; if it is empty, there are no changes to report."""
         self._start = dict(state)

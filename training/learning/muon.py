@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from relpe.encodings.base import Encoding
-from training.learning.distributed import shared_like, whole
+from training.learning.distributed import shard_like, whole
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic iteration; five iterations map singular values to 0.7 to 1.2."""
+"""Coefficients of the quintic iteration; five iterations bring singular values to 0.7 … 1.2."""
 MOMENTUM = 0.95
 ADAMW_RMS = 0.2
-"""Root mean square of an update, divided by the learning rate. It is about that of AdamW, so that
-both can have the same learning rate (Liu et al., 2025, section 2.2)."""
+"""Root mean square of an update, divided by the learning rate. It is close to that of AdamW, so
+that both can use the same learning rate (Liu et al., 2025, section 2.2)."""
 
 _UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
-"""Parameters whose name contains one of these have no weight decay. Neither have one-dimensional
-parameters nor those of encodings, whose frequencies, angles and widths may have any magnitude."""
+"""Parameters whose name contains one of these have no weight decay. The same is true of
+one-dimensional parameters, and of all parameters of encodings: frequencies, angles and widths may
+have any magnitude."""
 
 
 def parameter_groups(
@@ -30,12 +31,12 @@ def parameter_groups(
     orthogonalized: bool,
     encoding_learning_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Parameter groups: weight matrices with decay, one group for each `parts`, then the others.
+    """Parameter groups: weight matrices with decay, one group per value of `parts`; then the rest.
 
-    `parts` is the number of matrices that are stacked in a weight, or 0 for parameters that AdamW
-    updates: all except the matrices of the blocks, and without `orthogonalized` also these. With an
-    `encoding_learning_rate`, the parameters of encodings form the last group, and it is their
-    `peak`.
+    `parts` is the number of matrices that are stacked in a weight which Muon updates, and 0 for
+    parameters that AdamW updates. With `orthogonalized`, Muon updates the matrices of the blocks;
+    otherwise AdamW updates everything. With an `encoding_learning_rate`, the parameters of
+    encodings form the last group, which has this rate as its `peak`.
     """
     parts = [part for part in module.modules() if isinstance(part, Encoding)]
     of_encodings = {id(parameter) for part in parts for parameter in part.parameters()}
@@ -103,7 +104,7 @@ class Muon(torch.optim.AdamW):
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
         # every process orthogonalises the whole matrix, even if it holds only a shard
         update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
-        update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
+        update = shard_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]
         weight.mul_(1 - group["lr"] * group["weight_decay"])
         weight.add_(update, alpha=-group["lr"] * ADAMW_RMS * max(rows, columns) ** 0.5)

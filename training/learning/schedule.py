@@ -8,7 +8,7 @@ from training.config import OptimizerConfig, TrainerConfig
 
 
 class Budget:
-    """Progress of a run by tokens and by time, and the learning rate that depends on it."""
+    """Progress of a run in tokens and in time, and the learning rate that depends on it."""
 
     def __init__(
         self, trainer: TrainerConfig, optimizer: OptimizerConfig, tokens_per_step: int
@@ -16,7 +16,7 @@ class Budget:
         self.earlier = 0.0
         """Seconds that earlier segments of the run took."""
         self.agreed: float | None = None
-        """Elapsed seconds by the clock of rank 0; None: by this process's own clock."""
+        """Elapsed seconds by the clock of rank 0; if None, the clock of this process is used."""
         self._trainer = trainer
         self._optimizer = optimizer
         self._tokens_per_step = tokens_per_step
@@ -42,7 +42,7 @@ class Budget:
     def learning_rate(self, step: int, peak: float | None = None) -> float:
         """Learning rate: warm-up, constant, then linear decay at the end of the budget.
 
-        `peak` is the constant rate; None: the `learning_rate` of the configuration.
+        `peak` is the constant rate; if None, it is the `learning_rate` of the configuration.
         """
         config = self._optimizer
         peak = config.learning_rate if peak is None else peak

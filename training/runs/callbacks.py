@@ -168,7 +168,7 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
-        If a validation was due when the run was stopped, runs it now.
+        Also run the validation that was due when the run was stopped, if any.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
@@ -228,9 +228,9 @@ class Samples(pl.Callback):
     """Generates continuations of validation pieces after each validation.
 
     Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
-    Prompts and seeds are always the same, so that samples differ only because of the weights, which
-    are those just validated. Training is not affected: random states are restored, and errors are
-    logged in one line.
+    Prompts and seeds are always the same, so that samples of different steps differ only in the
+    weights, which are those just validated. Training is not affected: random states are restored,
+    and errors are logged in one line.
     """
 
     def __init__(self, folder: Path, data: Path, count: int) -> None:

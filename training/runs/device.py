@@ -62,7 +62,7 @@ def resume_arithmetic(
     Warns if it is slow on this machine.
 
     Raises:
-        TrainingError: the settings request another one, or a GPU is needed but not found.
+        TrainingError: the settings contradict it, or a GPU is needed but not found.
     """
     # run.json of older versions has no device
     device = stored.get("device") or choose_device(settings.device)

@@ -71,8 +71,8 @@ def fit(
     `last.ckpt`. `show` displays progress on the terminal.
 
     Raises:
-        TrainingError: the data and the configuration do not match each other, or not the run that
-            is resumed.
+        TrainingError: the data and the configuration do not match each other or the run that is
+            resumed.
     """
     segment = _open(config, folder, fresh=fresh, init_from=init_from)
     module, step, stopped_by = segment.module, segment.step, None
@@ -167,7 +167,7 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
     """
     other = "copy best.ckpt over it, or " if last.with_name("best.ckpt").exists() else ""
     checkpoint = read_checkpoint(last, f"{other}start again with --fresh")
-    # fsdp stores the optimizer's states in the order of the model, otherwise they are by group
+    # fsdp stores the optimizer's states in the order of the model, other strategies by group
     if sharded and not checkpoint.get("sharded"):
         raise TrainingError(
             f"{last}: written without fsdp, so fsdp cannot resume from it; leave out "

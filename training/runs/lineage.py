@@ -29,7 +29,7 @@ def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
     """Origin and lineage of the weights of `--init-from`.
 
     Raises:
-        TrainingError: they were trained with another vocabulary than that of the data.
+        TrainingError: their vocabulary is not that of the data.
     """
     folder = model if is_run(model) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
@@ -81,8 +81,8 @@ def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
     found = [place for place in places if is_run(place) or (place / "model.json").is_file()]
     if not found:
         raise TrainingError(
-            f"{where}: found no {held} in the current folder or next to the run, which is needed "
-            "to record where the weights come from; call this in the folder in which the run was "
+            f"{where}: found no {held} in the current folder or next to the run. It is needed to "
+            "record the origin of the weights; run the command in the folder in which the run was "
             "started"
         )
     place = next((p for p in found if is_run(p) or (p / NAME).is_file()), found[0])

@@ -97,8 +97,8 @@ class _Log(Logger):
 class CsvLog(_Log):
     """Appends to `metrics.csv`; a resumed run continues the file.
 
-    Rows after `step` are removed, since a run that was killed repeats these steps. So are
-    validations of `step` if one `is_due`, and an incomplete last row.
+    Rows after `step` are removed, since a run that was killed repeats these steps. An incomplete
+    last row is removed too. If the validation of `step` `is_due`, an earlier row of it is removed.
     """
 
     def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
@@ -106,7 +106,7 @@ class CsvLog(_Log):
         self._path = path
         if path.exists():
             with path.open(newline="") as stream:
-                rows = [row for row in csv.DictReader(stream) if _stands(row, step, is_due=is_due)]
+                rows = [row for row in csv.DictReader(stream) if _is_kept(row, step, is_due=is_due)]
             with replacing(path) as partial, partial.open("w", newline="") as stream:
                 writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
                 writer.writeheader()
@@ -123,8 +123,8 @@ class CsvLog(_Log):
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
-def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether to keep a row of `metrics.csv`, that is, it is complete and not after `step`."""
+def _is_kept(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
+    """Whether to keep a row of `metrics.csv`; see `CsvLog`."""
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False

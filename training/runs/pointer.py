@@ -46,7 +46,7 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class PointerFit:
-    """How the gates of a pointer were fitted, and what it gains."""
+    """The fit of a pointer's gates, and the gain of the pointer."""
 
     weights: str
     """SHA-256 of the decoder's weights, from `weights.digest`."""

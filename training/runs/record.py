@@ -144,7 +144,7 @@ def check_same_run(
     old, new = _lasting(read_experiment(folder)), _lasting(config)
     for name, began, now in _differences(old, new):
         raise TrainingError(
-            f"{folder}: the run started with another {name} ({began}, now {now}); {remedy}"
+            f"{folder}: the run started with another {name} ({began}; it is now {now}); {remedy}"
         )
 
 

@@ -48,8 +48,8 @@ class Origin(NamedTuple):
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
     """Load a decoder from the folder of a run, or from the folder or name of a released model.
 
-    For a run that averages its weights, this is the average. The pointer of a run is that of its
-    pointer.json, if it was fitted to these weights.
+    If a run averages its weights, the average is loaded. The pointer of a run is read from its
+    pointer.json, and used if it was fitted to these weights.
 
     Raises:
         TrainingError: the run has no such checkpoint, or it is damaged.

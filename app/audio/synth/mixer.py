@@ -26,15 +26,17 @@ _cache = ToneCache()
 
 
 class Mixer:
-    """Renders the voices of a score, including a tail after its end."""
+    """Renders the voices of a score from a time on, including a tail after its end."""
 
-    def __init__(self, score: Score, font: SoundFont, sample_rate: int) -> None:
+    def __init__(
+        self, score: Score, font: SoundFont, sample_rate: int, begin_seconds: float = 0.0
+    ) -> None:
         self.sample_rate = sample_rate
+        self._begin = int(begin_seconds * sample_rate)
         self._tones = [_Tone(voices, font, sample_rate) for voices in score_voices(score, font)]
         self._last = max((tone.over_seconds() for tone in self._tones), default=0.0)
-        self.length = length_with_tail(
-            float(score.seconds_at(score.end_ticks)), self._last, sample_rate
-        )
+        end = length_with_tail(float(score.seconds_at(score.end_ticks)), self._last, sample_rate)
+        self.length = max(end - self._begin, 1)
         """Number of samples of a mix."""
 
     def mix(
@@ -48,11 +50,11 @@ class Mixer:
         num_voices = sum(len(tone.voices.onsets) for tone in self._tones)
         done = 0
         for tone in self._tones:
-            tone.add_to(mixed, tracks)
+            tone.add_to(mixed, tracks, self._begin)
             before, done = done, done + len(tone.voices.onsets)
             if progress is not None and 20 * done // num_voices > 20 * before // num_voices:
                 progress(0.9 * done / num_voices)
-        fade_cut_end(mixed, self._last, self.sample_rate)
+        fade_cut_end(mixed, self._last - self._begin / self.sample_rate, self.sample_rate)
         return mixed
 
     def voices_of(self, tracks: Collection[int]) -> int:
@@ -111,13 +113,15 @@ class _Tone:
         numbers = self.voices.tracks
         return np.isin(numbers, numbers if tracks is None else list(tracks))
 
-    def add_to(self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None) -> None:
-        """Adds all voices, or those of some tracks, to a mix (2, n)."""
+    def add_to(
+        self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None, begin: int = 0
+    ) -> None:
+        """Adds all voices, or those of some tracks, to a mix (2, n) that begins at a sample."""
         chosen = self.of(tracks)
         if not chosen.any():
             return
         rate, voices = self.sample_rate, self.voices
-        starts = _nearest_sample(voices.onsets, rate)
+        starts = _nearest_sample(voices.onsets, rate) - begin
         held = _nearest_sample(self.held_seconds, rate)
         chokes = _nearest_sample(self.choke_seconds, rate)
         release = release_curve(self.envelope.release, rate)
@@ -129,7 +133,8 @@ class _Tone:
             (self.envelope, rate), longest + 1, lambda n: self.envelope.amplitudes(n, rate)
         )
         angles = (voices.pans + 500) / 1000 * np.pi / 2
-        for index in np.flatnonzero(chosen & (counts > 0)).tolist():
+        before = np.maximum(-starts, 0)
+        for index in np.flatnonzero(chosen & (counts > before)).tolist():
             start, end, stop = int(starts[index]), int(held[index]), int(chokes[index])
             sound = self._wave(index, int(counts[index]), end, longest)
             tone = np.empty_like(sound)
@@ -140,6 +145,7 @@ class _Tone:
             if stop < len(tone):
                 tone[stop:] *= choke[: len(tone) - stop]
             tone *= self._gain(index, len(tone))
+            start, tone = max(start, 0), tone[before[index] :]
             _add(mixed[0, start:], tone, np.float32(np.cos(angles[index])))
             _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ class FileCallbacks:
         self._examples: dict[str, str] = {}  # job ids by example
         self._opening = threading.Lock()
 
-    def file(self, request: object) -> dict[str, str]:
+    def file(self, request: object) -> dict[str, object]:
         """Path of a file of a job; `request` is `{job, variation, kind}`."""
         with _answered() as answer:
             job, variation, asked = _checked(request)
@@ -37,15 +38,22 @@ class FileCallbacks:
             answer["path"] = self._studio.file(job, variation, kind).as_posix()
         return answer
 
-    def mix(self, request: object) -> dict[str, str]:
-        """Path of the sound without some tracks; `request` is `{job, variation, without}`."""
+    def mix(self, request: object) -> dict[str, object]:
+        """Path of the sound without some tracks, and the second of the piece where it begins.
+
+        `request` is `{job, variation, without, second}`; the sound begins shortly before `second`.
+        """
         with _answered() as answer:
             job, variation, asked = _checked(request)
             without = asked.get("without") or []
             if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
                 raise LookupError(f"without is {short(without)}, expected a list of track ids")
+            second = asked.get("second", 0)
+            if not isinstance(second, int | float) or not math.isfinite(second):
+                raise LookupError(f"second is {short(second)}, expected a number")
             job = self._opened(job)
-            answer["path"] = self._studio.mix(job, variation, frozenset(without)).as_posix()
+            path, begin = self._studio.mix(job, variation, frozenset(without), second)
+            answer |= {"path": path.as_posix(), "begin": begin}
         return answer
 
     def _opened(self, job: str) -> str:
@@ -61,9 +69,9 @@ class FileCallbacks:
 
 
 @contextmanager
-def _answered() -> Iterator[dict[str, str]]:
+def _answered() -> Iterator[dict[str, object]]:
     """An answer to the player; an error becomes its sentence."""
-    answer: dict[str, str] = {}
+    answer: dict[str, object] = {}
     try:
         yield answer
     except (LookupError, SoundError) as error:

@@ -11,11 +11,11 @@ import gradio as gr
 from app.compose.new_bars import in_bars
 from app.compose.options import LARGEST_SEED, new_seed
 from app.player.frames import Frame
-from app.server.studio import EMPTY, waiting
+from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
-from app.web.tabs import FORM, key_problem, options_of
-from app.web.view import View, session_of
+from app.web.tabs import FORM, empty_problem, key_problem, not_of_page, options_of
+from app.web.view import View, session_of, user_of
 
 NOT_TAKEN = (
     "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
@@ -56,9 +56,12 @@ class JobCallbacks:
                 tab = session.tabs[name]
                 if name in UPLOADING and tab.upload is None:
                     raise AlertError("There is nothing to continue: upload a MIDI file first.")
-                if problem := _seed_problem(asked["seed"]) or key_problem(asked["key"]):
+                problem = empty_problem(asked) or _seed_problem(asked["seed"])
+                if problem := problem or key_problem(asked["key"]):
                     raise AlertError(problem)
                 options = options_of(unit, asked)
+                if problem := not_of_page(options):
+                    raise AlertError(problem)
                 if tab.upload is not None:
                     options = in_bars(options, tab.upload.prompt)
                 elif options.seconds:  # bars that the player shows at first, at two seconds each
@@ -91,7 +94,12 @@ class JobCallbacks:
         try:
             with alerting():
                 for frame in self._studio.compose(
-                    session_of(request), asked.upload, asked.options, asked.job, asked.model
+                    session_of(request),
+                    asked.upload,
+                    asked.options,
+                    asked.job,
+                    asked.model,
+                    user_of(request),
                 ):
                     yield self._show(session, asked, frame)
         except AlertError as alert:
@@ -127,10 +135,8 @@ class JobCallbacks:
                 session.dropped = True
                 self._studio.stop(session_of(request))
                 return (gr.skip(),) * len(self._view.show(session))
-            tab = session.current
-            if tab.frame.get("phase") == "done":
-                session.forget(tab.step)
-                tab.set(tab.past.pop() if tab.past else tab.step._replace(frame=EMPTY))
+            if session.current.frame.get("phase") == "done":
+                session.discard()
             return self._view.show(session)
 
 

@@ -116,13 +116,14 @@ class SettingsCallbacks:
         )
 
     def estimate(
-        self, name: str, length: float, unit: str, variations: float, request: gr.Request
+        self, name: str, length: float | None, unit: str, variations: float, request: gr.Request
     ) -> str:
         """The estimated time to generate the music of a tab, as HTML."""
         with self._view.locked(request) as session:
             tab = session.tabs[name]
-            tab.length, tab.unit, tab.variations = length, unit, int(variations)
-            return self._view.estimate(tab)
+            tab.length = length if isinstance(length, int | float) else None  # its field is empty
+            tab.unit, tab.variations = unit, int(variations)
+            return self._view.estimate(name, tab)
 
 
 def shown(upload: Upload, job: str) -> Frame:

@@ -31,6 +31,7 @@ class TabCallbacks:
             if index is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
             result = session.results[index]
+            session.discarded.discard(result.step.frame.get("job", ""))
             tab = session.tabs[result.tab]
             session.tab = result.tab
             if tab.frame.get("job", "") != result.step.frame.get("job", ""):
@@ -40,10 +41,8 @@ class TabCallbacks:
     def undo(self, request: gr.Request) -> tuple[object, ...]:
         """Undoes the last step in the current tab."""
         with self._view.locked(request) as session:
-            tab = session.current
-            if tab.past and session.asked is None:
-                tab.set(tab.past.pop())
-                tab.note = ""
+            if session.current.past and session.asked is None:
+                session.undo()
             return self._view.show(session)
 
     def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
@@ -16,7 +15,7 @@ from app.web.callbacks.alerts import BUSY, AlertError, alerting
 from app.web.callbacks.events import track_numbers, values_of, whole_number
 from app.web.callbacks.settings import SettingsCallbacks, for_model, shown
 from app.web.cards import refused, said
-from app.web.examples import example_file, finished_example
+from app.web.examples import example_file, finished_example, label_of
 from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
 from app.web.view import View, session_of
 from tokenization.errors import MidiError
@@ -49,8 +48,8 @@ class UploadCallbacks:
         return None, *self._take(name, Path(path), request)
 
     def take_example(self, name: str, example: str, request: gr.Request) -> tuple[object, ...]:
-        """Shows an example as if it had been uploaded."""
-        return self._take(name, example_file(example), request)
+        """Shows an example as if it had been uploaded, with its label as its name."""
+        return self._take(name, example_file(example), request, label_of(example))
 
     def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Refuses a file that is too large, which the browser has not sent."""
@@ -61,11 +60,14 @@ class UploadCallbacks:
             with session.lock:
                 session.tabs[name].note = refused(
                     f"{file}: found {size:,} bytes, expected at most {self._max_bytes:,}; "
-                    "export a shorter part"
+                    "export a shorter part",
+                    session.tabs[name].upload,
                 )
         return self._view.show(session)
 
-    def _take(self, name: str, path: Path, request: gr.Request) -> tuple[object, ...]:
+    def _take(
+        self, name: str, path: Path, request: gr.Request, title: str = ""
+    ) -> tuple[object, ...]:
         session = self._view.session(request)
         tab = session.tabs[name]
         moved = False
@@ -76,6 +78,7 @@ class UploadCallbacks:
                     moved = session.tab != name
                 else:
                     upload = read_upload(path, self._max_bytes, self._models)
+                    upload = upload.named(title) if title else upload
                     upload = for_model(self._models, upload, tab.model)
                     with session.lock:
                         tab.note = ""
@@ -84,7 +87,7 @@ class UploadCallbacks:
                             self._settings.bring_to(session, name, tab.replay)
         except AlertError as alert:
             with session.lock:
-                tab.note = refused(str(alert))
+                tab.note = refused(str(alert), tab.upload)
         return self._view.show(session, moved=moved)
 
     def _opened(self, upload: Upload, request: gr.Request) -> Frame:
@@ -203,8 +206,7 @@ class UploadCallbacks:
                     raise AlertError(GONE) from error
                 beats: BeatSource = before.whole.facts.beats if before else "file"
                 upload = read_upload(path, 10 * self._max_bytes, self._models, beats)
-                whole = replace(upload.whole, name=f"{frame.get('title', 'music')}.mid")
-                upload = replace(upload, whole=whole, prompt=whole)
+                upload = upload.named(frame.get("title", "music"))
                 wanted = before.model.name if before else session.tabs[goes_to].model
                 upload = for_model(self._models, upload, wanted)
                 with session.lock:

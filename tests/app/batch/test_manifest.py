@@ -39,7 +39,7 @@ def test_the_manifest_lists_the_clips_with_their_settings(
         assert (row["prompt"], row["model"]) == (prompt.as_posix(), "small")
         assert row["backend"] == "quick"
         settings = json.loads(row["settings"])
-        assert (settings["temperature"], settings["beats"]) == (1.0, "file")
+        assert (settings["temperature"], settings["beats"]) == (1.0, "auto")
         assert settings["prompt_sha256"] == hashlib.sha256(prompt.read_bytes()).hexdigest()
         assert row["bars"] == "2"
         before = read_midi(prompt.read_bytes()).num_notes
@@ -82,7 +82,7 @@ def test_damaged_or_missing_clips_are_made_again(
         ({"music": replace(MUSIC, bars=3)}, "bars 2, now 3"),
         ({"music": replace(MUSIC, seed=6)}, "seed 5, now 6"),
         ({"audio": "ogg"}, "audio none, now audio/first-song_v01.ogg"),
-        ({"beats": "grid"}, "beats file, now grid"),
+        ({"beats": "grid"}, "beats auto, now grid"),
         ({"count": 2}, "first-song_v03.mid was not requested"),
     ],
 )

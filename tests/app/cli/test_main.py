@@ -159,7 +159,14 @@ def test_sigterm_ends_the_command_cleanly(
 
 
 @pytest.mark.parametrize(
-    "extra", [["--max-file-size", "much"], ["--ba", "3"], ["--bars", "x"], ["--prompt-bars", "all"]]
+    "extra",
+    [
+        ["--max-file-size", "much"],
+        ["--max-file-size", "60MB"],
+        ["--ba", "3"],
+        ["--bars", "x"],
+        ["--prompt-bars", "all"],
+    ],
 )
 def test_options_that_cannot_be_read_exit_with_2(
     folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]

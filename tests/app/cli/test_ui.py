@@ -102,12 +102,15 @@ def test_arguments_reach_the_page(
         *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
         *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
         *("--keep-days", "7.5", "--keep-size", "1GB"),
+        *("--allow-host", "music.example", "--allow-host", "other.example"),
     )
+    assert serving.allowed_hosts == ("music.example", "other.example")
     assert serving.root_path == "/music"
     assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
     assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
     assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
     assert "chmod" not in caplog.text
+    assert serving_of(monkeypatch, folder, "--max-seconds", "0").sharing.max_seconds is None
     assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
     if os.name == "posix":
         accounts.chmod(0o644)
@@ -123,6 +126,8 @@ def test_arguments_reach_the_page(
         (["--keep-days", "0"], "not a number above 0"),
         (["--max-seconds", "nan"], "not a number above 0"),
         (["--max-queue", "-1"], "not a whole number"),
+        (["--allow-host", "http://music.example"], "expected one such as music.example"),
+        (["--allow-host", "music.example:80"], "not the name of a host"),
         (["--root-path", "music"], "expected one such as /music"),
         (["--auth-file", "nothing"], "No such file"),
         (["--auth-file", "wrong"], "line 2 is not user:password"),

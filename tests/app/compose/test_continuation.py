@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,20 @@ def test_stop_keeps_what_has_been_generated(small_model: MusicModel, prompt_byte
     _, result = finish(steps)
     assert 20 < result.tokens < 60
     assert read_midi(result.pieces[0].midi).num_notes >= two_hands().num_notes
+
+
+def test_a_piece_that_was_stopped_has_the_bars_that_were_begun(quick_model: MusicModel) -> None:
+    _, whole = finish(generate_piece(quick_model, MusicOptions(bars=8, seed=1)))
+    assert (whole.pieces[0].bars, whole.pieces[0].stopped) == (8, False)
+    steps = itertools.count()
+    stopped = generate_piece(
+        quick_model, MusicOptions(bars=8, seed=1), lambda: next(steps) > whole.tokens // 3
+    )
+    _, result = finish(stopped)
+    (piece,) = result.pieces
+    assert piece.stopped
+    assert 1 <= piece.bars < 8
+    assert piece.notes
 
 
 def test_stop_keeps_all_that_was_shown(small_model: MusicModel, prompt_bytes: bytes) -> None:

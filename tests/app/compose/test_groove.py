@@ -152,6 +152,33 @@ def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model: 
             assert track.program == 0 or not (track.notes[:, 0] < 1920 + 400).any()
 
 
+@pytest.mark.parametrize("played", [{0}, {2, 4}])
+def test_a_track_plays_the_same_whether_or_not_the_others_may_play(
+    groove_model: MusicModel, played: set[int]
+) -> None:
+    data, options = write_midi(band(bars=4)), MusicOptions(bars=2, seed=4)
+    upload = read_midi(data)
+    made = []
+    for chosen in (None, played):
+        prompt = read_prompt(data, tokenizer=groove_model.tokenizer, played=chosen)
+        *_, result = continue_prompt(groove_model, prompt, options)
+        made.append({t.chunk: t.notes.tolist() for t in result.pieces[0].new.tracks if len(t)})
+    chunks = {upload.tracks[number].chunk for number in played}
+    assert made[1] == {chunk: notes for chunk, notes in made[0].items() if chunk in chunks}
+    assert made[1]
+    assert len(made[0]) > len(made[1])
+
+
+def test_a_track_that_is_not_read_but_may_play_joins_at_once(groove_model: MusicModel) -> None:
+    data = write_midi(band(bars=4))
+    strings = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
+    prompt = read_prompt(data, tokenizer=groove_model.tokenizer, heard={4}, played={3})
+    bias = Opening.after(groove_model, prompt, MusicOptions(recall=0)).rule.bias
+    assert bias is not None
+    assert np.flatnonzero(bias).tolist() == [BAR, strings]
+    assert bias[BAR] < 0 < bias[strings]
+
+
 def test_a_piece_from_nothing_names_its_instruments(groove_model: MusicModel) -> None:
     *_, result = generate_piece(groove_model, MusicOptions(bars=2, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]

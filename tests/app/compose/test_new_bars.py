@@ -13,7 +13,7 @@ from app.compose.models import MusicModel
 from app.compose.new_bars import NewBars
 from app.compose.options import MusicOptions
 from app.compose.prompt import Prompt, read_prompt
-from tests.support.heard import heard_score
+from tests.support.prompt_score import prompt_score
 from tests.support.scores import two_hands
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
@@ -76,7 +76,7 @@ def test_every_notated_bar_begins_with_a_bar_token(metre: tuple[int, int]) -> No
         bar = prompt.ids[place:end]
         positions = bar[(bar >= POSITION) & (bar < POSITION + 96)] - POSITION
         assert positions.tolist() == [0]
-    np.testing.assert_array_equal(heard_score(prompt).tracks[0].notes[:, 0], onsets(prompt.score))
+    np.testing.assert_array_equal(prompt_score(prompt).tracks[0].notes[:, 0], onsets(prompt.score))
 
 
 def test_bar_lines_between_eighths_get_a_notice() -> None:

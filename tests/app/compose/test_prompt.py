@@ -13,7 +13,7 @@ from app.compose.continuation import Progress, continue_prompt
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
-from tests.support.heard import heard_score
+from tests.support.prompt_score import prompt_score
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
@@ -106,8 +106,8 @@ class Deaf(PianoRemi):
 def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:
     data = write_midi(two_hands())
     usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
-    assert heard_score(usual).num_notes == two_hands().num_notes
-    assert heard_score(deaf).num_notes == len(two_hands().tracks[0])
+    assert prompt_score(usual).num_notes == two_hands().num_notes
+    assert prompt_score(deaf).num_notes == len(two_hands().tracks[0])
     np.testing.assert_array_equal(read_prompt(data, tokenizer=PianoRemi()).ids, usual.ids)
 
 

@@ -63,4 +63,20 @@ def test_notices_name_what_the_model_reads_of_a_band() -> None:
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
     assert "1 track is read as part of another track" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
-    assert "the model ignores drums" in facts.notices
+    assert "the model ignores drums (1 note)" in facts.notices
+
+
+def test_a_notice_counts_what_the_model_does_not_read() -> None:
+    rows = [(480 * beat + 13 * (beat % 3), 400, 60, 80) for beat in range(16)]
+    events = {"controls": [(0, 7, 90), (5, 64, 127), (9, 64, 0)], "bends": [(0, 50)]}
+    data = write_midi(Score(480, (Track(rows, **events),)))  # pyright: ignore
+    assert (
+        "the model does not read 1 controller change and 1 pitch bend; it reads the times of notes "
+        "rounded by 9 ms on average"
+    ) in read_prompt(data).facts.notices
+
+
+def test_a_tempo_outside_the_range_of_the_model_is_named() -> None:
+    bpm, notice = facts_of((0, 400))
+    assert bpm == 400
+    assert notice.startswith("1 tempo outside 30 to 240 beats per minute: the model reads")

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from app.compose.continuation import continue_prompt
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
-from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.support.commands import relpe
-from tests.support.heard import heard_score
+from tests.support.prompt_score import prompt_score
 from tests.support.scores import BPM, performance, two_hands
 from tokenization.analysis.beats import Beats
 from tokenization.midi import read_midi, write_midi
@@ -96,13 +95,28 @@ def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
     assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= splice - 0.002
 
 
-def test_a_notice_says_that_notes_are_off_the_beats() -> None:
+def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen() -> None:
     off, on = write_midi(performance()), write_midi(two_hands())
-    assert OFF_GRID in read_prompt(off).facts.notices
-    assert read_prompt(off).facts.on_grid < 0.3
-    assert OFF_GRID not in read_prompt(on).facts.notices
-    assert read_prompt(on).facts.on_grid == pytest.approx(1)
-    assert OFF_GRID not in read_prompt(off, beats="estimate").facts.notices
+    estimated = read_prompt(off)
+    assert estimated.facts.beats == "estimate"
+    assert estimated.facts == read_prompt(off, beats="estimate").facts
+    assert "as in a recording, so bars and beats are estimated" in estimated.facts.beats_notice
+    assert estimated.facts.beats_notice in estimated.facts.notices
+    assert estimated.facts.on_grid < 0.3
+    chosen = read_prompt(off, beats="file").facts
+    assert (chosen.beats, chosen.bpm) == ("file", 120)
+    assert "estimate them instead" in chosen.beats_notice
+    followed = read_prompt(on).facts
+    assert (followed.beats, followed.beats_notice) == ("file", "")
+    assert followed.on_grid == pytest.approx(1)
+
+
+def test_a_recording_that_is_too_long_to_estimate_keeps_the_beats_of_its_file() -> None:
+    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
+    data = write_midi(Score(480, (Track.of(far),)))
+    facts = read_prompt(data).facts
+    assert facts.beats == "file"
+    assert "do not follow" in facts.beats_notice
 
 
 def test_the_model_hears_what_the_pedal_holds() -> None:
@@ -111,7 +125,7 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         for pedal in (False, True)
     )
     assert wet.splice_ticks == dry.splice_ticks
-    dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
+    dry_track, wet_track = (prompt_score(prompt).tracks[0] for prompt in (dry, wet))
     assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
     assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
 
@@ -120,7 +134,8 @@ def test_one_note_has_beats() -> None:
     data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
     for source in ("file", "estimate", "grid"):
         assert read_prompt(data, beats=source).bars == 1
-        assert (find_beats(read_midi(data), source) is None) == (source == "file")
+        found, beats = find_beats(read_midi(data), source)
+        assert (found, beats is None) == (source, source == "file")
 
 
 def test_the_command_reports_how_it_found_the_beats(
@@ -128,12 +143,12 @@ def test_the_command_reports_how_it_found_the_beats(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (folder / "prompt.mid").write_bytes(write_midi(performance()))
-    assert relpe(folder, "continue", "--bars", "1", "--beats", "estimate", "--json") == 0
+    assert relpe(folder, "continue", "--bars", "1", "--json") == 0
     said = capsys.readouterr()
     facts = json.loads(said.out)
     assert facts["beats"] == "estimate"
     assert facts["bpm"] == pytest.approx(BPM, rel=0.01)
     assert facts["on_grid"] < 0.3
     assert "estimated from the notes" in said.err
-    assert relpe(folder, "continue", "--bars", "1") == 0
-    assert "--beats estimate" in capsys.readouterr().err
+    assert relpe(folder, "continue", "--bars", "1", "--beats", "file") == 0
+    assert "estimate them instead" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.compose.tracks import MOST_NAME, Parts, share_among_tracks, track_names
@@ -52,9 +54,20 @@ def test_a_drum_goes_to_the_track_that_strikes_it_most() -> None:
     assert shared(kick, rest, new=new) == [[36], [42, 49]]
 
 
-def test_a_track_that_may_not_play_gets_no_notes() -> None:
-    upload = Score(12, (HIGH, LOW))
-    assert shared(HIGH, LOW, parts=Parts.of(upload, None, {1})) == [[45, 59, 61, 75]]
+def test_notes_of_a_track_that_may_not_play_are_left_out() -> None:
+    parts = Parts.of(Score(12, (HIGH, LOW)), None, {1})
+    assert shared(HIGH, LOW, parts=parts) == [[45, 59]]
+    kick = Track.of([(0, 1, 36, 80)], is_drum=True)
+    hat = replace(kick, notes=Track.of([(0, 1, 42, 80)]).notes, chunk=1)
+    new = Track.of([(100, 1, pitch, 80) for pitch in (36, 42)], is_drum=True)
+    parts = Parts.of(Score(12, (kick, hat)), None, {1})
+    assert shared(kick, hat, new=new, parts=parts) == [[42]]
+
+
+def test_an_instrument_plays_everything_if_the_pianos_may_not_play() -> None:
+    flute = Track.of([(0, 10, 76, 80)], program=73)
+    parts = Parts.of(Score(12, (flute, LOW)), None, {0})
+    assert shared(flute, LOW, parts=parts) == [[45, 59, 61, 75]]
 
 
 def test_a_track_that_is_not_there_is_refused() -> None:

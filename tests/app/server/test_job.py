@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -150,6 +151,12 @@ def test_the_replay_of_a_variation_makes_it_again(job):
     )
     result = finished(job.model, prompt, told.options)
     assert [piece.midi for piece in result] == [job.pieces[1].midi]
+
+
+def test_the_replay_of_a_stopped_piece_has_the_bars_that_were_kept(job):
+    job.pieces = tuple(replace(piece, stopped=True, bars=1) for piece in job.pieces)
+    assert job.options.bars > 1
+    assert replay.read(job.file(0, "replay").read_text()).options.bars == 1
 
 
 def test_frames_list_the_files_and_the_state_of_the_sound(job):

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import soundfile
 
@@ -23,6 +24,7 @@ from app.server.job import PROMPT_ALONE
 from app.server.job_audio import SoundService
 from app.server.studio import Studio
 from app.server.uploads import read_upload
+from app.web.cards import card
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi
@@ -82,7 +84,7 @@ def test_seventy_requests_for_sound_leave_threads_for_the_page(held, midi):
     assert {type(error) for error in refused} == {SoundError}
     assert str(refused[0]).startswith("too many requests for sound: found 24, 0 of this session")
     assert studio.sounds._calls == Counter()
-    assert studio.mix(jobs[-1].id, PROMPT_ALONE, ()).is_file()  # there is space again
+    assert studio.mix(jobs[-1].id, PROMPT_ALONE, ())[0].is_file()  # there is space again
 
 
 def test_one_page_does_not_delay_the_sound_of_others(held, midi):
@@ -95,7 +97,7 @@ def test_one_page_does_not_delay_the_sound_of_others(held, midi):
         until(lambda: sum(work.done() for work in works) == 30 - most)
         other = threads.submit(studio.mix, studio.opened("other", upload).id, PROMPT_ALONE, ())
         gate.set()
-        assert other.result(30).is_file()
+        assert other.result(30)[0].is_file()
         assert sum(work.exception(30) is None for work in works) == most
 
 
@@ -202,9 +204,9 @@ def test_a_mute_works_after_the_raw_sound_was_dropped(heard, upload, tmp_path, m
     time.sleep(0.01)
     heard.sounds.tidy()
     assert raw_of(tmp_path) == []
-    whole = heard.mix(job, PROMPT_ALONE, ())  # its file exists
+    whole, _ = heard.mix(job, PROMPT_ALONE, ())  # its file exists
     assert raw_of(tmp_path) == []
-    muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0}))
+    muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0})[0])
     assert muted.any()
     assert (muted != soundfile.read(whole)[0]).any()
     archive = heard.file(job, PROMPT_ALONE, "stems")
@@ -246,7 +248,7 @@ def test_sound_of_new_pieces_counts_towards_the_limits(heard, tmp_path, monkeypa
     last = list(heard.compose("me", None, MusicOptions(bars=1, seed=1, variations=3)))[-1]
     assert [row["sound"] for row in last["variations"]] == ["ready"] * 3
     assert len(raw_of(tmp_path)) == 1
-    assert heard.mix(last["job"], 0, {0}).is_file()
+    assert heard.mix(last["job"], 0, {0})[0].is_file()
 
 
 @pytest.mark.parametrize("how", ["forgotten", "left", "the end", "late"])
@@ -265,3 +267,54 @@ def test_raw_sound_that_is_no_longer_needed_is_removed(heard, upload, tmp_path, 
         heard.sounds.rendered(found.sound)
     assert raw_of(tmp_path) == []
     assert found.sound.find(PROMPT_ALONE, "flac") is not None
+
+
+def test_sound_begins_shortly_before_the_second_that_is_asked_for(heard, tmp_path):
+    path = tmp_path / "long.mid"
+    path.write_bytes(write_midi(two_hands(24)))
+    job = heard.opened("me", read_upload(path, 10_000, heard.models)).id
+    whole, begin = heard.mix(job, PROMPT_ALONE, ())
+    assert begin == 0
+    part, begin = heard.mix(job, PROMPT_ALONE, (), 22.9)
+    assert begin == 20
+    assert heard.mix(job, PROMPT_ALONE, (), 21.0) == (part, 20)  # shared
+    assert soundfile.info(part).duration == pytest.approx(soundfile.info(whole).duration - 20)
+    muted, begin = heard.mix(job, PROMPT_ALONE, {0}, 20)
+    assert begin == 20
+    assert soundfile.info(muted).duration == pytest.approx(soundfile.info(part).duration)
+    for second in (-1e300, 1e300):
+        assert 0 <= heard.mix(job, PROMPT_ALONE, (), second)[1] < soundfile.info(whole).duration
+
+
+def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
+    music = two_hands(2)
+    late = music.with_tracks(
+        track.with_tables(notes=np.add(track.notes, [music.ticks_per_beat * 2400, 0, 0, 0]))
+        for track in music.tracks
+    )
+    path = tmp_path / "late.mid"
+    path.write_bytes(write_midi(late))
+    upload = read_upload(path, 10_000, heard.models)
+    path, begin = heard.mix(heard.opened("me", upload).id, PROMPT_ALONE, ())
+    first = float(upload.score.seconds_at(min(t.notes[0, 0] for t in upload.score.tracks)))
+    assert first > 600
+    assert first - 6 <= begin <= first - 1
+    assert soundfile.info(path).duration < 30
+    assert f"leaves out {round(begin / 60)} min of silence" in card(upload, "")
+
+
+def test_the_sound_of_a_job_is_that_of_its_new_music(heard, tmp_path):
+    path = tmp_path / "long.mid"
+    path.write_bytes(write_midi(two_hands(24)))
+    upload = read_upload(path, 10_000, heard.models)
+    options, sounds = MusicOptions(bars=2, seed=1), []
+    for whole in (False, True):
+        frame = list(heard.compose("me", upload, options, whole_sound=whole))[-1]
+        (row,) = frame["variations"]
+        sounds.append((row["audio_from"], soundfile.info(row["audio"]).duration))
+    splice = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
+    (begin, part), (start, all_of_it) = sounds
+    assert start == 0
+    assert splice - 15 < begin <= splice - 10
+    assert part == pytest.approx(all_of_it - begin)
+    assert heard._sound_speed["fake"].value

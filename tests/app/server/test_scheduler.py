@@ -194,7 +194,8 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
 def test_the_time_left_of_a_piece_in_seconds_ignores_its_estimated_bars(held):
     model, gate, _ = held
     scheduler = Scheduler(max_rows=1)
-    scheduler._shared(model).speeds[1] = 2.0
+    scheduler._shared(model).speed._tokens[1].learn(80, 2.0)
+    scheduler._shared(model).speed._bars.learn(20, 1)
     first = generate(scheduler, model, options(1, bars=2, seconds=60))
     second = generate(scheduler, model, options(2))
     with ThreadPoolExecutor(1) as threads:
@@ -419,37 +420,48 @@ def test_a_thousand_jobs_leave_nothing_behind(quick_model):
     assert scheduler.counts == (0, 0)
 
 
-def test_the_speed_is_known_after_the_first_job(quick_model):
+def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
     scheduler = Scheduler()
-    assert scheduler.bars_per_second("small", 1) is None
+    assert scheduler.seconds_needed("small", None, 2, 1) is None
     made = last(generate(scheduler, quick_model, options(1)))
-    assert scheduler.bars_per_second("small", 1) == pytest.approx(made.bars / made.seconds)
-    assert scheduler.bars_per_second("small", 4) == scheduler.bars_per_second("small", 1)
-    last(generate(scheduler, quick_model, options(1, variations=4)))
-    assert scheduler.bars_per_second("small", 4) != scheduler.bars_per_second("small", 1)
-    assert scheduler.bars_per_second("other", 1) is None
+    told = scheduler.seconds_needed("small", None, made.bars, 1)
+    assert told == pytest.approx(made.seconds - made.reading_seconds)
+    assert scheduler.seconds_needed("small", None, 2 * made.bars, 1) == pytest.approx(2 * told)
+    four = scheduler.seconds_needed("small", None, made.bars, 4)
+    assert told < four < 4 * told  # rows share their steps
+    assert scheduler.seconds_needed("other", None, 2, 1) is None
 
 
-def test_the_time_to_read_a_prompt_is_learned_apart_from_the_speed(quick_model):
+def test_a_stopped_job_does_not_change_the_estimate(quick_model):
+    scheduler = Scheduler()
+    made = last(generate(scheduler, quick_model, options(1)))
+    told = scheduler.seconds_needed("small", None, 8, 1)
+    half = replace(made, tokens=made.tokens // 2, seconds=made.seconds / 2, bars=0, pieces=())
+    scheduler._shared(quick_model).speed.learn(replace(half, pieces=made.pieces))
+    assert scheduler.seconds_needed("small", None, 8, 1) == pytest.approx(told, rel=0.3)
+
+
+def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quick_model):
     scheduler = Scheduler()
     prompt = read_prompt(write_midi(two_hands()))
     opening = Opening.after(quick_model, prompt, options(1))
     last(generate(scheduler, quick_model, options(1)))
-    assert scheduler.seconds_to_read("small", 100) == 0  # no prompt so far
+    speed = scheduler._shared(quick_model).speed
+    assert speed.reading(100) == 0  # no prompt so far
     made = last(scheduler.generate(opening, threading.Event()))
     assert made.prompt_tokens == len(opening.context)
     assert 0 < made.reading_seconds < made.seconds
     for tokens in (100, 200):
         wanted = tokens * made.reading_seconds / made.prompt_tokens
-        assert scheduler.seconds_to_read("small", tokens) == pytest.approx(wanted)
-    shared = scheduler._shared(quick_model)
-    shared.learn(replace(made, bars=8, seconds=made.reading_seconds + 2, pieces=made.pieces * 2))
-    assert scheduler.bars_per_second("small", 2) == pytest.approx(4)
-    waiting, shared.speeds = Variations(opening), {1: 2.0}
-    assert shared.seconds_left([waiting]) == pytest.approx(
-        waiting.bars_left / 2 + shared.seconds_to_read(len(opening.context))
+        assert speed.reading(tokens) == pytest.approx(wanted)
+    generating = speed.generating(prompt, 2, 1)
+    assert generating
+    told = scheduler.seconds_needed("small", prompt, 2, 1)
+    assert told == pytest.approx(generating + speed.reading(prompt.tokens_heard()))
+    waiting = Variations(opening)
+    assert scheduler._shared(quick_model).seconds_left([waiting]) == pytest.approx(
+        speed.generating(prompt, waiting.bars_left, 1) + speed.reading(len(opening.context))
     )
-    assert scheduler.seconds_to_read("other", 100) == 0
 
 
 def test_the_thread_ends_with_the_work(quick_model):

@@ -30,8 +30,8 @@ class Silent:
 
     is_available = True
 
-    def __init__(self, name: str) -> None:
-        self.id = name
+    def __init__(self, name: str, size: int = 0) -> None:
+        self.id, self.size = name, size
         self.sound = self
         self.raw: dict[int, object] = {}
 
@@ -76,6 +76,22 @@ def test_the_least_recently_used_job_is_forgotten_first(monkeypatch):
     jobs.get("a")
     jobs.add("me", cast("Job", Silent("d")))
     assert ids_of(jobs, list("abcd")) == ["a", "c", "d"]
+
+
+def test_jobs_are_forgotten_when_they_take_too_much_memory(monkeypatch):
+    """Of the session that takes too much, or else of the one that takes the most."""
+    monkeypatch.setattr(store, "MOST_BYTES_OF_SESSION", 100)
+    monkeypatch.setattr(store, "MOST_BYTES", 150)
+    jobs = KeptJobs()
+    for name in "abc":
+        jobs.add("me", cast("Job", Silent(name, 40)))
+    assert ids_of(jobs, list("abc")) == ["b", "c"]
+    jobs.add("you", cast("Job", Silent("x", 60)))
+    assert ids_of(jobs, list("bcx")) == ["b", "c", "x"]
+    jobs.add("you", cast("Job", Silent("y", 30)))
+    assert ids_of(jobs, list("bcxy")) == ["b", "c", "y"]
+    jobs.add("us", cast("Job", Silent("large", 500)))
+    assert ids_of(jobs, ["large"]) == ["large"]
 
 
 @pytest.fixture

@@ -369,7 +369,7 @@ def test_files_are_requested_by_job_variation_and_kind(studio, midi):
     opened = studio.opened(ME, upload)
     assert opened.id != job
     assert len(opened.id) == 32
-    assert studio.mix(opened.id, PROMPT_ALONE, ()).exists()
+    assert studio.mix(opened.id, PROMPT_ALONE, ())[0].exists()
 
 
 def test_removed_files_are_reported(studio, monkeypatch):

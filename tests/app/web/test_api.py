@@ -167,7 +167,7 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
         ({"seconds": "long"}, "seconds is 'long', expected a number from 0.0 to 600.0"),
         ({"prompt_bars": None}, "prompt_bars is null, expected a whole number"),
         ({"model": "other"}, "model is 'other', expected one of fake"),
-        ({"beats": "none"}, "beats is 'none', expected one of file, estimate, grid"),
+        ({"beats": "none"}, "beats is 'none', expected one of auto, file, estimate, grid"),
     ):
         with pytest.raises(AppError, match=message):
             client.predict(**{"prompt": upload, "bars": 1} | wrong, api_name="/continue")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 from app.files import RAW_SOUND
-from app.server.store import KEPT_SECONDS
+from app.server.temporary import STARTING_SECONDS, running
 from app.web.serving import Serving, launch
 
 
@@ -21,17 +22,23 @@ def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch
         (job / "song.mid").write_bytes(b"MThd")
         return SimpleNamespace(block_thread=lambda: None)
 
+    @contextmanager
+    def opened(*_):
+        yield "http://here"
+
     monkeypatch.setattr("app.web.serving.build_page", build)
-    monkeypatch.setattr("app.web.serving.open_page", lambda *_: "http://here")
+    monkeypatch.setattr("app.web.serving.open_page", opened)
     raw = {}
-    for day, age in ((1, KEPT_SECONDS + 60), (2, 60)):
+    for day in (1, 2):
         raw[day] = tmp_path / f"2026-01-0{day}-abc" / ("b" * 16) / "001" / f"{RAW_SOUND}x"
         raw[day].mkdir(parents=True)
-        os.utime(raw[day], (time.time() - age, time.time() - age))
     mine = tmp_path / "2026-01-01-abc" / "my music" / "001" / f"{RAW_SOUND}x"
     mine.mkdir(parents=True)
-    os.utime(mine, (0, 0))
-    launch(None, Serving(output_folder=tmp_path))  # pyright: ignore[reportArgumentType]
+    before = time.time() - STARTING_SECONDS - 60
+    with running(tmp_path / "2026-01-02-abc"):
+        for run in tmp_path.iterdir():
+            os.utime(run, (before, before))
+        launch(None, Serving(output_folder=tmp_path))  # pyright: ignore[reportArgumentType]
     assert [raw[1].exists(), raw[2].exists(), mine.exists()] == [False, True, True]
     (song,) = tmp_path.rglob("song.mid")
     assert list(song.parent.iterdir()) == [song]
@@ -45,9 +52,10 @@ def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
         waited = lambda: served[-1].append("waited")  # noqa: E731
         return SimpleNamespace(made=(folder, how["keep"]), block_thread=waited)
 
+    @contextmanager
     def opened(page, folder, _):
         served.append([page.made, folder])
-        return "http://here"
+        yield "http://here"
 
     monkeypatch.setattr("app.web.serving.build_page", build)
     monkeypatch.setattr("app.web.serving.open_page", opened)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.player.frames import Frame
 from app.web import session as history
-from app.web.session import Sessions
+from app.web.session import Sessions, Step
 
 
 def test_the_least_recently_used_sessions_are_dropped_first(monkeypatch):
@@ -90,3 +91,38 @@ def test_a_session_left_long_ago_is_dropped(sessions, monkeypatch):
     sessions.leave("a")
     monkeypatch.setattr(history, "LEFT_SECONDS", -1.0)
     assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is None
+
+
+def steps(sizes):
+    """Steps whose frames have texts of these sizes."""
+    return [Step(None, Frame(phase="prompt", line="x" * size)) for size in sizes]
+
+
+def test_a_session_drops_its_earliest_steps_if_they_take_too_much_memory(monkeypatch, sessions):
+    monkeypatch.setattr(history, "MOST_BYTES_OF_SESSION", 3_000_000)
+    session = sessions.of("a")
+    for tab, sizes in (("continue", [1_000_000] * 5), ("groove", [100])):
+        for step in steps(sizes):
+            session.tabs[tab].go(step)
+            sessions.trim(session)
+    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [
+        1_000_000
+    ]
+    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
+    assert session.size <= 3_000_000
+    session.tabs["piano"].go(*steps([5_000_000]))  # what is shown is kept
+    sessions.trim(session)
+    assert all(not tab.past for tab in session.tabs.values())
+    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
+
+
+def test_all_sessions_together_have_a_limit(monkeypatch, sessions):
+    """Sixty uploads, each in a session of its own, as a script can make them."""
+    monkeypatch.setattr(history, "MOST_BYTES", 10_000_000)
+    for number in range(60):
+        session = sessions.of(str(number))
+        session.tabs["continue"].go(*steps([1_000_000]))
+        sessions.trim(session)
+    assert sum(one.size for one in sessions._sessions.values()) <= 10_000_000
+    assert sessions.of("59").tabs["continue"].frame.get("line")
+    assert not sessions.of("0").tabs["continue"].frame.get("line")

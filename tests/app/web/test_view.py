@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
+from app.compose.options import MusicOptions
+from app.server.estimates import Rate
 from tests.support.seen import SOMEONE, event, read
 
 
@@ -29,14 +31,28 @@ def test_a_request_without_a_session_is_refused(calls):
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
     view, upload = read(calls, midi)  # 2.5 s a bar
     assert "after the first piece" in view.estimates["continue"]
-    monkeypatch.setattr(calls.studio.scheduler, "bars_per_second", lambda *_: 2.0)
-    assert "about <b>5 s</b>" in calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
-    assert "about <b>2 s</b>" in calls.settings.estimate("continue", 10, "seconds", 1, SOMEONE)
-    assert "about <b>2 min</b>" in calls.settings.estimate("piano", 240, "bars", 4, SOMEONE)
+    assert "Choose a MIDI file or an example first" in view.estimates["groove"]
     asked = []
-    monkeypatch.setattr(
-        calls.studio.scheduler, "seconds_to_read", lambda *given: asked.append(given) or 4.0
-    )
-    assert "about <b>9 s</b>" in calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
-    assert asked == [("fake", upload.prompt.tokens_heard())]
-    assert "about <b>2 min</b>" in calls.settings.estimate("piano", 240, "bars", 4, SOMEONE)
+
+    def seconds_needed(*given):
+        asked.append(given)
+        return given[2] / 2 * given[3]  # half a second a bar
+
+    monkeypatch.setattr(calls.studio, "seconds_needed", seconds_needed)
+    told = calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
+    assert "about <b>5 s</b>, sound included" in told
+    assert asked[-1][:2] == ("fake", upload.prompt)
+    assert "about <b>2 s</b>" in calls.settings.estimate("continue", 10, "seconds", 1, SOMEONE)
+    assert "about <b>4 min</b>" in calls.settings.estimate("piano", 240, "bars", 2, SOMEONE)
+
+
+def test_the_time_to_render_sound_is_part_of_the_estimate(calls, midi):
+    _, upload = read(calls, midi)
+    studio = calls.studio
+    list(studio.compose("me", upload, MusicOptions(bars=2, seed=1)))
+    bars, rows = 8, 2
+    generating = studio.scheduler.seconds_needed("fake", upload.prompt, bars, rows)
+    studio._sound_speed["fake"] = Rate()
+    studio._sound_speed["fake"].learn(30, 1)
+    told = studio.seconds_needed("fake", upload.prompt, bars, rows)
+    assert told - generating == pytest.approx(rows * (10 + bars * 2.5) / 30)

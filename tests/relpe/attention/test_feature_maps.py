@@ -63,7 +63,7 @@ def decoder(encoding: EncodingConfig, attention: AttentionConfig) -> Decoder:
 
 
 @given(step=STEPS, run=RUNS)
-def test_by_default_every_step_has_features_of_its_own(step: int, run: int) -> None:
+def test_by_default_features_are_redrawn_at_every_step(step: int, run: int) -> None:
     assert FavorConfig().last_redraw(step, run) == step
     assert decoder(ENCODINGS["sine"], ATTENTIONS["relu"]).last_redraw(step, run) == step
 
@@ -81,7 +81,7 @@ def test_features_are_held_until_the_next_redraw(config: FavorConfig, step: int,
 
 
 @given(interval=st.integers(1, 500), step=STEPS, run=RUNS)
-def test_an_interval_is_one_projection(interval: int, step: int, run: int) -> None:
+def test_features_are_constant_within_an_interval(interval: int, step: int, run: int) -> None:
     config = FavorConfig(redraw_interval=interval)
     first = step // interval * interval
     found = {config.last_redraw(first + n, run) for n in range(interval)}
@@ -91,7 +91,7 @@ def test_an_interval_is_one_projection(interval: int, step: int, run: int) -> No
 
 @pytest.mark.parametrize("probability", [0.004, 0.05, 0.5])
 @pytest.mark.parametrize("run", [0, 2**31 - 1])
-def test_redraws_are_as_frequent_as_they_are_probable(probability: float, run: int) -> None:
+def test_redraws_have_the_given_probability(probability: float, run: int) -> None:
     """Their number and spacing are those of independent steps, to 5 standard deviations."""
     config, steps = FavorConfig(redraw_probability=probability), 4000
     redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
@@ -102,7 +102,7 @@ def test_redraws_are_as_frequent_as_they_are_probable(probability: float, run: i
     assert abs(together - expected) <= 5 * math.sqrt(expected) + 2
 
 
-def test_runs_redraw_at_steps_of_their_own() -> None:
+def test_runs_redraw_at_different_steps() -> None:
     config = FavorConfig(redraw_probability=0.1)
     found = [tuple(config.last_redraw(step, run) for step in range(200)) for run in range(20)]
     assert len(set(found)) == 20
@@ -125,16 +125,16 @@ def test_the_search_for_the_last_redraw_ends() -> None:
         ({"redraw_interval": 40, "redraw_probability": 0.05}, "expected only one of them"),
     ],
 )
-def test_redraws_that_make_no_sense_are_refused(
-    change: dict[str, float | int], message: str
-) -> None:
+def test_invalid_redraw_settings_are_refused(change: dict[str, float | int], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         from_plain(FavorConfig, change)
 
 
 @given(config=REDRAWS, step=st.integers(1, 10**6), run=st.integers(0, 99))
 @settings(max_examples=30)
-def test_held_features_meet_new_noise(config: FavorConfig, step: int, run: int) -> None:
+def test_noise_is_new_at_every_step_even_if_features_are_held(
+    config: FavorConfig, step: int, run: int
+) -> None:
     """As in training, seeds are a function of the step; here, twice the step."""
     config = dataclasses.replace(config, num_features=4)
     model = decoder(ENCODINGS["sine"], LinearAttentionConfig(feature_map=config))
@@ -152,7 +152,7 @@ def test_held_features_meet_new_noise(config: FavorConfig, step: int, run: int) 
 
 @given(seed=st.integers(0, 2**31 - 1))
 @settings(max_examples=10)
-def test_the_seed_of_features_is_that_of_the_noise_where_none_is_given(seed: int) -> None:
+def test_the_seed_of_features_defaults_to_that_of_the_noise(seed: int) -> None:
     model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
     plain, given_too, other = (
         [of.operation.projection for of in model.init_state(1, seed, feature_seed=own).layers]
@@ -187,7 +187,7 @@ def test_with_other_realizations_any_split_equals_the_whole(encoding: str, atten
         assert torch.equal(whole, wanted)
 
 
-def test_realizations_of_what_draws_nothing_are_refused() -> None:
+def test_realizations_are_refused_without_random_codes() -> None:
     model = decoder(ENCODINGS["rope"], ATTENTIONS["softmax"])
     with pytest.raises(ValueError, match="encoding rope has no random codes"):
         model.init_state(1, 0, 8)

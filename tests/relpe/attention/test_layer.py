@@ -29,7 +29,7 @@ def test_the_limit_of_many_draws_is_softmax_of_the_expected_logits() -> None:
 
 
 @pytest.mark.parametrize("kind", ["favor", "relu"])
-def test_encoded_queries_and_keys_through_attention_are_those_of_the_original(kind: str) -> None:
+def test_attention_of_encoded_queries_and_keys_matches_the_original(kind: str) -> None:
     q, k, v = golden("filt_qhat"), golden("filt_khat"), golden("e2e_v")
     omega = golden("e2e_omega") if kind == "favor" else None
     config = FavorConfig(num_features=2 * golden("e2e_omega").shape[1])
@@ -62,7 +62,7 @@ def test_the_shapes_of_signatures_are_checked() -> None:
         causal_linear_attention(q, q, v, state)
 
 
-def test_the_short_convolution_is_a_convolution_with_gradients() -> None:
+def test_the_short_convolution_matches_torch_with_gradients() -> None:
     x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
     taps = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     recent = torch.randn(2, 3, 3, dtype=torch.float64)
@@ -77,7 +77,7 @@ def test_the_short_convolution_is_a_convolution_with_gradients() -> None:
 
 
 @pytest.mark.parametrize("config", [ReluConfig(), FavorConfig(num_features=8)])
-def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) -> None:
+def test_fading_keys_match_the_naive_result_and_gradients(config: FeatureMapConfig) -> None:
     operation = LinearAttentionConfig(feature_map=config, half_lives=(1.5, 60.0)).build()
     q, k, v = torch.randn(3, 2, 150, 3, 4, dtype=torch.float64).requires_grad_().unbind()
     state = operation.init_state((2, 3, 4), torch.Generator().manual_seed(1), v.detach(), 4)
@@ -136,6 +136,6 @@ def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> Non
 
 
 @pytest.mark.parametrize("half_lives", [(0, 1), (1, float("nan")), (1, float("inf")), (-1, 2)])
-def test_half_lives_that_are_no_times_are_refused(half_lives: tuple[float, float]) -> None:
+def test_invalid_half_lives_are_refused(half_lives: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="expected two positive numbers"):
         LinearAttentionConfig(half_lives=half_lives).build()

@@ -52,7 +52,7 @@ PIECES = (
 )
 
 
-class Writer:
+class Recorder:
     """A batch that records the tokens of its rows."""
 
     def __init__(self) -> None:
@@ -87,58 +87,58 @@ def alone(piece: Piece) -> list[list[int]]:
     """The tokens of each seed, generated alone."""
     rows = []
     for seed in piece.seeds:
-        writer = Writer()
-        (row,) = writer.enter(piece._replace(seeds=[seed]))
-        writer.to_the_end()
-        rows.append(writer.rows[row])
+        recorder = Recorder()
+        (row,) = recorder.enter(piece._replace(seeds=[seed]))
+        recorder.to_the_end()
+        rows.append(recorder.rows[row])
     return rows
 
 
-def test_rows_that_enter_late_and_leave_early_write_what_they_write_alone() -> None:
-    writer = Writer()
-    first = writer.enter(PIECES[0])
+def test_rows_that_enter_late_or_leave_early_equal_rows_alone() -> None:
+    recorder = Recorder()
+    first = recorder.enter(PIECES[0])
     for _ in range(3):
-        writer.step()
-    others = [writer.enter(piece) for piece in PIECES[1:]]
+        recorder.step()
+    others = [recorder.enter(piece) for piece in PIECES[1:]]
     for _ in range(2):
-        writer.step()
-    writer.batch.leave(first[1])
-    writer.to_the_end()
-    rows = [[writer.rows[row] for row in entered] for entered in (first, *others)]
+        recorder.step()
+    recorder.batch.leave(first[1])
+    recorder.to_the_end()
+    rows = [[recorder.rows[row] for row in entered] for entered in (first, *others)]
     expected = [alone(piece) for piece in PIECES]
     expected[0][1] = expected[0][1][:5]
     assert rows == expected
     assert [len(row) for row in rows[0]] == [12, 5, 12]
 
 
-def test_rows_end_on_their_own_and_give_their_slots_back() -> None:
-    writer = Writer()
+def test_rows_end_independently_and_release_their_slots() -> None:
+    recorder = Recorder()
     for piece in PIECES:
-        writer.enter(piece)
-    writer.to_the_end()
-    assert not writer.batch.rows
-    assert not writer.batch.step()
-    assert not writer.steps._rows
-    assert sorted(map(len, writer.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
+        recorder.enter(piece)
+    recorder.to_the_end()
+    assert not recorder.batch.rows
+    assert not recorder.batch.step()
+    assert not recorder.steps._rows
+    assert sorted(map(len, recorder.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
 
 
-def test_seeds_make_the_difference_and_nothing_else_does() -> None:
+def test_rows_differ_only_by_their_seeds() -> None:
     one, two, three = alone(PIECES[0])
     assert one != two != three
     assert [one, two, three] == alone(PIECES[0])
     assert alone(PIECES[0]._replace(seeds=[2, 2])) == [two, two]
 
 
-def test_one_that_may_not_begin_never_enters() -> None:
-    writer = Writer()
-    (row,) = writer.enter(PIECES[3])
+def test_a_row_without_allowed_tokens_never_enters() -> None:
+    recorder = Recorder()
+    (row,) = recorder.enter(PIECES[3])
     assert row.ended
-    assert not writer.batch.rows
-    assert not writer.steps._rows
+    assert not recorder.batch.rows
+    assert not recorder.steps._rows
 
 
 @pytest.mark.parametrize("liked", [2, 9])
-def test_the_bias_of_a_rule_is_heard_and_allows_nothing(liked: int) -> None:
+def test_the_bias_of_a_rule_applies_and_allows_no_other_token(liked: int) -> None:
     (row,) = alone(Piece([3, 1], [1], Rule(30, least=5, liked=liked)))
     assert min(row) >= 5
     assert (set(row) == {9}) == (liked == 9)

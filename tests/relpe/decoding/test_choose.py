@@ -1,4 +1,4 @@
-"""Choice of the steps for a decoder, and correct steps for user-defined encodings."""
+"""Choice of the steps for a decoder; user-defined encodings are decoded correctly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_backend_is_named():
 
 
 @pytest.mark.parametrize("case", ["NUMBA_DISABLE_JIT", "nowhere to keep"])
-def test_without_a_compiler_torch_takes_over(case, monkeypatch):
+def test_without_a_compiler_torch_is_used(case, monkeypatch):
     model = decoder("sine relu")
     if case == "NUMBA_DISABLE_JIT":
         monkeypatch.setattr("relpe.decoding.compiled.numba_config.DISABLE_JIT", 1)
@@ -70,7 +70,7 @@ class Signs(Encoding):
 
 
 class SignsByPosition(Signs):
-    """The same, and declares that compiled steps support it."""
+    """The same as `Signs`, but declares that compiled steps support it."""
 
     codes_by_position = True
 
@@ -96,7 +96,7 @@ def own_decoder(module: type[Encoding]) -> Decoder:
 
 
 @pytest.mark.parametrize("module", [Kerple, Signs, SignsByPosition])
-def test_an_encoding_of_a_user_is_decoded_as_it_computes(module):
+def test_user_defined_encodings_are_decoded_correctly(module):
     model, tokens = own_decoder(module), torch.randint(11, (40,))
     steps = choose_steps(model, precision="float32").make()
     slot = steps.admit(model.init_state(1), 0)
@@ -104,7 +104,7 @@ def test_an_encoding_of_a_user_is_decoded_as_it_computes(module):
     np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-5, rtol=1e-4)
 
 
-def test_compiled_steps_and_tiles_are_for_encodings_that_say_so():
+def test_compiled_steps_and_tiles_require_declared_support():
     for module in (Kerple, Signs):
         model = own_decoder(module)
         assert why_not_compiled(model) == ("encoding own does not act on queries and keys alone")

@@ -63,7 +63,7 @@ def _more(monkeypatch):
         monkeypatch.setitem(CONFIGS, name, changes)
 
 
-def test_all_that_can_be_released_is_compiled():
+def test_released_kinds_of_models_are_compiled():
     kinds = {(decoder(name).config.encoding.kind, decoder(name).config.attention.kind)
              for name in COMPILED}  # fmt: skip
     for pair in [
@@ -90,21 +90,21 @@ def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int
 
 @pytest.mark.parametrize("name", [*COMPILED, *MORE])
 @pytest.mark.parametrize("prompt", [0, 1, 37])
-def test_float32_steps_give_the_decoder_s_logits(name, prompt):
+def test_float32_steps_match_the_decoder(name, prompt):
     model, tokens = decoder(name), torch.randint(11, (90,))
     made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, prompt)
     np.testing.assert_allclose(made, logits_of(model, tokens, 0)[prompt:], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["sine relu, fading", "conv relu", "algebraic windowed"])
-def test_far_positions_are_as_exact(name):
+def test_far_positions_are_equally_exact(name):
     model, tokens = decoder(name), torch.randint(11, (70,))
     made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, 5, 1_000_000)
     np.testing.assert_allclose(made, logits_of(model, tokens, 1_000_000)[5:], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_int8_steps_are_those_of_the_rounded_weights(name):
+def test_int8_steps_match_the_rounded_weights(name):
     model, tokens = decoder(name), torch.randint(11, (60,))
     made = stepped(CompiledDecoder(model, "int8").steps(), model, tokens, 0)
     for key, weight in model.named_parameters():
@@ -123,7 +123,7 @@ def test_int8_steps_are_those_of_the_rounded_weights(name):
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_row_does_not_know_of_the_others(precision, changes, threads):
+def test_rows_are_independent(precision, changes, threads):
     model = big_decoder(**changes)
     compiled = CompiledDecoder(model, precision)
     sequences = torch.randint(97, (32, 40)).tolist()
@@ -148,7 +148,7 @@ def test_a_row_does_not_know_of_the_others(precision, changes, threads):
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
+def test_rings_after_a_prompt_equal_those_that_steps_write(precision):
     """The sizes of the model are not multiples of the groups."""
     model = big_decoder(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps, tokens = CompiledDecoder(model, precision).steps(), torch.randint(97, (11,))
@@ -169,7 +169,7 @@ def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
             assert np.abs(ring).max() > 1
 
 
-def test_slots_are_forked_and_used_again():
+def test_slots_are_forked_and_reused():
     model = big_decoder(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps = CompiledDecoder(model).steps()
     fresh = stepped(steps, model, torch.arange(30), 10)
@@ -188,7 +188,7 @@ def test_slots_are_forked_and_used_again():
     assert len(steps._positions) == held
 
 
-def test_more_positions_than_codes_are_kept_of(monkeypatch):
+def test_positions_beyond_the_cached_codes_are_correct(monkeypatch):
     model = big_decoder(encoding=ConvSPEConfig(taps=(9,), num_realizations=8))
     compiled = CompiledDecoder(model)
 
@@ -203,7 +203,7 @@ def test_more_positions_than_codes_are_kept_of(monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_cannot_be_compiled_is_refused(name):
+def test_unsupported_models_are_refused(name):
     model = decoder(name)
     with pytest.raises(ValueError, match="cannot be compiled"):
         CompiledDecoder(model)
@@ -234,7 +234,7 @@ def test_exponentials():
 
 
 @pytest.mark.parametrize("size", [1, 7, 256, 704, 4096, 100_000])
-def test_sums_of_whole_numbers_stay_within_32_bits(size):
+def test_integer_sums_fit_into_32_bits(size):
     x = np.random.default_rng(0).normal(size=size).astype(np.float32)
     x[:] = np.sign(x)  # all have the maximum magnitude
     whole = np.empty(size, np.int16)
@@ -261,7 +261,7 @@ def test_slots_that_are_not_in_use_are_refused():
             misuse(slot)
 
 
-def test_rows_of_a_continuous_batch_are_what_they_are_alone():
+def test_rows_of_a_continuous_batch_equal_rows_alone():
     model = big_decoder(encoding=SineSPEConfig(num_realizations=24))
     compiled = CompiledDecoder(model)
 

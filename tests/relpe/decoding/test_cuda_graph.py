@@ -1,4 +1,4 @@
-"""Steps of rows in tiles, on CPUs and therefore without a CUDA graph."""
+"""Steps of rows in tiles; on CPUs, these run without a CUDA graph."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_at_different_places_are_as_they_are_alone(name: str) -> None:
-    """Two tiles of three rows: rows wait, end and enter while others continue."""
+def test_rows_at_different_positions_equal_rows_alone(name: str) -> None:
+    """Two tiles of three rows: some rows wait, end or enter while others continue."""
     model, tokens = decoder(name), tokens_of(60)[0].tolist()
     tiles, plain = TileSteps(model, rows=3), PlainSteps(model)
     slots: dict[int, int] = {}
@@ -60,7 +60,7 @@ def test_rows_at_different_places_are_as_they_are_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_does_not_know_of_the_others_bit_for_bit(name: str) -> None:
+def test_rows_are_independent_bit_for_bit(name: str) -> None:
     model, tokens = decoder(name), tokens_of(6)[0].tolist()
 
     def steps(*others: int) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ def test_a_row_does_not_know_of_the_others_bit_for_bit(name: str) -> None:
         np.testing.assert_array_equal(steps(*others), alone)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     assert why_not_tiled(decoder("rope softmax"))
     model = DecoderConfig(width=16, num_heads=2, encoding=ConvSPEConfig()).build()
     with pytest.raises(ValueError, match=r"conv_spe has no codes .* use PlainSteps"):
@@ -87,6 +87,6 @@ def test_what_does_not_fit_is_refused() -> None:
             steps.step(wrong, [1] * len(wrong))
 
 
-def test_tiles_are_for_gpus() -> None:
+def test_tiles_are_not_chosen_on_cpus() -> None:
     assert choose_steps(decoder("sine relu"), "torch").name == "torch float32"
     assert TileSteps(decoder("sine relu")).name == "torch float32 in tiles of 256 on cpu"

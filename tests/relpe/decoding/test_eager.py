@@ -1,4 +1,4 @@
-"""Prompts are read in chunks, and plain steps give the logits of the decoder."""
+"""Prompts are read in chunks, and plain steps compute the same logits as the decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relpe.encodings import SineSPEConfig
 from tests.support.decoders import big_decoder, decoder, logits_of, small_decoder
 
 
-def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_in_chunks_gives_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
     model, prompt = small_decoder(), torch.arange(40)[None] % 12
     whole = prefill(model, model.init_state(1), prompt)
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 7)
@@ -20,7 +20,7 @@ def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.Monkey
         torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
 
 
-def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_reports_progress_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     model, prompt = small_decoder(), torch.arange(40)[None] % 12
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     steps = []
@@ -35,7 +35,7 @@ def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])
-def test_plain_steps_are_the_decoder_s(name):
+def test_plain_steps_match_the_decoder(name):
     model, tokens = decoder(name), torch.randint(11, (20,))
     steps = PlainSteps(model)
     first = steps.admit(prefill(model, model.init_state(1), tokens[None, :5]), 5)
@@ -55,7 +55,7 @@ def test_plain_steps_are_the_decoder_s(name):
     np.testing.assert_allclose(made, wanted[13][None].repeat(3, 0), atol=1e-5, rtol=1e-4)
 
 
-def test_plain_steps_run_rows_alone():
+def test_rows_of_plain_steps_equal_rows_alone():
     model = big_decoder(encoding=SineSPEConfig(num_realizations=24))
     steps = PlainSteps(model)
     slot = steps.admit(model.init_state(1), 0)

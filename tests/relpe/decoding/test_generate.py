@@ -70,7 +70,7 @@ ALONE = [alone(request) for request in REQUESTS]
     steps_between=st.lists(st.integers(0, 6), min_size=4, max_size=4),
     order=st.permutations(range(4)),
 )
-def test_a_sequence_is_the_same_whatever_is_beside_it(max_rows, chunk, steps_between, order):
+def test_sequences_do_not_depend_on_each_other(max_rows, chunk, steps_between, order):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relpe.decoding.eager.PREFILL_CHUNK", chunk)
         steps = PlainSteps(DECODER)
@@ -95,7 +95,7 @@ def test_the_token_that_ends_a_sequence_is_not_part_of_it():
     assert sample.rule == Counted(0)
 
 
-def test_every_sample_gets_done_once():
+def test_every_sample_finishes_once():
     generation = Generation(DECODER, PlainSteps(DECODER), max_rows=2)
     samples = [sample for request in REQUESTS for sample in generation.add(request)]
     assert len(generation) == len(samples) == 7
@@ -106,7 +106,7 @@ def test_every_sample_gets_done_once():
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_a_removed_sample_leaves_the_others_as_they_are(after):
+def test_removing_a_sample_does_not_affect_the_others(after):
     steps = PlainSteps(DECODER)
     generation = Generation(DECODER, steps)
     groups = [generation.add(request) for request in REQUESTS[:3]]
@@ -123,7 +123,7 @@ def test_a_removed_sample_leaves_the_others_as_they_are(after):
     assert not steps._rows
 
 
-def test_a_prompt_that_cannot_be_read_ends_its_own_samples(monkeypatch):
+def test_an_unreadable_prompt_ends_only_its_own_samples(monkeypatch):
     is_read = Generation._is_read
 
     def broken(self, reading):
@@ -165,7 +165,7 @@ def test_prompts_are_read_between_the_steps_of_rows(monkeypatch):
     assert ("read", "read") not in list(pairwise(order[:-1]))
 
 
-def test_room_is_told():
+def test_free_rows_are_reported():
     generation = Generation(DECODER, PlainSteps(DECODER), max_rows=2)
     assert generation.has_room
     generation.add(Request(np.array([1]), Counted(2), [1]))

@@ -1,4 +1,4 @@
-"""Generation with a pointer: rows depend on themselves alone, whatever computes the steps."""
+"""Generation with a pointer: rows are independent, with every kind of steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG = PointerConfig(
     unit=1,
     ignored=((8, 12),),
     gates=GateConfig(similar=tuple(index / 4 - 1 for index in range(26))),
-    balance=BalanceConfig(generated=-0.5, strength=0.5),
+    balance=BalanceConfig(most_generated=-0.5, strength=0.5),
 )
 
 
@@ -41,7 +41,7 @@ PLAIN, POINTING = decoder_with(None), decoder_with(CONFIG)
 
 
 class Counted(NamedTuple):
-    """Allows `left` more tokens, without the one that it names."""
+    """Allows `left` more tokens, each of them any but `without`."""
 
     left: int
     without: int = VOCABULARY
@@ -97,7 +97,7 @@ WAYS = {
 @given(
     rows=st.none() | st.integers(1, 5), chunk=st.integers(1, 40), order=st.permutations(range(4))
 )
-def test_a_row_is_the_same_in_any_company_and_its_prompt_may_be_read_in_chunks(rows, chunk, order):
+def test_rows_are_independent_and_prompts_may_be_read_in_chunks(rows, chunk, order):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relpe.decoding.eager.PREFILL_CHUNK", chunk)
         made = generated(POINTING, PlainSteps(POINTING), [REQUESTS[i] for i in order], rows)
@@ -105,12 +105,12 @@ def test_a_row_is_the_same_in_any_company_and_its_prompt_may_be_read_in_chunks(r
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rows_are_the_same_alone_in_each_kind_of_steps(way):
+def test_rows_equal_rows_alone_in_each_kind_of_steps(way):
     assert generated(POINTING, WAYS[way](), REQUESTS) == alone(POINTING, WAYS[way])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_pointer_makes_a_difference_and_without_memory_none(way):
+def test_the_pointer_has_an_effect_unless_memory_is_0(way):
     def memory(value: float) -> list[Request[Counted]]:
         options = SamplingOptions(memory=value)
         return [Request(one.prompt, one.rule, one.seeds, options) for one in REQUESTS]
@@ -122,7 +122,7 @@ def test_the_pointer_makes_a_difference_and_without_memory_none(way):
     assert generated(POINTING, WAYS[way](), memory(1)) != without
 
 
-def test_a_repeated_prompt_goes_on_if_the_pointer_is_sure():
+def test_a_confident_pointer_continues_a_repeated_prompt():
     sure = decoder_with(PointerConfig(gates=GateConfig(similar=(30.0,) * 26)))
     request = Request(np.tile([1, 2, 3, 8], 9), Counted(9))
     assert generated(sure, PlainSteps(sure), [request]) == [[[1, 2, 3, 8, 1, 2, 3, 8]]]
@@ -133,7 +133,7 @@ def test_numpy_and_compiled_pointers_generate_the_same(monkeypatch):
     assert generated(POINTING, PlainSteps(POINTING), REQUESTS) == ALONE
 
 
-def test_without_numba_there_is_numpy(monkeypatch):
+def test_without_numba_the_numpy_pointer_is_used(monkeypatch):
     assert pointer.fastest_kernel() is pointer_kernel
     monkeypatch.delattr("relpe.models.pointer_kernel")
     monkeypatch.setitem(sys.modules, "relpe.models.pointer_kernel", None)
@@ -165,7 +165,7 @@ def test_a_bias_and_the_temperature_apply_to_the_mixture():
 
 
 @pytest.mark.parametrize("logits", [[0, np.nan, 1], [np.inf, 0, 0]])
-def test_damaged_logits_are_an_error_with_a_pointer_too(logits):
+def test_invalid_logits_are_an_error_with_a_pointer_too(logits):
     pair = Pointer(CONFIG)
     pair.extend([2, 2])
     with pytest.raises(ValueError, match="not finite"):
@@ -193,7 +193,8 @@ def test_warming_up_compiles_the_pointer(monkeypatch):
 
 def test_one_signature_is_compiled():
     pointer.warm_up()
-    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=BalanceConfig(generated=1.0))
+    balance = BalanceConfig(most_generated=-1.0)
+    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=balance)
     other = Pointer(config)
     other.extend(np.arange(6, dtype=np.int32)[::2])
     other.end_prompt()

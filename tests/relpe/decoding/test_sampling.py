@@ -39,7 +39,7 @@ def probabilities(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def test_nucleus_is_that_of_the_original() -> None:
+def test_the_nucleus_matches_the_original() -> None:
     weights = np.exp(GOLDEN["nuc_logits"].astype(float) / float(GOLDEN["nuc_temp"]))
     np.testing.assert_allclose(weights / weights.sum(), GOLDEN["nuc_probs"], rtol=1e-6, atol=1e-8)
     kept = kept_tokens(weights, SamplingOptions(top_p=float(GOLDEN["nuc_p"])))
@@ -47,7 +47,7 @@ def test_nucleus_is_that_of_the_original() -> None:
 
 
 @given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
-def test_what_is_drawn_is_allowed_and_has_a_probability(
+def test_drawn_tokens_are_allowed_and_have_a_probability(
     logits: np.ndarray, options: SamplingOptions, seed: int
 ) -> None:
     allowed = mask(logits, seed)
@@ -57,7 +57,7 @@ def test_what_is_drawn_is_allowed_and_has_a_probability(
 
 
 @given(logits=LOGITS, seed=st.integers(0, 99), top_p=st.floats(0, 1))
-def test_the_nucleus_keeps_the_first_that_crosses_and_none_beyond(
+def test_the_nucleus_ends_with_the_token_that_reaches_top_p(
     logits: np.ndarray, seed: int, top_p: float
 ) -> None:
     likely = probabilities(logits, mask(logits, seed))
@@ -71,7 +71,7 @@ def test_the_nucleus_keeps_the_first_that_crosses_and_none_beyond(
 
 
 @given(logits=LOGITS, seed=st.integers(0, 99), top_k=st.integers(1, 9), min_p=st.floats(0, 1))
-def test_top_k_and_min_p_keep_the_likeliest(
+def test_top_k_and_min_p_keep_the_most_likely_tokens(
     logits: np.ndarray, seed: int, top_k: int, min_p: float
 ) -> None:
     likely = probabilities(logits, mask(logits, seed))
@@ -85,7 +85,7 @@ def test_top_k_and_min_p_keep_the_likeliest(
     assert likely[kept].sum() >= likely[wanted].sum() * (1 - 1e-9)
 
 
-def test_cuts_come_one_after_another() -> None:
+def test_cuts_are_applied_in_order() -> None:
     weights = np.array([1.0, 5.0, 2.0, 0.0, 4.0, 3.0])
     cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"top_p": 1.0}, [0, 1, 2, 4, 5]),
@@ -100,7 +100,7 @@ def test_cuts_come_one_after_another() -> None:
         assert kept_tokens(weights, SamplingOptions(**options)).tolist() == wanted
 
 
-def test_of_equals_the_first_are_kept() -> None:
+def test_of_equally_likely_tokens_the_first_are_kept() -> None:
     assert kept_tokens(np.ones(5), SamplingOptions(top_k=2)).tolist() == [0, 1]
 
 
@@ -136,13 +136,13 @@ def test_draws_of_a_generator_follow_the_probabilities() -> None:
     assert ((counts - wanted) ** 2 / wanted).sum() < 16.3  # chi-square of 3, one in a thousand
 
 
-def test_the_last_point_draws_the_last_that_is_kept() -> None:
+def test_the_last_point_draws_the_last_kept_token() -> None:
     logits = np.array([0.0, 0.0, -2000.0], np.float32)
     points = Points([1 - 2**-53])
     assert draw(logits, np.ones(3, bool), SamplingOptions(top_p=1.0), points) == 1  # type: ignore[arg-type]
 
 
-def test_temperature_zero_takes_the_likeliest() -> None:
+def test_temperature_0_takes_the_most_likely_token() -> None:
     logits, allowed = np.array([5.0, 1.0, 3.0], np.float32), np.array([False, True, True])
     assert draw(logits, allowed, SamplingOptions(temperature=0), seeded(0)) == 2
 
@@ -159,7 +159,7 @@ def test_each_token_takes_exactly_one_random_number(
 
 
 @given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
-def test_a_bias_is_added_to_the_logits_and_allows_nothing(
+def test_a_bias_is_added_to_the_logits_and_allows_no_other_token(
     logits: np.ndarray, options: SamplingOptions, seed: int
 ) -> None:
     allowed, bias = mask(logits, seed), 100 * seeded(seed).normal(size=len(logits))

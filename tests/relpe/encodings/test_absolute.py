@@ -22,7 +22,7 @@ SPE = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
 SHAPE = {"num_layers": 2, "num_heads": 2, "head_dim": 4}
 
 
-def test_sinusoids_are_those_of_the_originals() -> None:
+def test_sinusoids_match_the_originals() -> None:
     table = torch.from_numpy(ALGEBRAIC["sin/table/f32"])
     made = sinusoids(torch.arange(64), 16).float()
     torch.testing.assert_close(made, table, atol=1e-5, rtol=0)
@@ -74,7 +74,7 @@ def built(original: bool, **kw) -> TreeSQ:
 
 @pytest.mark.parametrize("original", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_are_those_of_the_original_or_the_corrected_ones(original: bool, kind: str) -> None:
+def test_vectors_match_the_original_or_the_corrected_form(original: bool, kind: str) -> None:
     encoding = built(original).to(KINDS[kind])
     heap = golden("treesq/heap")
     codes, _ = encoding.prepare(heap[None, :, None], ())
@@ -88,7 +88,7 @@ def test_vectors_are_those_of_the_original_or_the_corrected_ones(original: bool,
     assert encoding.encode(q, q, codes, 0) == (q, q)
 
 
-def test_branches_are_told_from_the_node_upwards() -> None:
+def test_branches_are_listed_from_the_node_to_the_root() -> None:
     encoding = built(False)
     words = torch.tensor([[[0, 1, 0, -1], [1, 1, 0, -1], [1, 0, 1, 0], [-1, -1, -1, -1]]])
     by_word = built(False, tree=TreeStructure(word_axes=4))
@@ -105,7 +105,7 @@ def test_branches_are_told_from_the_node_upwards() -> None:
     assert by_word.raw.grad.isfinite().all()
 
 
-def test_a_width_that_slots_do_not_fill_is_filled_up() -> None:
+def test_a_width_beyond_the_slots_is_padded() -> None:
     config = TreeSQConfig(tree=TreeStructure(branching=3), max_depth=4)
     encoding = config.build(num_layers=1, num_heads=2, head_dim=16)
     assert encoding.raw.shape == (2,)

@@ -75,7 +75,7 @@ def test_pairs_that_do_not_fit_are_refused(encoding: Any, fits: tuple[str, ...],
 
 
 @pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_a_training_finds_the_window_of_those_that_have_one(config: Any):
+def test_training_window_returns_the_window_if_there_is_one(config: Any):
     def find(encoding: Any) -> Window | None:
         return encoding.build(num_layers=1, num_heads=2, head_dim=8).training_window()
 
@@ -89,17 +89,17 @@ def test_a_training_finds_the_window_of_those_that_have_one(config: Any):
 
 
 @pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_configs_are_plain_and_come_back(config: type):
+def test_configs_survive_conversion_to_plain_values(config: type):
     assert from_plain(EncodingConfig, to_plain(config())) == config()
 
 
-def test_kinds_are_told_apart():
+def test_kinds_are_distinct():
     kinds = [config.kind for config in typing.get_args(EncodingConfig)]
     assert len(set(kinds)) == len(kinds)
 
 
-def test_it_is_importable_with_torch_alone():
-    """Importing PyTorch is enough, so that encodings can be used with other attention code."""
+def test_importing_requires_only_the_core_packages():
+    """Encodings can be used with other attention code, without the packages of the apps."""
     allowed = {"torch", "safetensors", "numpy", "jaxtyping"}
     script = (
         "import sys\n"
@@ -119,7 +119,7 @@ def test_it_is_importable_with_torch_alone():
 
 @dataclass(frozen=True, kw_only=True)
 class FlipConfig:
-    """Turns the sign of every second feature at odd positions."""
+    """Flips the sign of every second feature at odd positions."""
 
     kind: Literal["flip"] = "flip"
 

@@ -30,7 +30,7 @@ def encode(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return turned
 
 
-def test_it_turns_pairs_of_features_by_their_position() -> None:
+def test_pairs_of_features_are_rotated_by_their_position() -> None:
     x = torch.randn(3, 5, HEADS, FEATURES, dtype=torch.float64)
     places = torch.tensor([0, 1, 7, 1000, -3])
     slow = torch.stack([slow_rotation(x[:, at], float(p)) for at, p in enumerate(places)], 1)
@@ -38,7 +38,7 @@ def test_it_turns_pairs_of_features_by_their_position() -> None:
 
 
 @given(start=st.integers(0, 10**7), lag=st.integers(-500, 500))
-def test_scores_depend_on_the_lag_alone_and_norms_on_nothing(start: int, lag: int) -> None:
+def test_scores_depend_only_on_the_lag_and_norms_are_preserved(start: int, lag: int) -> None:
     q, k = torch.randn(2, 1, 1, HEADS, FEATURES, dtype=torch.float64).unbind(0)
 
     def score(first: int) -> torch.Tensor:
@@ -49,7 +49,7 @@ def test_scores_depend_on_the_lag_alone_and_norms_on_nothing(start: int, lag: in
     torch.testing.assert_close(score(start), score(0), rtol=1e-8, atol=1e-8)
 
 
-def test_far_positions_are_as_exact_in_float32() -> None:
+def test_far_positions_are_equally_exact_in_float32() -> None:
     x = torch.randn(1, 1, HEADS, FEATURES)
     exact = slow_rotation(x[:, 0].double(), 1e6)[:, None]
     torch.testing.assert_close(encode(x, torch.tensor([10**6])).double(), exact, rtol=0, atol=1e-6)

@@ -50,7 +50,7 @@ def test_filters_over_two_axes_are_shown_along_the_first():
     torch.testing.assert_close(covariance(encoding, lags), encoding.covariance(points))
 
 
-def test_the_spectrum_of_sines_makes_p():
+def test_the_spectrum_of_sines_sums_to_the_covariance():
     encoding = decoder("sine").encoding
     assert isinstance(encoding, SineSPE)
     torch.nn.init.zeros_(encoding.offsets)
@@ -62,7 +62,7 @@ def test_the_spectrum_of_sines_makes_p():
 
 
 @pytest.mark.parametrize("name", ["conv", "siren spe"])
-def test_the_spectrum_of_filters_is_the_product_of_theirs(name):
+def test_the_spectrum_is_the_product_of_both_filters(name):
     encoding = decoder(name).encoding
     assert isinstance(encoding, ConvSPE | SirenSPE)
     frequencies, power = spectrum(encoding)
@@ -141,7 +141,7 @@ def test_additive_features_are_those_of_the_first_axis():
     ],
     ids=lambda config: config.mode,
 )
-def test_windows_are_what_their_config_says(config):
+def test_windows_match_their_config(config):
     encoding = SirenConfig(network=SMALL, window=config).build(
         num_layers=1, num_heads=2, head_dim=4
     )
@@ -158,7 +158,7 @@ def test_windows_are_what_their_config_says(config):
     torch.testing.assert_close(found, expected[:, None].expand(-1, 2).to(found))
 
 
-def test_position_vectors_are_what_the_model_adds():
+def test_position_vectors_are_those_that_the_model_adds():
     model = decoder("learned")
     found = position_vectors(model, 40)
     assert found.shape == (40, 16)
@@ -167,7 +167,7 @@ def test_position_vectors_are_what_the_model_adds():
     torch.testing.assert_close(found[30:], vectors[-1:].expand(10, -1))
 
 
-def test_trees_told_by_words_and_by_heap_ids_look_alike():
+def test_trees_given_by_words_and_by_heap_ids_look_alike():
     by_words = decoder("tree of words")
     config = TreeSQConfig(max_depth=4)
     by_ids = decoder("tree")

@@ -25,7 +25,7 @@ def test_every_encoding_is_among_the_cases():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_files_are_written_and_show_something(name, tmp_path, capsys):
+def test_files_are_written_and_not_blank(name, tmp_path, capsys):
     from matplotlib.image import imread
 
     save_model(decoder(name), tmp_path / "model")
@@ -51,7 +51,7 @@ def test_numbers_are_finite_and_fit_their_axis(name):
         assert not picture.names or len(picture.names) >= len(picture.panels)
 
 
-def test_the_kernel_picture_is_the_mean_over_features_over_its_largest():
+def test_the_kernel_plot_is_the_mean_over_features_divided_by_its_maximum():
     encoding = decoder("sine").encoding
     assert isinstance(encoding, SineSPE)
     panels = pictures(decoder_of(encoding))["kernel"].panels
@@ -67,7 +67,7 @@ def decoder_of(encoding: SineSPE) -> Decoder:
     return found
 
 
-def test_the_spectrum_picture_has_all_of_each_head_where_its_periods_are():
+def test_the_spectrum_plot_places_the_whole_power_at_its_periods():
     model = decoder("sine")
     encoding = model.encoding
     assert isinstance(encoding, SineSPE)
@@ -103,14 +103,14 @@ def test_the_kernel_of_rotations_is_the_mean_score_of_equal_unit_vectors(name):
         torch.testing.assert_close(found.expand(2, -1).to(expected), expected)
 
 
-def test_the_window_picture_goes_as_far_as_the_widest_span():
+def test_the_window_plot_ends_at_the_widest_span():
     picture = pictures(decoder("siren, per head"))["window"]
     widest = max(int(name.split(": ")[1]) for names in picture.names for name in names)
     assert widest > 257
     assert len(picture.x) == widest
 
 
-def test_fading_is_that_of_the_attention():
+def test_the_fading_plot_matches_the_attention():
     model = decoder("none, fading")
     operation = FADING.build()
     length, picture = 30, pictures(model)["fading"]
@@ -134,7 +134,7 @@ def test_fading_is_that_of_the_attention():
         (["piano", "--out", "x"], "--out"),
     ],
 )
-def test_what_cannot_be_used_is_reported_in_one_sentence(
+def test_invalid_models_are_reported_in_one_sentence(
     arguments, said, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from tests.support.decoders import CONFIGS, decoder
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -28,7 +30,7 @@ POINTING = replace(
         ignored=((6, 8), (8, 12)),
         families=(0, 5),
         gates=GateConfig(family=(0.5, -0.25)),
-        balance=BalanceConfig(generated=-1.5),
+        balance=BalanceConfig(most_generated=0.4),
     ),
 )
 
@@ -64,7 +66,9 @@ def test_a_loaded_model_is_the_saved_one_in_bfloat16(tmp_path: Path) -> None:
         assert torch.equal(weights, model.state_dict()[name].bfloat16().float()), name
 
 
-def test_large_models_are_cut_into_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_split_into_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 2**16 + 2000)
     model = saved(tmp_path)
     files = list(tmp_path.glob("*.safetensors"))
@@ -124,6 +128,51 @@ def test_bad_files_are_one_clear_error(tmp_path: Path, damage: object, message: 
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vocabulary_size", 10**6),
+        ("vocabulary_size", 10**9),
+        ("width", 10**9),
+        ("hidden", 10**9),
+        ("num_layers", 10**9),
+        ("num_heads", 10**9),
+        ("convolution_taps", 10**9),
+        ("width", 10**400),
+        ("noise_seed", 10**400),
+        ("num_layers", 1e300),
+    ],
+)
+def test_a_size_that_the_weights_do_not_have_takes_no_time(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    """Weights for a vocabulary of a million tokens took 2 GB and 30 s."""
+    saved(tmp_path)
+    description = json.loads((tmp_path / "model.json").read_text())
+    description["decoder"][name] = value
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    began = time.process_time()
+    with pytest.raises(CheckpointError) as error:
+        load_model(tmp_path)
+    assert time.process_time() - began < 1
+    assert len(str(error.value)) < 600
+
+
+def test_json_that_is_nested_deeply_or_large_is_one_clear_error(tmp_path: Path) -> None:
+    saved(tmp_path)
+    for content, message in (("[" * 100_000, "nested too deeply"), (" " * 2**21, "1,000,000")):
+        (tmp_path / "model.json").write_text(content)
+        with pytest.raises(CheckpointError, match=message):
+            load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_model_can_be_checked_before_it_is_built(tmp_path: Path, name: str) -> None:
+    model = decoder(name)
+    save_model(model, tmp_path)
+    assert load_model(tmp_path).config == model.config
+
+
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(CheckpointError, match="no model 'nothing'"):
         find_checkpoint("nothing")
@@ -155,7 +204,7 @@ def test_a_model_keeps_its_pointer_and_files_without_one_are_read(tmp_path: Path
         ({"gates": {"family": [0, float("nan")]}}, "entries of the gates must be finite"),
         ({"gates": {"family": [0, 10**400]}}, "entries of the gates must be finite"),
         ({"gates": {"generated": 1}}, "generated: unknown, expected one of similar, exact"),
-        ({"balance": {"generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
+        ({"balance": {"most_generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
         ({"gates": {"family": [1e30, 0]}}, "entries of the gates must be finite and at most 50"),
         ({"gates": {"record": "x"}}, "record: found 'x', expected a value of type float"),
         ({"gates": []}, r"gates: found \[\], expected a section"),

@@ -1,4 +1,4 @@
-"""`torch.compile` changes nothing: every encoding with every attention, gradients too."""
+"""`torch.compile` changes no output and no gradient, for every encoding with every attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler it
 
 MACHINE_CODE = ("algebraic favor",)
 BREAKS = ("conv", "siren spe", "windowed", "decay")
-"""These have graph breaks, where noise is drawn, spans are read or boxes are attended to."""
+"""These have graph breaks: where they draw noise, read spans or attend to boxes."""
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_compiled_to_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("scale", [None, torch.float32, torch.float64])
-def test_the_operation_is_what_it_tells_the_compiler(scale: torch.dtype | None) -> None:
+def test_the_operation_matches_its_declarations(scale: torch.dtype | None) -> None:
     q, k = torch.rand(2, 4, 70, 8).unbind(0)
     sums = torch.zeros(4, 8, 5), torch.zeros(4, 8)
     log_scale = None if scale is None else torch.randn(4, 70, dtype=scale)

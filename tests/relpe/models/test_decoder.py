@@ -149,7 +149,7 @@ def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -
         from_plain(DecoderConfig, change)
 
 
-def test_a_short_convolution_begins_with_the_present_or_half_of_it_a_position_late() -> None:
+def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() -> None:
     x = torch.randn(2, 9, 16)
     late = torch.cat([torch.zeros(2, 1, 16), x[:, :-1]], 1)
     for start, odd in (("present", x), ("delayed", late)):

@@ -44,7 +44,7 @@ def results(name: str, device: torch.device) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_outputs_and_gradients_are_those_of_the_cpu(name: str) -> None:
+def test_outputs_and_gradients_match_the_cpu(name: str) -> None:
     for here, there in zip(results(name, torch.device("cpu")), results(name, GPU), strict=True):
         torch.testing.assert_close(there, here, rtol=1e-3, atol=2e-4 * float(here.abs().max()))
 
@@ -90,7 +90,7 @@ def test_kernels_of_flash_linear_attention_are_close_to_float32() -> None:
 
 
 @pytest.mark.parametrize("name", ["sine relu, fading", "sine favor", "algebraic windowed"])
-def test_steps_are_those_of_the_cpu(name: str) -> None:
+def test_steps_match_the_cpu(name: str) -> None:
     found = []
     for device in (torch.device("cpu"), GPU):
         model = decoder(name).to(device)
@@ -103,7 +103,7 @@ def test_steps_are_those_of_the_cpu(name: str) -> None:
         np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-4)
 
 
-def test_a_row_does_not_know_of_the_others_bit_for_bit() -> None:
+def test_rows_are_independent_bit_for_bit() -> None:
     model = decoder("sine relu, fading").to(GPU)
     written = []
     for rows in (1, 3, 40):

@@ -1,4 +1,4 @@
-"""The pointer: compiled, by NumPy, and by its definition; what it depends on; the mixture."""
+"""The pointer: compiled and NumPy versions, its definition, its dependencies, the mixture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KERNELS: list[ModuleType] = [pointer_numpy, pointer_kernel]
 
 
 def gates(rng: np.random.Generator, families: int = 3) -> GateConfig:
-    """Random gates that tell all classes apart."""
+    """Random gates, different for all classes."""
     sizes = SIZES | {"family": families}
     return GateConfig(**{n: tuple(rng.normal(size=size).tolist()) for n, size in sizes.items()})
 
@@ -44,7 +44,7 @@ CONFIG = PointerConfig(
     families=(0, 2, 6),
     recent=5,
     gates=gates(np.random.default_rng(0)),
-    balance=BalanceConfig(strength=0.4, most=0.9, generated=-0.7, aligned=0.8, near=-1.1),
+    balance=BalanceConfig(strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1),
 )
 
 
@@ -61,7 +61,7 @@ def configs(draw: st.DrawFn) -> PointerConfig:
 
 @st.composite
 def sequences(draw: st.DrawFn, most: int = 60) -> list[int]:
-    """Tokens in which phrases return, with or without changes."""
+    """Tokens in which phrases are repeated, with or without changes."""
     phrases = draw(st.lists(st.lists(st.integers(0, IDS - 1), max_size=9), min_size=1, max_size=3))
     order = draw(st.lists(st.sampled_from(phrases) | st.lists(st.integers(0, IDS - 1), max_size=2)))
     return [token for phrase in order for token in phrase][:most]
@@ -73,7 +73,7 @@ def read(config: PointerConfig, tokens: list[int], kernel: ModuleType | None = N
     return pointer
 
 
-def told(pointer: Pointer) -> list[list[Any]]:
+def observed(pointer: Pointer) -> list[list[Any]]:
     """Everything that can be read from a pointer, exactly."""
     logits = np.linspace(-3, 3, IDS, dtype=np.float32)
     mixed = pointer.mix(logits, np.array([0, 2, 3, 5, 7]), 0.8)
@@ -92,13 +92,13 @@ def test_parts_equal_the_whole_and_compiled_equals_numpy(config, tokens, cuts, p
                 if start == min(prompt, len(tokens)):
                     pointer.end_prompt()
                 pointer.extend(tokens[start:stop])
-            pointers.append(told(pointer))
+            pointers.append(observed(pointer))
     assert all(pointer == pointers[0] for pointer in pointers)
 
 
 @settings(max_examples=60)
 @given(configs(), sequences(30), st.integers(0, 30))
-def test_it_is_what_its_definition_says(config, tokens, generated):
+def test_the_pointer_matches_its_definition(config, tokens, generated):
     assume(tokens)
     generated = min(generated, len(tokens))
     pointer = read(config, tokens[: len(tokens) - generated])
@@ -127,15 +127,15 @@ def test_distances_of_many_units_share_two_classes(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("reach", "ids"), [(3, 3), (40, IDS), (1000, 4)])
-def test_long_sequences_are_equal_too(kernel, reach, ids):
+def test_compiled_equals_numpy_for_long_sequences(kernel, reach, ids):
     rng = np.random.default_rng(reach)
     config = replace(CONFIG, reach=reach, families=(0, 2, 6))
     tokens = rng.integers(ids, size=2500).tolist()
-    expected = told(read(config, tokens, pointer_numpy))
+    expected = observed(read(config, tokens, pointer_numpy))
     piecewise = Pointer(config, kernel)
     for start in range(0, 2500, 7):
         piecewise.extend(tokens[start : start + 7])
-    assert told(piecewise) == expected
+    assert observed(piecewise) == expected
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -155,22 +155,23 @@ def test_nothing_depends_on_later_tokens_and_copies_are_independent():
     tokens = np.random.default_rng(1).integers(IDS, size=200).tolist()
     whole = Pointer(CONFIG)
     for count, token in enumerate(tokens):
-        assert told(whole) == told(read(CONFIG, tokens[:count]))
-        before, fork = told(whole), whole.copy()
+        assert observed(whole) == observed(read(CONFIG, tokens[:count]))
+        before, fork = observed(whole), whole.copy()
         fork.extend([(token + 1) % IDS, 3, 3])
         fork.end_prompt()
-        assert told(whole) == before
+        assert observed(whole) == before
         whole.extend([token])
-        assert told(fork) != before
+        assert observed(fork) != before
 
 
 @settings(max_examples=50)
 @given(sequences(), sequences(), st.integers(0, 2**32 - 1), st.booleans())
 def test_a_prefix_beyond_reach_is_forgotten(first, second, seed, long):
-    """Lengths of matches forget what came before 15 tokens that agree nowhere.
+    """What a pointer forgets, so that the prefix finally has no effect.
 
-    Sources forget tokens beyond reach. From then on the differences between track records decay, by
-    1 - 1 / recent with each informative token.
+    No match continues across 15 tokens that have no equal, and no source is a token beyond reach.
+    From then on, differences between track records decay by 1 - 1 / recent with each informative
+    token.
     """
     rng = np.random.default_rng(seed)
     config = replace(CONFIG, families=(0,), gates=GateConfig())
@@ -188,7 +189,7 @@ def test_a_prefix_beyond_reach_is_forgotten(first, second, seed, long):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_hits_show_what_matters_and_no_ignored_token_counts(kernel):
+def test_hits_count_informative_tokens_only(kernel):
     config = replace(CONFIG, recent=1000)
     pointer = read(config, [1, 2, 3, 4] * 9, kernel)
     hits = pointer_numpy.sections(pointer._memory, config.reach).hits
@@ -198,7 +199,7 @@ def test_hits_show_what_matters_and_no_ignored_token_counts(kernel):
 
 
 @given(configs(), sequences(), st.integers(0, 2**32 - 1), st.floats(0, 1))
-def test_the_mixture_is_its_formula(config, tokens, seed, memory):
+def test_the_mixture_matches_its_formula(config, tokens, seed, memory):
     rng = np.random.default_rng(seed)
     pointer = read(config, tokens)
     logits = (4 * rng.normal(size=IDS)).astype(np.float32)
@@ -216,7 +217,7 @@ def test_the_mixture_is_its_formula(config, tokens, seed, memory):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_token_that_may_not_come_gets_nothing_and_proposals_add_up(kernel):
+def test_forbidden_tokens_get_no_probability_and_proposals_add_up(kernel):
     config = PointerConfig(unit=1, gates=GateConfig(similar=(0.0,) * 26))
     pointer = read(config, [1, 2, 3, 1, 2, 3, 1, 2], kernel)
     proposals = pointer.proposals()
@@ -267,7 +268,7 @@ def test_ids_may_be_as_large_as_allowed():
         ({"families": (0, 2)}, "gates.family has 3 entries, expected one for each of the 2"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(changes, message):
+def test_invalid_configs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         replace(CONFIG, **changes)
 

@@ -60,7 +60,7 @@ def test_the_function_stays_the_same_within_the_window(encoding, attention) -> N
         ROTARY,
     ],
 )
-def test_other_models_do_not_take_the_weights(other) -> None:
+def test_other_models_refuse_the_weights(other) -> None:
     assert not takes_rotary(other, ROTARY)
     if other.attention.name != "relu":
         with pytest.raises(ValueError, match="differ in more"):

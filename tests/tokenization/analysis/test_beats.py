@@ -2,46 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import RESOLUTIONS, scores
 from tokenization.analysis.beats import (
     MIN_TICKS_PER_BEAT,
     ON_GRID,
-    estimate_beats,
     extend_by_pedal,
     on_grid,
     pickup_beats,
     warp,
 )
-from tokenization.errors import MidiError
 from tokenization.score import Score, Tempo, TimeSignature, Track
-
-ROOTS = (48, 45, 41, 43)
-
-
-def song(beats: np.ndarray, *, metre: int = 4, jitter: float = 0, seed: int = 0) -> Score:
-    """Bass, chords and eighths of melody on beats in seconds; times in milliseconds."""
-    generator = np.random.default_rng(seed)
-    rows = []
-    for beat in range(len(beats) - 1):
-        root = ROOTS[beat // metre % 4]
-        length = beats[beat + 1] - beats[beat]
-        is_first = beat % metre == 0
-        notes = [(0, metre if is_first else 0.9, root - 12 if is_first else root + 7, 80)]
-        notes += [(0, 0.9, root + interval, 60) for interval in (12, 16, 19)]
-        notes += [(half / 2, 0.45, 72 + int(generator.integers(12)), 70) for half in (0, 1)]
-        for place, duration, pitch, velocity in notes:
-            onset = beats[beat] + place * length + generator.normal(0, jitter)
-            rows.append((max(0, 1000 * onset), 1000 * duration * length, pitch, velocity))
-    return Score(1000, (Track.of(np.rint(rows).astype(int)),), (Tempo(0, 60.0),))
-
-
-def share_found(found: np.ndarray, wanted: np.ndarray) -> float:
-    """F-measure of beats within 70 ms."""
-    near = np.abs(found[:, None] - wanted).min(axis=1) <= 0.07
-    return 2 * np.count_nonzero(near) / (len(found) + len(wanted))
 
 
 @st.composite
@@ -241,73 +214,3 @@ def test_the_pedal_holds_until_it_is_released_or_the_pitch_struck(score):
 @given(score=scores())
 def test_without_a_pedal_nothing_is_extended(score):
     assert extend_by_pedal(score) == score
-
-
-# ---- finding beats
-
-
-@given(
-    seed=st.integers(0, 999),
-    bpm=st.floats(60, 110),
-    metre=st.sampled_from((3, 4)),
-    shift=st.integers(1, 5000),
-)
-@settings(max_examples=10)
-def test_later_music_has_later_beats_in_any_order_of_tracks(seed, bpm, metre, shift):
-    score = song(1 + np.arange(49) * 60 / bpm, metre=metre, jitter=0.01, seed=seed)
-    found = estimate_beats(score)
-    notes = score.tracks[0].notes
-    notes = np.add(notes, (shift, 0, 0, 0))
-    halves = (Track(notes[1::2]), Track(notes[::2]))
-    later = estimate_beats(Score(1000, halves, score.tempos))
-    np.testing.assert_allclose(later.seconds, found.seconds + shift / 1000, atol=1e-6)
-    assert later.downbeats.tolist() == found.downbeats.tolist()
-
-
-@pytest.mark.parametrize("metre", [3, 4])
-@pytest.mark.parametrize("seed", range(4))
-def test_beats_and_bars_of_a_performance(metre, seed):
-    generator = np.random.default_rng(seed)
-    drift = np.interp(np.arange(96), np.arange(0, 97, 12), generator.normal(0, 0.1, 9))
-    periods = 60 / 80 * np.exp(drift + generator.normal(0, 0.02, 96))
-    beats = 0.7 + np.append(0, np.cumsum(periods))
-    score = song(beats, metre=metre, jitter=0.015, seed=seed)
-    found = estimate_beats(score)
-    assert share_found(found.seconds, beats[:-1]) > 0.95
-    assert share_found(found.seconds[found.downbeats], beats[:-1:metre]) > 0.9
-    warped = warp(score, found.seconds, found.downbeats)
-    assert on_grid(score) < ON_GRID < on_grid(warped)
-    assert warped.time_signatures[-1].numerator == metre
-    assert pickup_beats(score, found.seconds) == 0
-
-
-@given(score=scores())
-@settings(max_examples=25)
-def test_any_score_has_beats_around_its_notes(score):
-    if score.num_notes == 0 or score.seconds_at(score.end_ticks) > 1000:
-        return
-    found = estimate_beats(score)
-    onsets = score.seconds_at(np.concatenate([track.notes[:, 0] for track in score.tracks]))
-    assert (np.diff(found.seconds) > 0).all()
-    assert len(found.seconds) >= 2
-    assert found.seconds[0] <= onsets.min()
-    assert found.seconds[-1] > onsets.max() - 3
-    assert (np.diff(found.downbeats) > 0).all()
-    assert 0 <= found.downbeats[0] <= found.downbeats[-1] < len(found.seconds)
-    assert pickup_beats(score, found.seconds) == 0
-
-
-@pytest.mark.parametrize("length", [1, 300, 10**9])
-def test_a_piece_of_one_chord_has_two_beats(length):
-    score = Score(1000, (Track.of([(500, length, 60, 64), (510, length, 64, 64)]),))
-    found = estimate_beats(score)
-    assert len(found.seconds) == 2
-    assert found.seconds[0] == score.seconds_at(500)
-
-
-def test_a_score_without_beats_is_rejected():
-    with pytest.raises(MidiError, match="found no notes"):
-        estimate_beats(Score(480, (Track.of([]),)))
-    far = Track.of([(0, 1, 60, 64), (30_000 * 480, 1, 60, 64)])
-    with pytest.raises(MidiError, match="at most 14,400"):
-        estimate_beats(Score(480, (far,)))

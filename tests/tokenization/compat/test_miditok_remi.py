@@ -457,10 +457,10 @@ def test_transposing_ids_is_transposing_the_score(score, semitones):
     ids = REMI.encode(score).ids
     moved = REMI.transpose(ids, semitones)
     pitches = [p + semitones for t in score.tracks if not t.is_drum for p in t.notes[:, 2].tolist()]
-    heard = [p for p in pitches if 21 <= p - semitones <= 109]
-    if heard and not 21 <= min(heard) <= max(heard) <= 109:
+    kept = [p for p in pitches if 21 <= p - semitones <= 109]
+    if kept and not 21 <= min(kept) <= max(kept) <= 109:
         assert moved is None
-    elif all(21 <= pitch <= 109 for pitch in pitches) and len(heard) == len(pitches):
+    elif all(21 <= pitch <= 109 for pitch in pitches) and len(kept) == len(pitches):
         tracks = [
             track
             if track.is_drum

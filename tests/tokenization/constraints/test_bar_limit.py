@@ -17,7 +17,7 @@ def opening(*names: str) -> list[int]:
 
 
 @pytest.mark.parametrize("bars", [1, 2, 5])
-def test_music_ends_with_the_bar_that_would_be_one_too_many(bars):
+def test_music_ends_at_the_bar_after_the_last(bars):
     tokens, rule = sample(rule_of(bars=bars))
     assert tokens.count(BAR) == bars + 1
     assert tokens[-1] == BAR

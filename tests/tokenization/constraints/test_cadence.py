@@ -9,7 +9,7 @@ from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, BOS, POSITION, TEMPO, TIME_SIGNATURE
 
 
-def test_a_cadence_comes_to_rest_and_rings_over_the_bar_line():
+def test_a_cadence_has_longer_last_notes_and_none_late():
     lengths, late = {}, {}
     for ending, biases in (("bar", []), ("cadence", [Cadence()])):
         for seed in range(12):

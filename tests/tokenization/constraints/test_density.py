@@ -30,7 +30,7 @@ def test_density_moves_the_notes_of_a_bar_both_ways():
 
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 99), density=st.floats(0.1, 200))
-def test_the_bias_is_bounded_and_for_times_and_notes_alone(seed, density):
+def test_the_bias_is_bounded_and_applies_only_to_times_and_notes(seed, density):
     _, rule = sample(rule_of(Density(density), bars=40, four_four=True), seed, most=seed)
     bias = rule.bias
     if not rule.grammar.allowed[BAR]:

@@ -9,7 +9,7 @@ from tokenization.remi.vocabulary import PIANO_FAMILIES
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_pitches_outside_the_key_are_less_likely_and_drums_as_they_were(name):
+def test_pitches_outside_the_key_are_less_likely_and_drums_unchanged(name):
     families = FAMILIES[name]
     bias = Key.of("G", families).outside
     pitches = np.arange(families.num_pitches) + families.lowest_pitch

@@ -36,7 +36,7 @@ def band(bass, strings=(), drums=(), length=240):
     return REMI.encode(score).ids
 
 
-def heard(ids, num_bars):
+def presence_after(ids, num_bars):
     """Grammar and presence at the start of the bar after `num_bars`."""
     prompt = np.append(ids[: np.flatnonzero(ids == BAR)[num_bars]], BAR)
     grammar = REMI.grammar(end=False).resume(prompt)
@@ -57,24 +57,24 @@ def test_a_longer_prompt_equals_a_shorter_one_played_on(score, at, then):
     if at >= len(bars):
         return
     until = min(at + then, len(bars) - 1)
-    grammar, presence = heard(ids, at)
+    grammar, presence = presence_after(ids, at)
     _, presence = played_on(grammar, presence, ids[bars[at] + 1 : bars[until] + 1])
-    _, later = heard(ids, until)
+    _, later = presence_after(ids, until)
     assert presence.rests == {rank: later.rests[rank] for rank in presence.rests}
-    heard_first = presence.rests.keys()
-    assert presence.played & heard_first == later.played & heard_first
+    known = presence.rests.keys()
+    assert presence.played & known == later.played & known
 
 
-def test_an_instrument_that_rests_no_longer_than_before_is_not_called():
-    grammar, presence = heard(band(bass=(0, 1, 2, 3), strings=(0, 3), drums=range(5)), 4)
+def test_an_instrument_that_rests_no_longer_than_before_has_no_bias():
+    grammar, presence = presence_after(band(bass=(0, 1, 2, 3), strings=(0, 3), drums=range(5)), 4)
     assert presence.longest == {0: 1, BASS: 1, STRINGS: 2}
     assert presence.rests == {0: 0, BASS: 0, STRINGS: 0}
     assert presence.logits(grammar, LIMIT) is None
 
 
-def test_a_bar_in_which_an_instrument_is_called_is_not_left_empty():
+def test_a_bar_in_which_an_instrument_is_preferred_is_not_empty():
     """If only time tokens are allowed, the bias is against a new bar until an instrument plays."""
-    grammar, presence = heard(band(bass=range(5), drums=range(5)), 4)
+    grammar, presence = presence_after(band(bass=range(5), drums=range(5)), 4)
     against = []
     for _ in range(5):
         bias = presence.logits(grammar, LIMIT)
@@ -89,9 +89,9 @@ def test_a_bar_in_which_an_instrument_is_called_is_not_left_empty():
     assert (bias[grammar.allowed] > 0).sum() == 2
 
 
-def test_an_instrument_that_rests_too_long_is_called_more_and_more_until_it_plays():
+def test_the_bias_of_a_resting_instrument_rises_until_it_plays():
     ids = band(bass=(*range(5), 12, 13), drums=range(14))
-    grammar, presence = heard(ids, 5)
+    grammar, presence = presence_after(ids, 5)
     bars = np.flatnonzero(ids == BAR)
     called = []
     for bar in range(5, 12):
@@ -108,15 +108,15 @@ def test_an_instrument_that_rests_too_long_is_called_more_and_more_until_it_play
     assert BASS in presence.played
 
 
-def test_no_prompt_lets_an_instrument_rest_for_good():
-    _, presence = heard(band(bass=(0, 9), drums=range(10)), 9)
+def test_the_longest_rest_is_limited():
+    _, presence = presence_after(band(bass=(0, 9), drums=range(10)), 9)
     assert presence.longest[BASS] == LONGEST_REST
     assert presence.rests[BASS] == 8
 
 
-def test_a_note_that_still_sounds_is_no_rest():
+def test_a_note_that_still_sounds_is_not_a_rest():
     ids = band(bass=(0, 1), strings=(0,), drums=range(8), length=5 * 1920)
-    grammar, presence = heard(ids, 3)
+    grammar, presence = presence_after(ids, 3)
     assert (presence.rests[STRINGS], STRINGS in presence.played) == (0, True)
     bars = np.flatnonzero(ids == BAR)
     _, presence = played_on(grammar, presence, ids[bars[3] + 1 : bars[6] + 1])
@@ -124,13 +124,13 @@ def test_a_note_that_still_sounds_is_no_rest():
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_the_first_part_of_a_program_is_called_by_a_bias_against_parts(both):
+def test_the_first_part_of_a_program_is_preferred_by_a_bias_against_parts(both):
     """Otherwise, a model that prefers the second part would always choose it."""
     bars = (range(2), range(2) if both else range(6))
     tracks = [Track.of([(bar * 1920, 240, 40, 80) for bar in some], 33) for some in bars]
     drums = Track.of([(bar * 1920, 60, 38, 80) for bar in range(6)], is_drum=True)
     score = Score(480, (drums, *tracks), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
-    grammar, presence = heard(REMI.encode(score).ids, 5)
+    grammar, presence = presence_after(REMI.encode(score).ids, 5)
     program = FAMILIES.program + BASS // NUM_PARTS
     for token in (POSITION, program):
         presence, grammar = presence.advance(token, grammar), grammar.advance(token)
@@ -141,12 +141,12 @@ def test_the_first_part_of_a_program_is_called_by_a_bias_against_parts(both):
     assert grammar.allowed[FAMILIES.part]
 
 
-def test_the_second_part_of_a_program_is_called_by_its_part():
+def test_the_second_part_of_a_program_is_preferred_by_its_part():
     tracks = [
         Track.of([(bar * 1920, 240, 40, 80) for bar in bars], 33) for bars in (range(6), range(2))
     ]
     score = Score(480, tuple(tracks), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
-    grammar, presence = heard(REMI.encode(score).ids, 5)
+    grammar, presence = presence_after(REMI.encode(score).ids, 5)
     program = FAMILIES.program + BASS // NUM_PARTS
     bias = presence.logits(grammar, LIMIT)
     assert bias is not None
@@ -158,7 +158,7 @@ def test_the_second_part_of_a_program_is_called_by_its_part():
     assert np.flatnonzero(bias).tolist() == [FAMILIES.part]
 
 
-def test_tracks_that_may_not_play_and_a_piano_alone_are_not_called():
+def test_tracks_that_may_not_play_and_a_solo_piano_have_no_bias():
     ids = band(bass=(0,), drums=range(8))
     prompt = np.append(ids[: np.flatnonzero(ids == BAR)[6]], BAR)
     drums = REMI.decode(ids).tracks[:1]

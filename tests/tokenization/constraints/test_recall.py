@@ -63,7 +63,7 @@ def form(num_bars, phrase, seed=0):
 @pytest.mark.parametrize(
     ("num_bars", "phrase"), [(4, 4), (8, 8), (11, 8), (12, 12), (18, 6), (24, 12), (32, 16)]
 )
-def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, phrase):
+def test_bars_that_begin_alike_are_recalled_in_the_order_of_the_phrase(num_bars, phrase):
     ids = form(num_bars + 16, phrase)
     bars = np.flatnonzero(ids == BAR)
     recall = Recall.after(FAMILIES, ids[: bars[num_bars] + 1])
@@ -74,19 +74,19 @@ def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, ph
         recall = recall.advance(token)
 
 
-def test_the_opening_of_the_first_new_bar_is_not_of_the_prompt():
+def test_the_opening_of_the_first_new_bar_is_not_part_of_the_prompt():
     for num_bars in (1, 3, 7, 8, 12, 15, 40):
         ids = form(num_bars + 1, 12)
         bars = np.flatnonzero(ids == BAR)
-        heard = ids[: bars[num_bars] + 1]
-        opening = [*heard, POSITION, TEMPO + 3]
-        plain, opened = Recall.after(FAMILIES, heard), Recall.after(FAMILIES, opening)
+        read = ids[: bars[num_bars] + 1]
+        opening = [*read, POSITION, TEMPO + 3]
+        plain, opened = Recall.after(FAMILIES, read), Recall.after(FAMILIES, opening)
         assert opened.phrase == plain.phrase
         assert opened.followed == plain.followed
         assert plain.advance(POSITION).advance(TEMPO + 3) == opened
 
 
-def test_of_two_instruments_the_second_parts_are_two():
+def test_second_parts_of_two_instruments_are_distinct():
     players = [[(480 * at, 240, pitch, 80) for at in range(64)] for pitch in (40, 45, 70, 75)]
     tracks = tuple(map(Track.of, players, (33, 33, 48, 48)))
     ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
@@ -99,15 +99,15 @@ def test_of_two_instruments_the_second_parts_are_two():
     assert np.flatnonzero(bias).tolist() == [ids_of["Pitch_45"]]
 
 
-def test_a_long_prompt_is_its_last_bars():
+def test_only_the_last_bars_of_a_long_prompt_are_used():
     ids = form(200, 16)
     bars = np.flatnonzero(ids == BAR)
-    heard = Recall.after(FAMILIES, ids[: bars[100] + 1])
-    assert len(heard.followed) == len(Recall.after(FAMILIES, ids[: bars[199] + 1]).followed)
-    assert heard.phrase == LONGEST_PHRASE
+    read = Recall.after(FAMILIES, ids[: bars[100] + 1])
+    assert len(read.followed) == len(Recall.after(FAMILIES, ids[: bars[199] + 1]).followed)
+    assert read.phrase == LONGEST_PHRASE
 
 
-def test_every_number_of_bars_has_a_phrase_that_it_holds():
+def test_a_phrase_is_never_longer_than_the_music():
     different = [{(bar,)} for bar in range(100)]
     phrases = [phrase_bars(different[:bars]) for bars in range(100)]
     assert phrases[:9] == [1, 1, 2, 2, 4, 4, 4, 4, 8]
@@ -118,12 +118,12 @@ def test_every_number_of_bars_has_a_phrase_that_it_holds():
     )  # music that repeats after four bars is a phrase of four bars
 
 
-def test_more_often_is_surer_and_the_strength_is_a_factor():
+def test_frequent_tokens_have_a_larger_bias_and_strength_is_a_factor():
     least = []
     for bars in (1, 2, 4, 8):
         ids = loop(bars + 1)
-        heard = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
-        at = ids[: len(heard) + 2]  # after a Position and a Program
+        read = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
+        at = ids[: len(read) + 2]  # after a Position and a Program
         whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
         full, halved = whole.logits(), half.logits()
         assert full is not None
@@ -150,7 +150,7 @@ def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
     assert recall.place == Recall.after(FAMILIES, ids).place
 
 
-def test_what_never_stood_like_it_is_left_to_the_model():
+def test_without_an_earlier_place_there_is_no_bias():
     ids = loop(2)
     recall = Recall.after(FAMILIES, ids[:-1])
     for token in (BAR, 21 + 5):  # a position without notes so far

@@ -36,7 +36,7 @@ def copies(*bars: tuple[tuple[int, int], ...], then: tuple[str, ...] = ()) -> di
     return {names[token]: times for token, times in repetition.copies}
 
 
-def test_a_pair_of_bars_that_comes_round_is_a_copy() -> None:
+def test_a_repeated_pair_of_bars_is_a_copy() -> None:
     assert copies(A, B) == {}
     assert copies(A, B, A) == {"Position_0": 1}
     assert copies(A, B, A, then=("Position_0",)) == {"Pitch_62": 1}
@@ -46,27 +46,27 @@ def test_a_pair_of_bars_that_comes_round_is_a_copy() -> None:
     assert copies(A, B, A, C, A, then=("Position_0",)) == {"Pitch_62": 1, "Pitch_40": 1}
 
 
-def test_a_bar_that_comes_back_elsewhere_is_none() -> None:
+def test_a_single_repeated_bar_is_not_a_copy() -> None:
     assert copies(A, B, C, A, then=("Position_0",)) == {"Pitch_62": 1}  # A B, not A
     assert copies(A, B, A, C, B) == {"Position_0": 1}  # B A
     assert copies(B, A, C) == {}
     assert copies(A, EMPTY, A, EMPTY) == {}
 
 
-def test_a_longer_phrase_is_noticed_pair_by_pair() -> None:
+def test_a_longer_phrase_is_detected_pair_by_pair() -> None:
     phrase = (A, B, C, ((3, 50),))
     assert copies(*phrase, A) == {"Position_0": 1}
     assert copies(*phrase, *phrase[:3]) == {"Position_3": 1}
 
 
-def test_an_ostinato_is_left_alone_for_a_phrase() -> None:
+def test_an_ostinato_has_no_bias_for_a_phrase() -> None:
     for times in range(1, OSTINATO_BARS):
         assert copies(*[A] * times) == {}
     assert copies(*[A] * OSTINATO_BARS) == {"Position_0": 1}
     assert copies(*[A] * (OSTINATO_BARS + 1)) == {"Position_0": 2}
 
 
-def test_how_loud_how_long_and_how_fast_makes_no_difference() -> None:
+def test_loudness_duration_and_tempo_do_not_matter() -> None:
     tokens = (
         piano_bar(*A, tempo=90)
         + piano_bar(*B)
@@ -81,7 +81,7 @@ def test_how_loud_how_long_and_how_fast_makes_no_difference() -> None:
     assert not Repetition.after(PIANO_FAMILIES, empty).copies
 
 
-def test_instruments_are_told_apart() -> None:
+def test_instruments_are_distinguished() -> None:
     ids = MultitrackRemiConfig().build().vocabulary.ids
 
     def played_by(program: str) -> list[int]:
@@ -98,7 +98,7 @@ BARS = st.lists(st.sampled_from([A, B, C, EMPTY]), max_size=12)
 
 
 @given(common=BARS, first=BARS, second=BARS, order=st.randoms(use_true_random=False))
-def test_rows_with_one_beginning_do_not_hear_each_other(common, first, second, order) -> None:
+def test_rows_with_the_same_beginning_are_independent(common, first, second, order) -> None:
     start = Repetition.after(PIANO_FAMILIES, [t for notes in common for t in piano_bar(*notes)])
     rows = [[t for notes in bars for t in piano_bar(*notes)] for bars in (first, second)]
     now, seen = [start, start], [[], []]
@@ -117,7 +117,7 @@ def test_rows_with_one_beginning_do_not_hear_each_other(common, first, second, o
 
 
 @given(bars=BARS)
-def test_a_rule_that_stays_behind_sees_what_it_saw(bars) -> None:
+def test_an_earlier_rule_is_not_changed_by_later_ones(bars) -> None:
     rules = [Repetition.after(PIANO_FAMILIES, [])]
     for token in [t for notes in bars for t in piano_bar(*notes)]:
         rules.append(rules[-1].advance(token))
@@ -158,7 +158,7 @@ def biased(strength: float) -> ConstrainedGrammar:
     return rule_of(*biases, bars=80, four_four=True)
 
 
-def pairs_heard(strength: float) -> int:
+def copied_pairs(strength: float) -> int:
     """Count of the most frequent pair of bars in eighty bars of the copying model."""
     bars = contents(sample(biased(strength), seed=3, logits=copying)[0])
     assert len(bars) == 80
@@ -166,14 +166,14 @@ def pairs_heard(strength: float) -> int:
     return max(pairs.count(pair) for pair in set(pairs))
 
 
-def test_a_model_that_copies_for_ever_is_led_away() -> None:
-    free, half, full = (pairs_heard(strength) for strength in (0.0, 0.5, 1.0))
+def test_a_model_that_copies_forever_is_diverted() -> None:
+    free, half, full = (copied_pairs(strength) for strength in (0.0, 0.5, 1.0))
     assert free > 30
     assert full <= half < 15
     assert full < 10
 
 
-def test_the_more_often_a_copy_was_heard_the_less_likely_it_is() -> None:
+def test_the_bias_grows_with_the_number_of_copies() -> None:
     least = []
     for times in range(1, 9):
         rule = biased(0.5)
@@ -192,7 +192,7 @@ def test_the_more_often_a_copy_was_heard_the_less_likely_it_is() -> None:
     assert min(least) == least[-1] == -8.0
 
 
-def test_bars_of_the_prompt_count_as_heard() -> None:
+def test_bars_of_the_prompt_are_counted() -> None:
     tokens = [BOS, BAR, TIME_SIGNATURE + 7, POSITION, TEMPO + 90, *piano_bar(*A)[2:]]
     tokens += [*piano_bar(*B), *piano_bar(*A), *piano_bar(*B), BAR]
     assert Repetition.after(PIANO_FAMILIES, tokens).copies == [(POSITION, 1)]

@@ -68,7 +68,7 @@ def test_biases_add_up(name, seed):
     np.testing.assert_allclose(0 if rule.bias is None else rule.bias, total)
 
 
-def test_a_bias_is_the_callers_own():
+def test_a_returned_bias_belongs_to_the_caller():
     rule = rule_of(*all_biases(PIANO_FAMILIES), bars=3, four_four=True)
     assert rule.bias is not None
     kept = rule.bias.copy()
@@ -80,7 +80,7 @@ def test_without_biases_nothing_is_added():
     assert rule_of(bars=3).bias is None
 
 
-def test_prompts_of_several_instruments_are_carried_on_and_a_piano_alone_is_not():
+def test_prompts_of_several_instruments_get_biases_and_a_solo_piano_none():
     notes = [(480 * at, 240, 60, 80) for at in range(16)]
     tracks = (Track.of(notes, 33), Track.of(notes, 48))
     score = Score(480, tracks, (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))

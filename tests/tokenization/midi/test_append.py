@@ -306,12 +306,20 @@ def test_held_events_are_closed_in_their_own_track():
     ]
 
 
-def test_a_key_that_never_ends_is_ended_once():
+def test_every_note_that_never_ends_is_ended():
     endless = b"\x00\x90\x3c\x40" * 3 + b"\x00\x90\x3e\x40"
     result = _continue(midi_file(note(60) + endless + END, division=96))
     contents = [event.content for event in midi_files.slow_tracks(result)[0] if event.tick == 384]
-    assert contents[:2] == [b"\x80\x3c\x40", b"\x80\x3e\x40"]
-    assert contents[2][0] == 0x90
+    assert contents[:4] == [b"\x80\x3c\x40"] * 3 + [b"\x80\x3e\x40"]
+
+
+def test_a_new_note_keeps_its_length_after_stuck_keys_of_its_pitch():
+    """A note-off ends the earliest note of its pitch, so a stuck one would take it."""
+    stuck = b"\x00\x90\x3c\x40\x10\x90\x3c\x40"
+    data = midi_file(note(62) + stuck + END, division=96)
+    new = Score(96, (Track([(300, 50, 60, 80)], chunk=0),))  # pyright: ignore
+    (track,) = read_midi(append_to_midi(data, new, 288)).tracks
+    assert (300, 50, 60, 80) in [tuple(row) for row in track.notes.tolist()]
 
 
 def test_a_status_byte_is_written_out_after_new_events_also_past_a_text():

@@ -1,22 +1,42 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support import midi_files
 from tests.support.midi_files import END, midi_file
 from tokenization.errors import MidiError
-from tokenization.midi import read_midi
+from tokenization.midi import append_to_midi, read_midi
+from tokenization.score import Score, Track
 
 
-@pytest.mark.parametrize("wrong", [1, 500])
+@pytest.mark.parametrize("wrong", [-9, -1, 1, 500])
 @pytest.mark.parametrize("track", [0, 1])
-def test_a_wrong_length_is_not_a_missing_end(track, wrong):
-    """Existing tracks are never left out without an error."""
+def test_tracks_after_a_wrong_length_are_found(track, wrong):
     parts = [midi_files.melody(3) + END for _ in range(3)]
     sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
     chunks = [b"MTrk" + n.to_bytes(4, "big") + p for n, p in zip(sizes, parts, strict=True)]
-    with pytest.raises(MidiError, match="the length of a track is wrong"):
-        read_midi(b"".join([midi_files.header(3), *chunks]))
+    data = b"".join([midi_files.header(3), *chunks])
+    score = read_midi(data)
+    assert [len(found) for found in score.tracks] == [
+        3 - (wrong == -9 and at == track) for at in range(3)
+    ]
+    assert "1 track has a wrong length" in score.damage
+    with pytest.raises(MidiError, match=r"1 track has .* length.*; expected an undamaged file"):
+        read_midi(data, strict=True)
+
+
+@pytest.mark.parametrize("kind", [b"junk", b"\0\0\0\0", b"trk\0"])
+def test_bytes_after_the_last_track_are_ignored(kind):
+    """They may look like a track; players stop after the number of tracks in the header."""
+    good = midi_file(midi_files.melody(3) + END)
+    junk = kind + b"\xff\xff\xff\xff....MTrk\0\0\0\4" + END
+    score = read_midi(good + junk, strict=True)
+    assert score == read_midi(good)
+    assert not score.damage
+    new = Score(480, (Track.of([(9600, 480, 72, 80)]),))
+    assert append_to_midi(good + junk, new, 9600) == append_to_midi(good, new, 9600)
 
 
 def test_a_last_track_of_wrong_length_is_read_to_its_end():
@@ -26,7 +46,7 @@ def test_a_last_track_of_wrong_length_is_read_to_its_end():
     assert not read_midi(longer).damage
 
 
-def test_damage_before_a_missing_end_is_damage():
+def test_damage_before_a_missing_end_is_described_too():
     damaged = midi_file(midi_files.melody(2) + b"\x00\x90\xc8\x40" + midi_files.melody(40) + END)
-    with pytest.raises(MidiError, match="damaged"):
-        read_midi(damaged[:-3])
+    damage = read_midi(damaged[:-3]).damage
+    assert re.fullmatch("the file is cut off in track 1, .*, and 1 data byte over 127 .*", damage)

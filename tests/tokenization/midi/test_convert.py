@@ -21,7 +21,7 @@ LIBRARIES = {
 }
 
 
-def heard(score: Score) -> list[tuple[object, ...]]:
+def notes_with_programs(score: Score) -> list[tuple[object, ...]]:
     """Every note with its instrument."""
     return sorted(
         (track.is_drum, track.program, *row)
@@ -39,4 +39,4 @@ def test_scores_survive_conversion_and_back(library: str, score: Score) -> None:
     there, back = LIBRARIES[library]
     again = back(there(score))
     assert again.ticks_per_beat == score.ticks_per_beat
-    assert heard(again) == heard(score)
+    assert notes_with_programs(again) == notes_with_programs(score)

@@ -58,6 +58,43 @@ def test_the_intact_part_of_a_cut_file_is_read_and_continued():
         assert continued.tracks[-1].notes.tolist() == new.tracks[0].notes.tolist()
 
 
+@pytest.mark.parametrize(
+    ("track", "notes", "damage"),
+    [
+        (
+            note(60) + b"\x00\x90\xc8\xff\x60\x80\xff\x40\x00\x90\x3d\x50\x60\x80\x3d\x80",
+            [(0, 240, 60, 80), (240, 96, 127, 127), (336, 96, 61, 80)],
+            "4 data bytes over 127 are read as 127",
+        ),
+        (
+            note(60) + b"\x83\x60\xc0\x85" + note(62),
+            [(0, 240, 60, 80), (720, 240, 62, 80)],
+            "1 data byte over 127 is read as 127",
+        ),
+        (note(60) + b"\xff\xff\xff\xff\x01" + note(61), [(0, 240, 60, 80)], "of at most four"),
+        (note(60) + b"\x00\xff\x01\x7fshort", [(0, 240, 60, 80)], "at byte 32: an event is longer"),
+    ],
+)
+def test_the_rest_of_a_damaged_file_is_read_and_continued(track, notes, damage):
+    data = midi_file(track + END, note(72) + END)
+    score = read_midi(data)
+    found = [tuple(row) for track in score.tracks[:-1] for row in track.notes.tolist()]
+    assert sorted(found) == notes
+    assert score.tracks[-1].notes.tolist() == [[0, 240, 72, 80]]
+    assert damage in score.damage
+    new = Score(480, (Track([(9600, 480, 72, 80)], chunk=0),))  # pyright: ignore
+    continued = read_midi(append_to_midi(data, new, 9600))
+    rows = [tuple(row) for track in continued.tracks[:-1] for row in track.notes.tolist()]
+    assert sorted(rows) == [*notes, (9600, 480, 72, 80)]
+    with pytest.raises(MidiError, match=r"^odd\.mid: [^\n]*expected an undamaged file"):
+        read_midi(data, name="odd.mid", strict=True)
+
+
+def test_an_undamaged_file_is_read_alike_if_reading_is_strict():
+    data = midi_file(note(60) + END)
+    assert read_midi(data, strict=True) == read_midi(data)
+
+
 def test_tracks_of_one_channel_share_its_controllers():
     controls = b"".join(b"\x01\xb0\x0b" + bytes([i % 128]) for i in range(3000))
     score = read_midi(midi_file(*[note(60) + controls + END] * 40))

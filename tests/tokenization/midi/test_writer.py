@@ -22,7 +22,9 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 @given(score=midi_files.scores())
 def test_written_scores_are_read_back(score):
     again = read_midi(write_midi(score))
-    assert again == score
+    # a late tempo or time signature may look like rests at the end
+    assert again.end_ticks >= score.end_ticks
+    assert replace(again, end_ticks=0) == replace(score, end_ticks=0)
 
 
 @given(data=midi_files.files_of_anything())
@@ -99,13 +101,13 @@ def test_more_instruments_than_channels_keep_their_programs_note_by_note():
     )
     # players ignore chunks: the program of the channel applies when a note begins
     programs = {}
-    heard = []
+    played = []
     for message in mido.merge_tracks(mido.MidiFile(file=io.BytesIO(data)).tracks):
         if message.type == "program_change":
             programs[message.channel] = message.program
         elif message.type == "note_on" and message.velocity:
-            heard.append(programs[message.channel])
-    assert sorted(heard) == sorted(t.program for t in (*tracks, odd) for _ in range(len(t)))
+            played.append(programs[message.channel])
+    assert sorted(played) == sorted(t.program for t in (*tracks, odd) for _ in range(len(t)))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_any_row_is_accepted_if_and_only_if_it_is_canonical(case, data):
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_the_grammar_tells_the_place_of_the_next_token(case, data):
+def test_the_grammar_gives_the_place_of_the_next_token(case, data):
     ids = data.draw(case.ids)
     beats = case.remi.encode(*case.remi.decode_document(ids)).beats
     state = case.remi.grammar()
@@ -127,7 +127,7 @@ def test_the_grammar_tells_the_place_of_the_next_token(case, data):
     end=st.booleans(),
     tracks=st.none() | st.frozensets(st.sampled_from([0, 4, 5, 36, 512]), min_size=1),
 )
-def test_rules_only_forbid_and_never_leave_nothing(case, data, tempo, time_signature, end, tracks):
+def test_rules_only_forbid_and_always_leave_a_token(case, data, tempo, time_signature, end, tracks):
     free = case.remi.grammar()
     tracks = None if case.remi.families.only_track >= 0 else tracks
     rules = Rules(tempo, time_signature, end, tracks)
@@ -220,7 +220,7 @@ def test_the_last_bar_of_a_prompt_is_checked():
 KEYS, BASS, DRUMS = Track.of([]), Track.of([], program=33), Track.of([], is_drum=True)
 
 
-def test_the_only_tracks_that_may_play():
+def test_only_the_given_tracks_may_play():
     state = after(START, MULTITRACK, tracks=[BASS, DRUMS])
     of = MULTITRACK.families
     programs = np.flatnonzero(state.allowed[of.program :]) + of.program
@@ -235,7 +235,7 @@ def test_a_part_may_play_where_the_parts_before_it_may_not():
     assert np.flatnonzero(state.allowed).tolist() == ids_of("Part_1", MULTITRACK)
 
 
-def test_where_no_track_can_strike_a_note_no_position_may_stand():
+def test_positions_are_forbidden_if_no_track_can_strike_a_note():
     rank = MULTITRACK.track_ranks([KEYS])[0]
     held = [(rank, pitch, 20 + (pitch > 60)) for pitch in range(128)]
 
@@ -251,7 +251,7 @@ def test_where_no_track_can_strike_a_note_no_position_may_stand():
     assert positions([]) == []
 
 
-def test_a_track_all_pitches_of_which_sound_does_not_begin():
+def test_a_track_whose_pitches_all_sound_may_not_begin():
     rank = MULTITRACK.track_ranks([KEYS])[0]
     state = after(START, MULTITRACK).hold((rank, pitch, 20) for pitch in range(128))
     names = MULTITRACK.vocabulary.ids
@@ -341,7 +341,7 @@ def test_a_prompt_may_break_the_rules_for_what_follows():
     assert state.bar_length == 36
 
 
-def test_where_every_key_sounds_nothing_can_be_struck():
+def test_if_every_key_sounds_no_note_can_be_struck():
     chord = "".join(f" Pitch_{pitch} Velocity_9 Duration_20" for pitch in range(21, 108))
     text = START + chord + " Pitch_108 Velocity_9 Duration_30"
     for rule, positions in [

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from tests.support.paths import ROOT
 from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_vocabulary, scores
 from tokenization.errors import MidiError
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, PIANO_VOCABULARY, TEMPO
+from tokenization.remi.tempo_range import in_tempo_range
+from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, PIANO_VOCABULARY
 from tokenization.score import Note, Score, Tempo, TimeSignature, Track
 
-PIANO = PIANO_CASE.remi
+PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
 
 
 def named(ids: Iterable[int]) -> str:
@@ -89,6 +91,7 @@ def test_decoding_gives_the_quantized_score(case, data):
     score = data.draw(case.scores)
     sequence = case.remi.encode(score)
     decoded = case.remi.decode(sequence.ids)
+    score = in_tempo_range(score, families=case.remi.families)
     notes, dropped, merged, clipped = slow_notes(case, score)
     assert notes_by_rank(case.remi, decoded) == notes
     assert (sequence.dropped, sequence.merged, sequence.clipped) == (dropped, merged, clipped)
@@ -268,6 +271,7 @@ def long_piece(programs: tuple[int, ...]) -> Score:
         ),
         tuple(Tempo(7919 * k, 60 + 11.7 * k) for k in range(15)),
         (TimeSignature(0, 5, 4), TimeSignature(50_000, 7, 16), TimeSignature(90_001, 9, 8)),
+        max(row[0] + row[1] for row in notes),
     )
 
 
@@ -352,14 +356,52 @@ def test_a_notated_metre_is_restored_where_it_fits():
     assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
 
 
-def test_tempos_out_of_range_are_clipped_and_counted():
-    score = Score(12, tempos=(Tempo(0, 10.0), Tempo(12, 240.4), Tempo(24, 500.0)), end_ticks=48)
+def test_tempos_out_of_range_are_scaled_with_their_beats_and_counted():
+    score = Score(
+        12,
+        (Track.of([(0, 12, 60, 64), (12, 12, 62, 64), (24, 12, 64, 64)]),),
+        tempos=(Tempo(0, 20.0), Tempo(12, 240.4), Tempo(24, 500.0)),
+        end_ticks=48,
+    )
     sequence = PIANO.encode(score)
-    assert sequence.tempos_clipped == 2
-    assert (sequence.ids[(sequence.ids >= TEMPO) & (sequence.ids < 328)] - TEMPO).tolist() == [
-        0,
-        210,
-    ]
+    assert (sequence.tempos_scaled, sequence.tempos_clipped) == (2, 0)
+    decoded = PIANO.decode(sequence.ids)
+    assert decoded.tempos == (Tempo(0, 40.0), Tempo(24, 240.0), Tempo(36, 125.0))
+    assert decoded.tracks[0].notes[:, :2].tolist() == [[0, 24], [24, 12], [36, 3]]
+
+
+@pytest.mark.parametrize("bpm", [20, 29, 30, 240, 241, 400, 1000])
+@pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
+def test_a_piece_at_any_tempo_keeps_its_speed(remi, bpm):
+    rows = [(240 * i, 240, 60 + i % 12, 80) for i in range(126)]
+    score = Score(480, (Track.of(rows),), (Tempo(0, bpm),))
+    decoded = remi.decode(remi.encode(score).ids)
+    seconds = [float(s.seconds_at(s.tracks[0].end_ticks)) for s in (score, decoded)]
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.01)
+
+
+@pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
+def test_a_long_drum_note_leaves_no_empty_bars(remi):
+    drums = Track.of([(0, 1100 * 480, 36, 80)], is_drum=True)
+    score = Score(480, (Track.of([(0, 480, 60, 80)]), drums))
+    for given_score in (score, read_midi(write_midi(score))):
+        assert np.count_nonzero(remi.encode(given_score).ids == BAR) == 1
+
+
+@pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
+def test_rests_at_the_end_survive_a_file(remi):
+    ids = remi.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=8 * 48)).ids
+    assert np.count_nonzero(ids == BAR) == 8
+    again = remi.encode(read_midi(write_midi(remi.decode(ids)))).ids
+    np.testing.assert_array_equal(again, ids)
+
+
+def test_a_long_bar_that_ends_early_is_split_alike_when_it_is_encoded_again():
+    metres = (TimeSignature(0, 26, 4), TimeSignature(306, 4, 4))
+    score = Score(12, (Track.of([(200, 100, 60, 80)]),), (), metres, 306)
+    sequence = PIANO.encode(score)
+    again = PIANO.encode(PIANO.decode(sequence.ids, sequence.signatures))
+    np.testing.assert_array_equal(again.ids, sequence.ids)
 
 
 def test_a_hostile_gap_is_rejected():

@@ -45,7 +45,7 @@ def change(augmentation: Augmentation, seed: int, other: np.ndarray | None = Non
 @given(
     ids=canonical_ids(REMI), other=canonical_ids(REMI), seed=st.integers(0, 99), whole=st.booleans()
 )
-def test_examples_stay_canonical_and_repeat(ids, other, seed, whole):
+def test_examples_are_canonical_and_reproducible(ids, other, seed, whole):
     ids, other = np.array(ids), np.array(other)
     example = ids if whole else ids[:-1]
     first, again = (
@@ -58,12 +58,12 @@ def test_examples_stay_canonical_and_repeat(ids, other, seed, whole):
     assert not np.isin([BOS, EOS], first[1:-1]).any()
 
 
-def test_nothing_is_nothing():
+def test_without_augmentation_nothing_changes():
     ids = band()
     assert NOTHING(ids, REMI, lambda: ids, np.random.default_rng(0)) is ids
 
 
-def test_programs_change_within_their_kind_mostly_and_drums_never():
+def test_programs_change_mostly_within_their_family_and_drums_never():
     found = [change(Augmentation(program=1.0), seed) for seed in range(60)]
     assert all(sum(t.is_drum for t in score.tracks) == 1 for score in found)
     kinds = [t.program // FAMILY for score in found for t in score.tracks if not t.is_drum]
@@ -73,13 +73,13 @@ def test_programs_change_within_their_kind_mostly_and_drums_never():
 
 
 @pytest.mark.parametrize(("metre", "drum"), [((4, 4), 38), ((3, 4), 36)])
-def test_drums_come_from_music_of_the_same_metre_alone(metre, drum):
+def test_drums_come_only_from_music_of_the_same_metre(metre, drum):
     score = change(Augmentation(drums=1.0), 0, band(38, metre))
     (drums,) = [track for track in score.tracks if track.is_drum]
     assert set(drums.notes[:, 2]) == {drum}
 
 
-def test_instruments_are_left_out_but_never_all():
+def test_instruments_are_left_out_but_never_all_of_them():
     counts = {len(change(Augmentation(dropped=0.5), seed).tracks) for seed in range(60)}
     assert min(counts) == 1
     assert len(counts) > 2
@@ -91,7 +91,7 @@ def drums_of(score: Score) -> np.ndarray:
     return drums.notes
 
 
-def test_drums_sound_otherwise_at_the_same_times():
+def test_drum_sounds_are_exchanged_at_the_same_times():
     two = Track.of([(240 * at, 60, 36 + 2 * (at % 3), 90) for at in range(32)], is_drum=True)
     ids = REMI.encode(Score(480, (two,), (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
     plain = drums_of(REMI.decode(ids))
@@ -131,7 +131,7 @@ def test_instruments_are_shifted_within_their_bars():
 
 
 @pytest.mark.parametrize("metre", [(4, 4), (3, 4), (7, 8)])
-def test_loops_are_their_first_bars_again_and_again(metre):
+def test_loops_repeat_their_first_bars(metre):
     draw = np.random.default_rng(0)
     notes = [(240 * at, 120, int(p), 80) for at, p in enumerate(draw.integers(30, 90, 64))]
     drums = [(240 * at, 60, int(p), 80) for at, p in enumerate(draw.integers(35, 60, 64))]
@@ -159,7 +159,7 @@ def test_loops_are_their_first_bars_again_and_again(metre):
     assert lengths == {1, 2, 4}
 
 
-def test_nothing_is_shifted_or_looped_where_the_metre_changes():
+def test_nothing_is_shifted_or_looped_if_the_metre_changes():
     metres = (TimeSignature(0, 4, 4), TimeSignature(1920, 3, 4))
     tracks = (Track.of([(240 * at, 120, 40 + at, 80) for at in range(40)], 33),)
     ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), metres)).ids
@@ -170,7 +170,7 @@ def test_nothing_is_shifted_or_looped_where_the_metre_changes():
         np.testing.assert_array_equal(made, ids)
 
 
-def test_tempo_and_loudness_stay_in_their_bounds():
+def test_tempo_and_loudness_stay_within_their_ranges():
     scores = [change(Augmentation(velocity=1.0, tempo=1.25), seed) for seed in range(60)]
     tempos = [score.tempos[0].bpm for score in scores]
     assert 80 <= min(tempos) < 90 < 110 < max(tempos) <= 125
@@ -179,6 +179,6 @@ def test_tempo_and_loudness_stay_in_their_bounds():
 
 
 @pytest.mark.parametrize("wrong", [{"drums": 1.5}, {"looped": -0.1}, {"tempo": 0.5}])
-def test_what_is_no_probability_is_refused(wrong):
+def test_values_that_are_not_probabilities_are_refused(wrong):
     with pytest.raises((TrainingError, ValueError), match="expected"):
         Augmentation(**wrong)

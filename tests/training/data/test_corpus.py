@@ -34,7 +34,7 @@ def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
 
 
 @given(step=st.integers(0, 10**6))
-def test_crops_begin_with_what_is_in_force(data, step):
+def test_crops_begin_with_the_current_metre_and_tempo(data, step):
     for row in crops(data)[step]:
         start = [names[token] for token in row[:5]]
         start = start[1:] if start[0] == "BOS" else start
@@ -75,14 +75,14 @@ def test_transpositions_take_all_twelve_steps_and_stay_on_the_keyboard(data):
     assert shifts == set(range(-5, 7))
 
 
-def test_a_draw_that_leaves_the_keyboard_is_drawn_again(data):
+def test_transpositions_beyond_the_keyboard_are_drawn_again(data):
     wide = crops(data, transposition=(-60, 60), batch_size=200)[0]
     pitches = wide[(wide >= ids["Pitch_21"]) & (wide <= ids["Pitch_108"])]
     assert len(pitches)
     assert len(set(pitches.tolist())) > 60
 
 
-def test_windows_hold_every_target_once(data):
+def test_windows_contain_every_target_once(data):
     corpus = Corpus.load(data, "test")
     cut = windows(corpus, 50)
     wanted = np.concatenate([corpus.piece(index)[1:] for index in range(len(corpus))])
@@ -91,7 +91,7 @@ def test_windows_hold_every_target_once(data):
 
 
 @given(length=st.integers(1, 200), count=st.integers(1, 40))
-def test_some_windows_are_those_at_even_distances_of_all(data, length, count):
+def test_some_windows_are_chosen_at_even_distances(data, length, count):
     corpus = Corpus.load(data, "train")
     cut = windows(corpus, length)
     chosen = np.unique(np.linspace(0, len(cut), count, endpoint=False).astype(int))
@@ -105,9 +105,7 @@ def test_some_windows_are_those_at_even_distances_of_all(data, length, count):
         ("multitrack", CHANGED, "a272554d486cc534f360b6b49a87d63cccf122044a726ba9473e837b3e3babfa"),
     ],
 )
-def test_corpora_of_format_1_give_the_examples_they_gave_when_they_were_made(
-    kind, augmentation, digest
-):
+def test_corpora_of_format_1_give_the_same_examples_as_before(kind, augmentation, digest):
     drawn = Crops(
         corpus=Corpus.load(OLD / kind, "train"),
         tokenizer=load_tokenizer(OLD / kind),
@@ -120,7 +118,7 @@ def test_corpora_of_format_1_give_the_examples_they_gave_when_they_were_made(
     assert hashlib.sha256(batches.tobytes()).hexdigest() == digest
 
 
-def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
+def test_a_rank_reads_only_the_pieces_of_its_rows(data, monkeypatch):
     read = []
     piece = Corpus.piece
 
@@ -139,7 +137,7 @@ def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
         assert read == of_all[2 * rank : 2 * rank + 2]
 
 
-def test_what_is_not_prepared_is_refused(data, tmp_path):
+def test_a_folder_without_a_corpus_is_refused(data, tmp_path):
     with pytest.raises(TrainingError, match="relpe-train prepare"):
         Corpus.load(tmp_path, "train")
     with pytest.raises(TrainingError, match="no split 'dev'"):

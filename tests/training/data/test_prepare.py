@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
+from tests.support.midi_files import END, midi_file, note, tempo
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -22,7 +24,7 @@ from training.errors import TrainingError
 ids = PianoRemi().vocabulary.ids
 
 
-def test_prepare_counts_and_lists_what_is_refused(data):
+def test_prepare_counts_and_lists_refused_files(data):
     facts = read_facts(data)
     assert [facts["splits"][split]["files"] for split in ("train", "validation", "test")] == [
         5,
@@ -49,13 +51,13 @@ def test_a_zip_gives_the_same_tokens_as_its_folder(data, midi_folder, tmp_path):
     assert facts["hash"] == read_facts(data)["hash"]
 
 
-def test_names_are_dealt_where_no_splits_are_given(midi_folder, tmp_path):
+def test_files_are_split_by_name_if_no_splits_are_given(midi_folder, tmp_path):
     facts = prepare(midi_folder / "songs", tmp_path / "out", PianoRemi())
     assert sum(split["files"] for split in facts["splits"].values()) == 8
 
 
 @pytest.mark.parametrize("splits", ["[1]", "{", '{"train": 1}'])
-def test_splits_that_are_no_table_of_names_are_refused(midi_folder, tmp_path, splits):
+def test_an_invalid_table_of_splits_is_refused(midi_folder, tmp_path, splits):
     (tmp_path / "s.json").write_text(splits)
     with pytest.raises(TrainingError, match="split -> names"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), splits=tmp_path / "s.json")
@@ -80,7 +82,7 @@ def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
 def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder, tmp_path):
     output = tmp_path / "corpus"
     prepare(midi_folder, output, PianoRemi())
-    prepare(midi_folder, output, PianoRemi())  # repeatable, since files may have changed
+    prepare(midi_folder, output, PianoRemi())  # allowed again, since files may have changed
     other = shutil.copytree(midi_folder, tmp_path / "other")
     with pytest.raises(TrainingError, match=r"made from .*, not from other; choose a new folder"):
         prepare(other, output, PianoRemi())
@@ -89,7 +91,7 @@ def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder,
     assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
 
 
-def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
+def test_folders_named_after_splits_define_the_splits(midi_folder, tmp_path):
     for number, split in enumerate(("train", "train", "val", "test", "extra")):
         (tmp_path / "midi" / split).mkdir(parents=True, exist_ok=True)
         shutil.copy(
@@ -104,9 +106,7 @@ def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
     }
 
 
-def test_a_stopped_run_continues_and_workers_change_nothing(
-    data, midi_folder, tmp_path, monkeypatch
-):
+def test_a_stopped_run_resumes_and_workers_change_nothing(data, midi_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     read: list[str] = []
     encode = preparation._encode
@@ -134,14 +134,14 @@ def test_a_stopped_run_continues_and_workers_change_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "two"]
 
 
-def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tmp_path):
+def test_another_plan_does_not_resume_a_stopped_run(midi_folder, tmp_path):
     (tmp_path / "out.partial" / "batches" / "of another plan").mkdir(parents=True)
     prepare(midi_folder, tmp_path / "out", PianoRemi())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def stop_after(monkeypatch, batches):
-    """Makes a run stop after some batches; returns a list to which it adds the files it reads."""
+    """Make a run stop after some batches; return the list to which it adds the files it reads."""
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     read: list[str] = []
     encode = preparation._encode
@@ -157,7 +157,7 @@ def stop_after(monkeypatch, batches):
 
 
 @pytest.mark.parametrize("what", ["file", "archive", "format", "tokenizer"])
-def test_what_a_stopped_run_left_is_not_taken_over_when_it_would_differ(
+def test_a_stopped_run_is_not_resumed_if_the_result_would_differ(
     midi_folder, tmp_path, monkeypatch, what
 ):
     source, tokenizer = tmp_path / "midi", PianoRemi()
@@ -205,7 +205,7 @@ def test_names_need_not_be_utf8(midi_folder, tmp_path):
     assert sum(split["files"] for split in dealt["splits"].values()) == 3
 
 
-def test_no_workers_are_too_few(midi_folder, tmp_path):
+def test_zero_workers_are_refused(midi_folder, tmp_path):
     with pytest.raises(TrainingError, match="--workers is 0, expected at least 1"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0)
     assert list(tmp_path.iterdir()) == []
@@ -227,7 +227,7 @@ def test_several_tracks(tmp_path):
     assert facts["splits"]["train"]["notes"] == 30
 
 
-def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
+def test_a_run_stopped_while_joining_encodes_nothing_again(
     data, midi_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(shards, "SHARD_TOKENS", 500)
@@ -242,7 +242,7 @@ def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_folder, tmp_path):
+def test_unreadable_files_of_an_archive_are_refused_and_others_kept(midi_folder, tmp_path):
     path = tmp_path / "midi.zip"
     methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2] * 3
     with zipfile.ZipFile(path, "w") as archive:
@@ -266,7 +266,7 @@ def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_f
     assert [facts["splits"][split]["files"] for split in ("train", "test")] == [2, 2]
 
 
-def test_several_corpora_are_dealt_each_on_its_own(midi_folder, tmp_path):
+def test_several_corpora_are_split_separately(midi_folder, tmp_path):
     archive, songs = tmp_path / "songs.zip", midi_folder / "songs"
     with zipfile.ZipFile(archive, "w") as stream:
         for number in range(8):
@@ -292,7 +292,7 @@ def test_several_corpora_are_dealt_each_on_its_own(midi_folder, tmp_path):
             assert facts["splits"][split][key] == sum(parts)
 
 
-def test_corpora_of_one_name_and_other_numbers_of_patterns_are_refused(midi_folder, tmp_path):
+def test_equal_corpus_names_and_a_wrong_number_of_patterns_are_refused(midi_folder, tmp_path):
     for corpora, patterns in (
         ([midi_folder, midi_folder], None),
         ([midi_folder, midi_folder / "songs"], ["*.mid"] * 3),
@@ -300,3 +300,31 @@ def test_corpora_of_one_name_and_other_numbers_of_patterns_are_refused(midi_fold
         with pytest.raises(TrainingError, match="one pattern for all or one for each"):
             prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files_are_read_unless_reading_is_strict(tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in "abcd":
+        (corpus / f"{name}.mid").write_bytes(midi_file(note(60) + note(62, length=100) + END))
+    (corpus / "e.mid").write_bytes(midi_file(note(60) + b"\x00\x90\xc8\x40" + END))
+    (corpus / "splits.json").write_text(json.dumps({"train": list("abcde")}))
+    for strict, listed in ((False, "damaged"), (True, "refused")):
+        data = prepare(corpus, tmp_path / listed, PianoRemi(), workers=1, strict=strict)
+        assert data["listed"][listed] == 1
+        assert "1 data byte over 127" in data[listed]["e.mid"]
+
+
+def test_what_the_tokens_do_not_contain_is_counted_on_the_card(tmp_path):
+    events = b"\x00\xb0\x40\x7f\x00\xb0\x07\x50\x00\xe0\x00\x50"
+    music = events + note(60, delta=13) + note(36, channel=9)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.mid").write_bytes(midi_file(tempo(590_000) + music + END))
+    (corpus / "splits.json").write_text(json.dumps({"train": ["a"]}))
+    data = prepare(corpus, tmp_path / "data", PianoRemi(), workers=1)
+    lost = data["splits"]["train"]["losses"]
+    assert list(lost.values())[:5] == [1, 1, 1, 1, 1]
+    assert lost["onset_microseconds"] == pytest.approx(13 / 480 * 590_000, abs=2)
+    card = (tmp_path / "data" / "README.md").read_text()
+    assert "| train | 1 | 1 | 1 | 1 | 1 | 16.0 ms | 0.00 s |" in card

@@ -18,7 +18,7 @@ from training.errors import TrainingError
 
 
 @pytest.mark.parametrize("limit", [1, 900])
-def test_shards_are_bounded_and_have_the_hash_of_one(
+def test_shards_have_a_maximum_size_and_the_hash_of_a_single_one(
     data, midi_folder, tmp_path, monkeypatch, limit
 ):
     monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
@@ -29,7 +29,7 @@ def test_shards_are_bounded_and_have_the_hash_of_one(
     parts = Corpus.load(out, "train").shards
     assert facts["splits"]["train"]["shards"] == len(parts) > 1
     assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
-    for part, following in pairwise(parts):  # no shard is smaller than necessary
+    for part, following in pairwise(parts):  # shards are as large as possible
         assert len(part.tokens) + following.offsets[1] > limit
     names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
     assert names == (data / "train" / "names.txt").read_text().split()
@@ -39,7 +39,7 @@ def test_shards_are_bounded_and_have_the_hash_of_one(
 
 
 @pytest.mark.parametrize("limit", [1, 500, 900])
-def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
+def test_shards_do_not_affect_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
     prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1)
     whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))

@@ -19,7 +19,7 @@ def source(*members):
 
 
 @given(names=names)
-def test_dealing_by_hash_fills_every_split_and_loses_nothing(names):
+def test_splitting_by_hash_fills_every_split_and_loses_nothing(names):
     names = [f"{name}.mid" for name in names]
     dealt, unassigned = deal(source(*names), names, None)
     assert not unassigned
@@ -29,7 +29,7 @@ def test_dealing_by_hash_fills_every_split_and_loses_nothing(names):
 
 
 @given(names=names)
-def test_dealing_by_hash_does_not_depend_on_the_order(names):
+def test_splitting_by_hash_does_not_depend_on_the_order(names):
     names = [f"{name}.mid" for name in names]
     first, _ = deal(source(*names), names, None)
     second, _ = deal(source(*names), names[::-1], None)
@@ -98,7 +98,7 @@ def test_parts_of_an_archive_are_read_without_its_directory(tree, tmp_path, monk
         ]
 
 
-def test_a_stamp_is_of_names_sizes_and_times(tree):
+def test_a_stamp_depends_on_names_sizes_and_times(tree):
     names = ["b.mid", "a/c.mid"]
     stamp = Source.open(tree).stamp
     first = stamp(names)

@@ -24,7 +24,7 @@ from training.runs.fit import fit
 from training.runs.weights import load_decoder
 
 
-def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
+def test_a_run_is_evaluated_exported_and_loaded(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     options = EvaluateOptions(
@@ -84,13 +84,13 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
     )
     measured = evaluate(again)
     assert measured["weights"]["file"] == "model.safetensors"
-    # what is measured of a run are the weights that are released
+    # a run is evaluated with the weights that are released
     assert measured["weights"]["digest"] == results["weights"]["digest"]
     assert measured["windows_32"] == results["windows_32"]
     assert "weights rounded to bfloat16 as they are released" in readme
 
 
-def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_training_did(
+def test_released_models_are_evaluated_with_runs_and_curves_end_with_training(
     experiment, data, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -125,7 +125,7 @@ def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_train
         evaluate(EvaluateOptions(model="models/released", data=data))
 
 
-def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder, tmp_path):
+def test_a_model_is_evaluated_on_its_own_vocabulary(experiment, data, midi_folder, tmp_path):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = export(tmp_path / "run", tmp_path / "model")
     other = tmp_path / "multitrack"
@@ -160,19 +160,19 @@ def test_options_out_of_range_are_refused(data, changes, message):
         EvaluateOptions(model="x", data=data, **changes)
 
 
-def test_an_order_too_great_is_refused_before_anything_is_read(data):
+def test_an_order_too_large_is_refused_before_anything_is_read(data):
     with pytest.raises(TrainingError, match="--ngram is 9, expected 1 to 7"):
         evaluate(EvaluateOptions(model="none", data=data, ngram=9))
 
 
-def test_a_split_without_pieces_is_named_beside_those_that_have_some(experiment, emptied, tmp_path):
+def test_an_empty_split_is_reported_with_the_others(experiment, emptied, tmp_path):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     empty = emptied("test")
     with pytest.raises(TrainingError, match=r"'test' is empty; .*--split \(train has 5, val"):
         evaluate(EvaluateOptions(model=str(tmp_path / "run"), data=empty))
 
 
-def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, data, tmp_path):
+def test_draws_of_the_noise_are_averaged_and_their_spread_is_reported(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
 
@@ -198,7 +198,7 @@ def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, da
         for unit in ("nats_per_token", "nats_per_note"):
             spread = three[name][f"{unit}_deviation"]
             assert 0 < spread < 1
-            # none of three values lies further than this from their mean
+            # none of three values is further than this from their mean
             assert abs(three[name][unit] - one[name][unit]) < 1.2 * spread
     export(run, tmp_path / "model")
     readme = (tmp_path / "model" / "README.md").read_text()
@@ -221,7 +221,7 @@ def test_a_summary_is_the_mean_over_draws():
     assert both["nats_per_note_deviation"] == pytest.approx(2**0.5 / 2)
 
 
-def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weights(
+def test_measuring_music_keeps_other_results_of_the_same_weights(
     experiment, data, tmp_path, monkeypatch
 ):
     run = tmp_path / "run"
@@ -244,7 +244,7 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
     again = evaluate(options)
     assert again["music_8_32"] == made
     assert (again["draws"], again["trained_length"]) == (1, 32)
-    # as is what an older version has measured, beside other prompts
+    # and so are results of an older version, with other prompts
     path = run / "evaluation/results.json"
     older = {"music" if name == "music_8_32" else name: of for name, of in again.items()}
     path.write_text(json.dumps(older))
@@ -252,13 +252,13 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
     both = evaluate(replace(alone, music=(longer,)))
     assert both["music_8_32"] == both["music_40_16"] == made
     assert "music" not in both
-    # of other weights nothing is kept
+    # results of other weights are not kept
     other = evaluate(replace(alone, split="validation"))
     assert "streaming" not in other
     assert other["music_8_32"] == made
 
 
-def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_path, monkeypatch):
+def test_an_encoding_without_maps_is_evaluated(experiment, data, tmp_path, monkeypatch):
     def refused(*_, **__):
         raise ValueError("no map of it")
 
@@ -269,7 +269,7 @@ def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_
     assert results["relativity"] == {"length": 512, "why_not": "no map of it"}
 
 
-def test_the_command_hands_its_options_on(monkeypatch, capsys, tmp_path):
+def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
     given = []
 
     def taken(options):
@@ -325,7 +325,7 @@ def lengths(monkeypatch, tmp_path, *arguments):
     return code, [(music.prompt_bars, music.bars, music.samples_output) for music in given]
 
 
-def test_several_lengths_of_prompt_are_measured_in_folders_of_their_own(monkeypatch, tmp_path):
+def test_each_length_of_prompt_has_its_own_folder(monkeypatch, tmp_path):
     one = lengths(monkeypatch, tmp_path, "--prompt-bars", "40", "--bars", "16")
     assert one == (0, [(40, 16, tmp_path)])
     both = [(8, 32, tmp_path / "music_8_32"), (40, 16, tmp_path / "music_40_16")]
@@ -336,7 +336,7 @@ def test_several_lengths_of_prompt_are_measured_in_folders_of_their_own(monkeypa
     assert lengths(monkeypatch, tmp_path, *arguments, "1", "2", "3") == (2, [])
 
 
-def test_the_same_music_twice_is_refused(data):
+def test_the_same_kind_of_music_twice_is_refused(data):
     twice = (GenerationOptions(seed=1), GenerationOptions(seed=2))
     with pytest.raises(TrainingError, match="contain the same pair twice"):
         EvaluateOptions(model="x", data=data, music=twice)

@@ -34,7 +34,7 @@ from training.experiment import build_experiment
     st.integers(1, 8),
     st.integers(1, 32),
 )
-def test_prompts_are_different_long_pieces_and_there_are_as_many_as_asked_for(
+def test_prompts_come_from_the_requested_number_of_different_long_pieces(
     bars, continuations, per_prompt, prompt_bars, new_bars
 ):
     options = GenerationOptions(
@@ -78,13 +78,13 @@ def test_options_out_of_range_are_refused(changes, message):
 
 
 def passage(notes, bars, prompt_bars=2):
-    """A piece of 4/4 bars as it is measured."""
+    """A piece of 4/4 bars, prepared for the measures."""
     tokenizer = PianoRemi()
     ids = tokenizer.encode(Score(12, (Track.of(notes),), end_ticks=48 * bars)).ids
     return Passage.of(ids, tokenizer, prompt_bars, bars - prompt_bars)
 
 
-def test_faults_are_found_and_only_where_they_are():
+def test_faults_are_found_only_where_they_are():
     good = [(48 * bar, 12, 60, 80) for bar in range(8)]
     none = {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
     assert passage(good, 8).faults == none
@@ -93,7 +93,7 @@ def test_faults_are_found_and_only_where_they_are():
     longer = 228  # the length of a token after that of four bars
     stuck = [*good, (48 * 2, longer, 70, 80)]
     assert passage(stuck, 8).faults == {**none, "stuck_notes": 1}
-    # as long as a note of the prompt is no fault
+    # a note as long as one of the prompt is not a fault
     like_prompt = [*stuck, (0, longer, 50, 80)]
     assert passage(like_prompt, 8).faults == none
     gap = [note for note in good if note[0] != 48 * 4]
@@ -102,7 +102,7 @@ def test_faults_are_found_and_only_where_they_are():
     assert passage(ends, 8).faults == {**none, "longer_silences": 1}
 
 
-def test_what_follows_the_prompt_is_measured_and_no_more_bars_than_asked_for():
+def test_only_the_requested_bars_after_the_prompt_are_measured():
     notes = [(48 * bar, 12, 60, 80) for bar in range(8)]
     tokenizer = PianoRemi()
     ids = tokenizer.encode(Score(12, (Track.of(notes),))).ids
@@ -112,7 +112,7 @@ def test_what_follows_the_prompt_is_measured_and_no_more_bars_than_asked_for():
     assert found.score.end_ticks == 5 * 48
 
 
-def test_numbers_that_are_none_become_null():
+def test_nan_and_infinity_become_null():
     assert plain({"a": [1.5, math.nan], "b": (math.inf, "x", 3)}) == {
         "a": [1.5, None],
         "b": [None, "x", 3],
@@ -120,7 +120,7 @@ def test_numbers_that_are_none_become_null():
 
 
 @pytest.mark.usefixtures("quick_continuations")
-def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data, tmp_path):
+def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, tmp_path):
     decoder = build_experiment(experiment).task.model.build().eval()
     tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
     options = GenerationOptions(
@@ -175,7 +175,7 @@ def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data,
 
 
 @pytest.mark.usefixtures("quick_continuations")
-def test_a_model_that_writes_real_music_has_its_figures(experiment, data, monkeypatch):
+def test_a_model_that_generates_real_music_has_the_same_figures(experiment, data, monkeypatch):
     tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
 
     def real(decoder, tokenizer, prompts, *, bars, seeds, **_):

@@ -18,14 +18,14 @@ def pieces():
     return [draw.integers(4, 512, length) for length in (2, 70, 33, 90, 5)]
 
 
-def test_windows_give_every_token_once(decoder, pieces):
+def test_windows_contain_every_token_once(decoder, pieces):
     nats = window_nats(decoder, pieces, 16, 3)
     assert [len(row) for row in nats] == [len(piece) - 1 for piece in pieces]
     assert all((row > 0).all() for row in nats)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_neither_chunks_nor_batches_change_what_is_measured(decoder, pieces, batch_size):
+def test_neither_chunks_nor_batches_change_the_result(decoder, pieces, batch_size):
     whole = streaming_nats(decoder, pieces, 1000, 1)
     parts = streaming_nats(decoder, pieces, 16, batch_size)
     cut = window_nats(decoder, pieces, 1000, batch_size)
@@ -34,13 +34,13 @@ def test_neither_chunks_nor_batches_change_what_is_measured(decoder, pieces, bat
         np.testing.assert_allclose(cut[index], row, rtol=1e-3, atol=1e-3)
 
 
-def test_a_window_knows_nothing_of_the_last_one(decoder, pieces):
+def test_windows_are_independent(decoder, pieces):
     alone = window_nats(decoder, [pieces[3][32:]], 16, 4)
     within = window_nats(decoder, [pieces[3]], 16, 4)
     np.testing.assert_allclose(within[0][32:], alone[0], rtol=1e-3, atol=1e-3)
 
 
-def test_the_noise_is_that_of_the_seed(decoder, pieces):
+def test_the_noise_depends_on_the_seed(decoder, pieces):
     assert decoder.config.noise_seed == 0
     for read in (window_nats, streaming_nats):
         own, zero, other = (read(decoder, pieces, 16, 3, seed) for seed in (None, 0, 1))

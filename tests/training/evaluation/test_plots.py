@@ -29,7 +29,7 @@ def test_the_curve_of_a_run_has_the_tokens_of_its_steps(experiment, tmp_path):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Pictures as they are drawn."""
+    """Collects the figures that are drawn."""
     from matplotlib.figure import Figure
 
     kept = []
@@ -47,7 +47,7 @@ def panels(figure):
     return [axes for axes in figure.axes if axes.lines or axes.patches]
 
 
-def test_a_picture_shows_what_there_is(tmp_path, figures):
+def test_a_plot_shows_the_results_that_exist(tmp_path, figures):
     draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
     draw_results({"a": results(), "b": results()}, tmp_path / "b.png")
     without = results()
@@ -61,9 +61,7 @@ def test_a_picture_shows_what_there_is(tmp_path, figures):
     np.testing.assert_allclose(style.lines[0].get_ydata(), [0.8, 0.8, 0.8, 0.75])
 
 
-def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_made(
-    tmp_path, figures
-):
+def test_likelihood_and_loops_are_drawn_without_long_pieces_and_music(tmp_path, figures):
     found = results(by_position={"reach": 4096, "pieces": 0, "bins": []}, beyond_training=None)
     found["loops"] = {"pieces": 3, "nats_per_token": {"1": 2.0, "2": 1.0, "4": 0.5}}
     del found["music_8_32"]
@@ -75,7 +73,7 @@ def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_
     np.testing.assert_array_equal(loops.lines[0].get_xydata(), [[1, 2], [2, 1], [4, 0.5]])
 
 
-def test_nothing_to_draw_is_said_and_leaves_no_picture(tmp_path, caplog):
+def test_without_results_a_message_is_logged_and_nothing_is_drawn(tmp_path, caplog):
     found = results(by_position={"bins": []}, loops={"pieces": 0, "nats_per_token": {}})
     for name in ("music_8_32", "windows_512", "streaming"):
         del found[name]
@@ -121,7 +119,7 @@ def test_a_model_has_one_colour_and_real_music_is_drawn_once(tmp_path, figures):
     assert all(looks(axes) == [a, b, c, real, other] for axes in rest[1:])
 
 
-def test_no_legend_lies_on_a_panel(tmp_path, figures):
+def test_no_legend_covers_a_panel(tmp_path, figures):
     draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
     (figure,) = figures
     boxes = [axes.get_window_extent() for axes in panels(figure)]
@@ -132,7 +130,7 @@ def test_no_legend_lies_on_a_panel(tmp_path, figures):
         assert not any(extent.overlaps(box) for box in boxes)
 
 
-def test_the_loss_by_position_is_a_picture_of_its_own(tmp_path, figures):
+def test_the_loss_by_position_is_a_separate_plot(tmp_path, figures):
     bins = nll_by_position([np.ones(20), np.zeros(30)], reach=20, width=5)
     draw_by_position({"model": bins}, tmp_path / "a.png", 10)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -89,7 +89,7 @@ def test_each_goal_is_missed_alone(path, value, said):
     assert said in line
 
 
-def test_a_model_card_has_figures_of_music_alone_beside_real_music_and_the_goals():
+def test_a_model_card_compares_music_with_real_music_and_goals():
     found = results()
     card = "\n".join(_music(found))
     of_music = music_tables({"model": found}, "###")
@@ -100,7 +100,7 @@ def test_a_model_card_has_figures_of_music_alone_beside_real_music_and_the_goals
     assert all(f"- {goal.line()}" in card for goal in goals(found))
 
 
-def test_nothing_is_said_of_what_was_not_measured():
+def test_unmeasured_results_are_not_reported():
     found = results(beyond_training=None)
     del found["music_8_32"]
     assert goals(found) == goal_lines(found) == music_tables({"a": found}) == []
@@ -130,7 +130,7 @@ def test_a_table_has_a_column_for_each_model_and_one_for_their_real_music():
     assert rows["runs of 16 notes found in the train split, share"] == ["–", "–", "–"]
 
 
-def test_models_on_other_data_stand_beside_their_own_real_music():
+def test_models_on_other_data_are_compared_with_their_own_real_music():
     lines = music_table({"a": results(), "b": results(data="other")}, "music_8_32")
     assert cells(lines[0]) == ["", "a", "real music for a", "b", "real music for b"]
 
@@ -155,14 +155,14 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_model_that_was_not_measured_is_named_with_the_command_that_does(tmp_path):
+def test_an_unevaluated_model_is_reported_with_the_command_to_run(tmp_path):
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(TrainingError, match=r"results.json; run relpe-train evaluate"):
         report([str(tmp_path)], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_best_ngram_model_stands_beside_a_model_by_name():
+def test_the_best_ngram_model_is_reported_with_a_model():
     found = results()
     found["5-gram"] = {
         "kneser_ney, untransposed": {"nats_per_token": 3.1, "nats_per_note": 11.0},
@@ -184,7 +184,7 @@ def measured_of(model):
     return results(model=str(model), weights=load_decoder(model)[1]._asdict())
 
 
-def test_tokens_are_those_of_all_runs(experiment, tmp_path, monkeypatch):
+def test_tokens_are_counted_over_all_runs(experiment, tmp_path, monkeypatch):
     task = build_experiment(experiment)
     fit(task, tmp_path / "one", show=False)
     fit(task, tmp_path / "runs/two", init_from=tmp_path / "one", show=False)
@@ -194,14 +194,14 @@ def test_tokens_are_those_of_all_runs(experiment, tmp_path, monkeypatch):
         found = measured_of(place)
         assert tokens_of(found) == "768"
 
-    # results tell less where the model is gone, or another one
+    # results contain less if the model has been removed or replaced
     assert tokens_of(measured_of(tmp_path / "one") | {"model": "gone"}) == "at least 384"
     assert tokens_of(found | {"model": "gone"}) == "unknown"
     assert tokens_of(found | {"weights": found["weights"] | {"digest": "x"}}) == "unknown"
     (model / "training.json").write_text("{")
     assert tokens_of(found) == "unknown"
 
-    # and a report looks where the model is by now
+    # a report uses the current path of the model
     (tmp_path / "runs/two/evaluation").mkdir()
     moved = measured_of(tmp_path / "runs/two") | {"model": "elsewhere"}
     (tmp_path / "runs/two/evaluation/results.json").write_text(json.dumps(moved))
@@ -211,14 +211,14 @@ def test_tokens_are_those_of_all_runs(experiment, tmp_path, monkeypatch):
         assert "| training tokens, all runs | 768 |" in text
 
 
-def test_a_released_model_tells_the_tokens_of_all_runs():
+def test_a_released_model_reports_the_tokens_of_all_runs():
     runs = read_history(find_checkpoint("groove"))
     weights = {"file": "model.safetensors", "digest": runs[-1].weights, "tokens": None}
     told = tokens_of(results(model="groove", weights=weights))
     assert told == total_tokens(runs)
 
 
-def test_rows_of_music_have_names_of_their_own_without_names_of_code():
+def test_labels_of_music_are_distinct_and_readable():
     found = results()
     names = figures_of(BarNotes.of(piece(0)), 4)
     found = found["music_8_32"]
@@ -235,7 +235,7 @@ def default(function, name):
     return inspect.signature(function).parameters[name].default
 
 
-def test_rows_of_long_notes_say_how_long():
+def test_labels_of_long_notes_contain_the_limit():
     labels = [row.label for row in music_rows(music())]
     assert any(f"a note longer than {STUCK_BARS} bars" in label for label in labels)
     last = default(playing_at_end, "last_bars")
@@ -247,7 +247,7 @@ def test_rows_of_long_notes_say_how_long():
     assert (f"notes longer than {bars} bars, share", "0.1", "0.2", "") in [*music_rows(found)]
 
 
-def test_one_piece_has_no_halves_to_compare():
+def test_a_single_piece_has_no_halves_to_compare():
     for prompts, told in ((2, "0.05"), (1, "–")):
         found = changed(("music_8_32", "protocol", "prompts"), prompts)["music_8_32"]
         rows = [row for row in music_rows(found) if row.label.startswith("divergence")]
@@ -262,7 +262,7 @@ def copied(**means):
     return found
 
 
-def test_music_after_long_prompts_has_goals_which_real_music_reaches_and_a_copier_misses():
+def test_goals_after_long_prompts_are_met_by_real_music_but_not_a_copier():
     found = copied()
     names = [limits.name for limits in PIANO_LIMITS[40, 16]]
     assert [goal.holds for goal in form_goals(found)] == [True] * len(names)
@@ -280,14 +280,14 @@ def test_music_after_long_prompts_has_goals_which_real_music_reaches_and_a_copie
     assert "## 16 new bars after 40 bars of prompt" in music_tables({"a": both})
 
 
-def test_a_limit_that_real_music_misses_is_its_figure():
+def test_if_real_music_exceeds_a_limit_its_figure_is_the_limit():
     found = music(40, 16, like_bar_before=0.12)
     assert [goal.holds for goal in form_goals(found)][-1] is False
     found["figures"]["real"]["like_bar_before"]["mean"] = 0.13
     assert [goal.holds for goal in form_goals(found)][-1] is True
 
 
-def test_bands_have_goals_of_their_own_beside_real_music():
+def test_bands_have_goals_relative_to_real_music():
     found = music(bars_of_prompt=0.25, fills=0.03)
     found["protocol"]["several_tracks"] = True
     found["figures"]["real"]["fills"] = {"mean": 0.06}
@@ -299,7 +299,7 @@ def test_bands_have_goals_of_their_own_beside_real_music():
         assert f"{mean:.3f}" in goal.figure
 
 
-def test_music_of_older_results_is_shown_without_what_it_lacks():
+def test_older_results_are_shown_without_missing_entries():
     older = music()
     del older["protocol"]["several_tracks"], older["differences"]
     found = results(music=older)

@@ -8,7 +8,7 @@ from training.experiment import build_experiment
 from training.learning.averaging import Average
 
 
-def test_what_is_kept_for_a_version_of_weights_knows_their_average(experiment):
+def test_cached_values_follow_the_averaged_weights(experiment):
     encoding = {"kind": "siren", "window": {"per_head": True}}
     plain = with_model(experiment, attention={"kind": "windowed"}, encoding=encoding)
     decoder = build_experiment(plain).task.model.build().eval()
@@ -27,7 +27,7 @@ def test_what_is_kept_for_a_version_of_weights_knows_their_average(experiment):
     assert window.keys_per_head(0) == wide
 
 
-def test_an_average_begins_as_the_mean_and_forgets_at_its_decay():
+def test_an_average_begins_as_the_mean_and_then_decays():
     module = torch.nn.Linear(1, 1, bias=False)
     average = Average(module, 0.75)
     expected = 0.0

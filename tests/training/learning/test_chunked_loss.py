@@ -58,7 +58,7 @@ def gradients(model, chunk=None, *, truncated=False):
 
 @pytest.mark.parametrize("chunk", [7, 20])
 @pytest.mark.parametrize("name", MODELS)
-def test_chunks_have_the_likelihood_and_the_gradient_of_the_whole(name, chunk):
+def test_chunks_give_the_likelihood_and_gradient_of_the_whole(name, chunk):
     model = decoder(name)
     whole, _, expected = gradients(model)
     total, parts, found = gradients(model, chunk)
@@ -70,7 +70,7 @@ def test_chunks_have_the_likelihood_and_the_gradient_of_the_whole(name, chunk):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_truncated_gradients_stay_in_their_chunk(name):
+def test_truncated_gradients_stay_within_their_chunk(name):
     model = decoder(name)
     whole, _, expected = gradients(model)
     total, parts, found = gradients(model, 7, truncated=True)
@@ -83,7 +83,7 @@ def test_truncated_gradients_stay_in_their_chunk(name):
     assert all(torch.equal(found[key], gradient) for key, gradient in expected.items())
 
 
-def test_a_chunk_of_one_token_is_enough():
+def test_a_chunk_may_have_one_token():
     model = decoder("linear, sine SPE")
     whole, _, expected = gradients(model)
     total, _, found = gradients(model, 1)
@@ -93,7 +93,7 @@ def test_a_chunk_of_one_token_is_enough():
 
 
 @pytest.mark.parametrize("chunk", [None, 16])
-def test_what_blocks_compute_again_changes_nothing(chunk):
+def test_recomputing_activations_changes_nothing(chunk):
     model = decoder("FAVOR+")
     whole, _, expected = gradients(model, chunk)
     names = [name for name, _ in model.named_parameters()]

@@ -80,7 +80,7 @@ def figures(folder, *columns):
     return [[row["step"], *(float(row[key] or 0) for key in columns)] for row in metrics(folder)]
 
 
-def test_rows_of_a_batch_are_of_different_lengths(unequal):
+def test_rows_of_a_batch_have_different_lengths(unequal):
     config = build_experiment(unequal())
     batches = [config.task.build_data(config.trainer).crops[step] for step in range(4)]
     lengths = {int(count) for batch in batches for count in (batch != 0).sum(1)}
@@ -115,7 +115,7 @@ def test_micro_batches_and_chunks_agree_with_the_whole_batch(unequal, tmp_path, 
     assert_close(trained(unequal(sections, **trainer), tmp_path / "cut"), whole)
 
 
-def test_a_step_of_many_calls_counts_once_for_a_window(unequal, tmp_path):
+def test_a_window_counts_steps_and_not_calls(unequal, tmp_path):
     window = {"mode": "log_bias", "width": [3.0], "span_refresh": 2, "max_span": 31}
     encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": window}
     task = unequal()["task"]
@@ -144,13 +144,13 @@ def test_a_run_cut_into_parts_resumes_bit_for_bit(unequal, tmp_path, monkeypatch
     assert_same(trained(plain, tmp_path / "parts"), whole)
 
 
-def test_results_do_not_depend_on_who_draws_the_examples(unequal, tmp_path):
+def test_results_do_not_depend_on_the_number_of_workers(unequal, tmp_path):
     alone = trained(unequal(), tmp_path / "alone")
     assert_same(trained(unequal(workers=3), tmp_path / "helped"), alone)
 
 
 @given(devices=st.integers(1, 8), nodes=st.integers(1, 4), accumulate=st.integers(1, 4))
-def test_processes_share_out_the_rows_of_a_batch(devices, nodes, accumulate):
+def test_processes_divide_the_rows_of_a_batch(devices, nodes, accumulate):
     world = devices * nodes
     size = 2 * world * accumulate
     ranks = [rows_of(Processes(devices, nodes, rank), size, accumulate) for rank in range(world)]
@@ -198,8 +198,8 @@ def test_processes_are_those_that_were_started(settings, environment, expected):
 @pytest.mark.parametrize(
     ("settings", "environment", "message"),
     [
-        ({"devices": 8}, TORCHRUN, "trainer.devices is 8, torchrun has started 4"),
-        ({"nodes": 1}, SLURM, "trainer.nodes is 1, srun has started 2"),
+        ({"devices": 8}, TORCHRUN, "trainer.devices is 8, but torchrun has started 4"),
+        ({"nodes": 1}, SLURM, "trainer.nodes is 1, but srun has started 2"),
         ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes, expected the same number on each"),
     ],
 )
@@ -208,7 +208,7 @@ def test_processes_that_contradict_the_settings_are_refused(settings, environmen
         find_processes(TrainerConfig(**settings), environment)
 
 
-def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
+def test_sharding_a_learned_window_is_refused(unequal, tmp_path):
     encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {}}
     model = unequal()["task"]["model"] | {
         "attention": {"kind": "windowed"},
@@ -219,7 +219,7 @@ def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
         fit(build_experiment(plain), tmp_path, show=False)
 
 
-def test_shares_do_not_continue_from_whole_weights(unequal, tmp_path):
+def test_sharded_training_does_not_resume_from_whole_weights(unequal, tmp_path):
     trained(unequal(), tmp_path)
     with pytest.raises(TrainingError, match="written without fsdp, so fsdp cannot resume"):
         fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
@@ -228,7 +228,7 @@ def test_shares_do_not_continue_from_whole_weights(unequal, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 @pytest.mark.parametrize("chunk", [None, 64])
-def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, chunk):
+def test_sharded_weights_give_the_same_results(unequal, tmp_path, kind, chunk):
     sections = {"optimizer": {"kind": kind}, "task": {"chunk": chunk}}
     ddp, fsdp, parts = (str(tmp_path / name) for name in ("ddp", "fsdp", "parts"))
     plain = unequal(sections, ema_decay=0.5, accumulate=2)
@@ -262,7 +262,7 @@ def test_a_signal_to_one_process_ends_all_and_the_run_resumes_bit_for_bit(
 
 
 @pytest.mark.slow
-def test_a_time_budget_ends_all_processes_at_one_step(unequal, tmp_path):
+def test_a_time_budget_ends_all_processes_at_the_same_step(unequal, tmp_path):
     plain = unequal({}, token_budget=10**9, time_budget_minutes=0.05, validate_every=10**6)
     found = trained(plain, tmp_path, 2)
     assert found["elapsed_seconds"] >= 3

@@ -79,11 +79,11 @@ def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
     np.testing.assert_allclose(flat, np.concatenate(by_piece), atol=1e-12)
 
 
-def test_the_tables_are_all_those_of_the_gates():
+def test_every_table_of_the_gates_is_fitted():
     assert vars(GATES).keys() == TABLES.keys()
 
 
-def test_likelihood_leaves_out_the_balance_of_generation(pieces):
+def test_the_likelihood_ignores_the_balance_of_generation(pieces):
     balanced = replace(CONFIG, balance=BalanceConfig(strength=1.0, near=-1.0))
     nats = decoded(pieces[:1])[0]
     one, other = (pointer_nats(config, pieces[0], nats) for config in (CONFIG, balanced))
@@ -131,7 +131,7 @@ def test_gates_gain_on_the_tokens_to_which_they_were_fitted(pieces, fitted):
     assert np.concatenate(mixed).mean() == pytest.approx(fitted.nats_per_token, abs=1e-9)
 
 
-def test_gates_lose_next_to_nothing_where_nothing_returns():
+def test_gates_cost_almost_nothing_without_repetition():
     draw = np.random.default_rng(0)
     noise = [draw.integers(3, SIZE, 400) for _ in range(3)]
     nats = decoded(noise)
@@ -139,7 +139,7 @@ def test_gates_lose_next_to_nothing_where_nothing_returns():
     assert fit.nats_per_token < nats[0][0] + 1e-3
 
 
-def test_a_fit_repeats_and_does_not_depend_on_the_gates_before(pieces):
+def test_a_fit_is_reproducible_and_ignores_earlier_gates(pieces):
     given = examples(CONFIG, [pieces[0][:300]], decoded([pieces[0][:300]]))
     other = GateConfig(family=(1.0, 2.0, 3.0))
     first, second = fit_gates(given, GATES), fit_gates(given, other)
@@ -158,13 +158,13 @@ def test_a_token_does_not_depend_on_later_ones_nor_a_piece_on_others(pieces):
     np.testing.assert_allclose(both[: len(whole)], whole, atol=1e-12)
 
 
-def test_several_draws_are_mixed_at_once(pieces):
+def test_several_draws_may_be_mixed_in_one_call(pieces):
     nats = np.random.default_rng(0).exponential(1, (3, len(pieces[0]) - 1))
     rows = [pointer_nats(CONFIG, pieces[0], row) for row in nats]
     np.testing.assert_array_equal(pointer_nats(CONFIG, pieces[0], nats), rows)
 
 
-def test_pieces_too_short_to_predict_are_passed_over(pieces):
+def test_pieces_of_one_token_are_skipped(pieces):
     short = [pieces[0][:1], pieces[0][:50]]
     given = examples(CONFIG, short, decoded(short))
     assert given.tokens.max() < len(given.nats) == 49

@@ -6,7 +6,7 @@ import torch
 from training.learning.movement import Movement
 
 
-def test_movement_is_relative_and_continues_in_another_segment():
+def test_movement_is_relative_and_continues_when_a_run_resumes():
     layers = [torch.nn.Linear(1, 2), torch.nn.Linear(1, 2)]
     module = torch.nn.ModuleList(layers)
     for linear, value in zip(layers, (3.0, 4.0), strict=True):

@@ -19,7 +19,7 @@ sizes = st.integers(1, 24)
 @given(
     rows=sizes, columns=sizes, seed=st.integers(0, 2**31 - 1), scale=st.sampled_from([1e-3, 1e3])
 )
-def test_singular_vectors_stay_and_values_come_near_one(rows, columns, seed, scale):
+def test_singular_vectors_are_kept_and_values_approach_1(rows, columns, seed, scale):
     draw = torch.Generator().manual_seed(seed)
     left, _ = torch.linalg.qr(torch.randn(rows, rows, generator=draw, dtype=torch.float64))
     right, _ = torch.linalg.qr(torch.randn(columns, columns, generator=draw, dtype=torch.float64))
@@ -55,7 +55,7 @@ def test_without_parts_it_is_adamw():
     torch.testing.assert_close(weight, reference)
 
 
-def test_stacked_matrices_are_orthogonalized_one_by_one():
+def test_stacked_matrices_are_orthogonalized_separately():
     weight, optimizer = fresh(3)
     train(weight, optimizer, 1)
     gradient = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -122,7 +122,7 @@ def test_only_matrices_decay(experiment, orthogonalized):
 
 @pytest.mark.parametrize("orthogonalized", [True, False])
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_encodings_never_decay_and_can_have_a_rate_of_their_own(experiment, name, orthogonalized):
+def test_encodings_have_no_decay_and_may_have_their_own_rate(experiment, name, orthogonalized):
     decoder = with_encoding(experiment, name).task.model.build()
     names = {id(value): key for key, value in decoder.named_parameters()}
 
@@ -143,7 +143,7 @@ def test_encodings_never_decay_and_can_have_a_rate_of_their_own(experiment, name
 
 
 @pytest.mark.parametrize(("rate", "own"), [(0.0, 1e-2), (1e-2, 0.0)])
-def test_each_rate_moves_its_own_parameters(experiment, tmp_path, rate, own):
+def test_each_learning_rate_applies_to_its_own_parameters(experiment, tmp_path, rate, own):
     optimizer = {"learning_rate": rate, "encoding_learning_rate": own}
     config = with_encoding(experiment, "siren", **optimizer)
     before = config.task.build_module(config.optimizer, config.trainer).decoder.state_dict()
@@ -163,7 +163,7 @@ def test_each_rate_moves_its_own_parameters(experiment, tmp_path, rate, own):
 
 
 @pytest.mark.parametrize("name", ["sine", "siren"])
-def test_a_rate_that_is_the_common_one_changes_nothing(experiment, tmp_path, name):
+def test_an_equal_learning_rate_for_encodings_changes_nothing(experiment, tmp_path, name):
     found = []
     for own in (None, 1e-2):
         config = with_encoding(experiment, name, encoding_learning_rate=own)

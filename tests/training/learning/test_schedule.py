@@ -13,7 +13,7 @@ def budget(optimizer=None, **trainer):
     return Budget(config, optimizer or OptimizerConfig(learning_rate=1e-2, warmup_steps=2), 64)
 
 
-def test_the_learning_rate_warms_up_and_falls_over_the_last_fifth():
+def test_the_learning_rate_warms_up_and_decays_over_the_last_fifth():
     rates = [budget().learning_rate(step) / 1e-2 for step in range(100)]
     assert rates[:2] == pytest.approx([0.5, 1])
     assert rates[2:80] == pytest.approx([1] * 78)

@@ -20,14 +20,14 @@ def test_numbers_are_a_function_of_seed_step_and_row(seed, step, row):
 
 
 @given(seeds, steps)
-def test_the_noise_of_a_step_is_its_own(seed, step):
+def test_every_step_has_its_own_noise(seed, step):
     assert noise_seed(seed, step) == noise_seed(seed, step)
     assert 0 <= noise_seed(seed, step) < 2**31
     assert noise_seed(seed, step) != noise_seed(seed, step + 1)
 
 
 @given(seeds)
-def test_more_draws_continue_where_fewer_end_and_the_first_is_the_models_own(seed):
+def test_more_draws_extend_fewer_and_the_first_is_that_of_the_model(seed):
     assert draw_seeds(seed, 1) == [seed]
     four = draw_seeds(seed, 4)
     assert four[:2] == draw_seeds(seed, 2)

@@ -61,7 +61,7 @@ def end_in_validation(patch, step):
 @pytest.mark.parametrize("ema_decay", [None, 0.5])
 @pytest.mark.parametrize("end", [stop_at, end_in_validation])
 @pytest.mark.parametrize("step", [4, 6])
-def test_a_validation_that_a_segment_did_not_come_to_is_made_up_for(
+def test_a_missed_validation_is_done_when_the_run_resumes(
     experiment, tmp_path, monkeypatch, end, step, ema_decay
 ):
     config = with_trainer(experiment, checkpoint_every=2, ema_decay=ema_decay)
@@ -83,7 +83,7 @@ def test_a_validation_that_a_segment_did_not_come_to_is_made_up_for(
         assert_same_weights(first, second)
 
 
-def test_a_run_that_breaks_leaves_no_row_twice(experiment, tmp_path, monkeypatch):
+def test_a_run_that_fails_has_no_row_twice(experiment, tmp_path, monkeypatch):
     config = with_trainer(experiment, checkpoint_every=100, log_every=1, validate_every=3)
     with monkeypatch.context() as patch:
         break_at(patch, 5)
@@ -102,7 +102,7 @@ def test_a_run_that_breaks_leaves_no_row_twice(experiment, tmp_path, monkeypatch
         assert steps is None or found == list(steps)
 
 
-def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
+def test_without_validation_pieces_the_best_weights_are_the_last(
     experiment, emptied, tmp_path, monkeypatch, caplog
 ):
     experiment["task"] |= {"data": str(emptied("validation"))}
@@ -129,8 +129,8 @@ SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width
 
 @pytest.mark.usefixtures("_quick_samples")
 @pytest.mark.parametrize("windowed", [False, True])
-def test_training_does_not_notice_its_samples(experiment, tmp_path, windowed):
-    if windowed:  # an encoding that keeps what it has computed of its weights
+def test_samples_do_not_affect_training(experiment, tmp_path, windowed):
+    if windowed:  # an encoding that caches values of its weights
         experiment = with_model(experiment, encoding=SIREN, attention={"kind": "windowed"})
     after = []
     for count in (0, 2):
@@ -150,7 +150,7 @@ def test_training_does_not_notice_its_samples(experiment, tmp_path, windowed):
 
 
 @pytest.mark.usefixtures("_quick_samples")
-def test_samples_are_music_behind_the_beginning_of_a_validation_piece(
+def test_samples_continue_the_beginning_of_a_validation_piece(
     experiment, data, tmp_path, monkeypatch
 ):
     [(prompt, bars)] = callbacks.validation_prompts(data, 3)
@@ -167,11 +167,11 @@ def test_samples_are_music_behind_the_beginning_of_a_validation_piece(
         assert len(tokenizer.decode(ids).tracks) == 1
         assert (path, prompt_bars) == (tmp_path / "samples" / "step_000006" / "0", 4)
         lines = ids == tokenizer.vocabulary.ids["Bar"]
-        assert lines.sum() == 4 + new  # when the time is up no new bar is begun
+        assert lines.sum() == 4 + new  # after the time limit, no new bar begins
 
 
 @pytest.mark.usefixtures("_quick_samples")
-def test_samples_that_fail_end_no_training(experiment, tmp_path, monkeypatch, caplog):
+def test_failing_samples_do_not_end_training(experiment, tmp_path, monkeypatch, caplog):
     def broken(*_, **__):
         raise OSError("the pictures are full")
 

@@ -25,14 +25,14 @@ def _threads_and_no_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("faster", "name"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_auto_precision_is_the_faster_one(monkeypatch, faster, name):
+def test_auto_chooses_the_faster_precision(monkeypatch, faster, name):
     monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: faster)
     assert choose_arithmetic(TrainerConfig(threads=1)) == ("cpu", name, 1)
     assert choose_arithmetic(TrainerConfig(threads=1, precision="32")).precision == "32-true"
 
 
 @pytest.mark.parametrize(("seconds", "faster"), [(0.5, True), (0.79, True), (0.81, False)])
-def test_bfloat16_is_faster_where_its_product_takes_clearly_less_time(monkeypatch, seconds, faster):
+def test_bfloat16_is_chosen_if_its_product_is_clearly_faster(monkeypatch, seconds, faster):
     times = {torch.bfloat16: seconds, torch.float32: 1.0}
     monkeypatch.setattr(machine, "_time_product", lambda dtype, device: times[dtype])
     assert machine._bfloat16_is_faster("cpu") == faster
@@ -45,7 +45,7 @@ def test_products_are_timed_in_both_precisions(dtype):
 
 @pytest.mark.parametrize("faster", [True, False])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_a_resumed_run_keeps_its_arithmetic_whatever_is_faster(monkeypatch, faster, precision):
+def test_a_resumed_run_keeps_its_arithmetic(monkeypatch, faster, precision):
     monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: faster)
     torch.set_num_threads(2)
     stored = STORED | {"precision": precision}
@@ -53,7 +53,7 @@ def test_a_resumed_run_keeps_its_arithmetic_whatever_is_faster(monkeypatch, fast
     assert torch.get_num_threads() == 1
 
 
-def test_run_json_of_earlier_versions_does_not_name_the_device():
+def test_run_json_of_older_versions_has_no_device():
     stored = {"precision": "32-true", "threads": 1}
     assert resume_arithmetic(TrainerConfig(), stored, FOLDER).device == "cpu"
 
@@ -67,13 +67,13 @@ def test_run_json_of_earlier_versions_does_not_name_the_device():
         ({}, {"device": "cuda"}, "the run started on a GPU, and none was found"),
     ],
 )
-def test_another_arithmetic_is_refused(settings, stored, message):
+def test_a_change_of_arithmetic_is_refused(settings, stored, message):
     with pytest.raises(TrainingError, match=f"^{FOLDER}: {message}"):
         resume_arithmetic(TrainerConfig(**settings), STORED | stored, FOLDER)
 
 
 @pytest.mark.parametrize("stored", [{"threads": 4}, {"precision": "bf16-mixed"}])
-def test_what_the_machine_does_slowly_is_said(monkeypatch, caplog, stored):
+def test_slow_arithmetic_is_reported(monkeypatch, caplog, stored):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: False)
     with caplog.at_level(logging.WARNING):
@@ -83,7 +83,7 @@ def test_what_the_machine_does_slowly_is_said(monkeypatch, caplog, stored):
     assert "is slow on this machine" in caplog.text
 
 
-def test_a_gpu_that_is_not_there_is_refused():
+def test_a_missing_gpu_is_reported():
     assert choose_device("auto") == choose_device("cpu") == "cpu"
     with pytest.raises(
         TrainingError, match="--device is cuda, but no GPU was found; use cpu or auto"

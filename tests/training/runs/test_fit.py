@@ -44,7 +44,7 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
     assert bool(whole["average"]["mean"]) == (ema_decay is not None)
 
 
-def test_a_run_folder_holds_what_is_needed_to_understand_it(experiment, tmp_path):
+def test_a_run_folder_documents_the_run(experiment, tmp_path):
     result = fit(build_experiment(experiment), tmp_path, show=False)
     assert result.validation is not None
     names = {path.name for path in tmp_path.iterdir()}
@@ -62,7 +62,7 @@ def test_a_run_folder_holds_what_is_needed_to_understand_it(experiment, tmp_path
     assert steps_with(tmp_path, "validation/nats_per_token") == ["4", "6"]
 
 
-def test_a_run_whose_budget_is_spent_is_left_alone(experiment, tmp_path):
+def test_a_run_whose_budget_is_used_up_is_not_changed(experiment, tmp_path):
     config = build_experiment(experiment)
     fit(config, tmp_path, show=False)
     before = (tmp_path / "last.ckpt").read_bytes()
@@ -70,7 +70,7 @@ def test_a_run_whose_budget_is_spent_is_left_alone(experiment, tmp_path):
     assert (tmp_path / "last.ckpt").read_bytes() == before
 
 
-def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
+def test_folders_with_other_files_are_not_changed(experiment, tmp_path):
     config = build_experiment(experiment)
     run, mine = tmp_path / "run", tmp_path / "mine"
     fit(config, run, show=False)
@@ -91,14 +91,14 @@ def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
     assert fit(config, run, show=False).step == 6
 
 
-def test_a_signal_is_told_to_the_shell(experiment, tmp_path, monkeypatch):
+def test_the_exit_status_contains_the_signal(experiment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(experiment))
     stop_at(monkeypatch, 4)
     assert main(["fit", "--config", "tiny.yaml", "--run", "run"]) == 128 + signal.SIGTERM
 
 
-def test_a_run_whose_loss_is_no_number_ends_in_a_sentence(experiment, tmp_path, monkeypatch):
+def test_a_loss_of_nan_is_reported_in_one_sentence(experiment, tmp_path, monkeypatch):
     def broken(self, batch, state):
         yield torch.tensor(float("nan"))
 
@@ -110,7 +110,7 @@ def test_a_run_whose_loss_is_no_number_ends_in_a_sentence(experiment, tmp_path, 
         fit(build_experiment(experiment), tmp_path, show=False)
 
 
-def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
+def test_too_short_a_budget_is_reported(experiment, data, tmp_path, caplog):
     short = changed(experiment, optimizer={"warmup_steps": 6})
     fit(build_experiment(with_model(short, vocabulary_size=600)), tmp_path / "short", show=False)
     assert "the budget of 6 steps ends before the warm-up of the learning rate" in caplog.text
@@ -127,7 +127,7 @@ def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
     assert not (tmp_path / "long").exists()
 
 
-def test_a_run_continues_only_with_its_model_and_data(experiment, tmp_path):
+def test_a_run_resumes_only_with_its_model_and_data(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path, show=False)
     longer = {"token_budget": 12 * 64}
     other = changed(experiment, trainer=longer, task={"length": 16})
@@ -148,7 +148,7 @@ def test_a_run_can_start_from_the_weights_of_another(experiment, tmp_path):
         assert torch.equal(tensor, first[name]), name
 
 
-def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, monkeypatch):
+def test_a_resumed_run_does_not_measure_precisions_again(experiment, tmp_path, monkeypatch):
     auto = build_experiment(changed(experiment, trainer={"precision": "auto"}))
     threads = torch.get_num_threads()
     with monkeypatch.context() as patch:
@@ -171,9 +171,7 @@ def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, monkeypatch):
     }
 
 
-def test_a_run_that_breaks_after_a_validation_continues_from_there(
-    experiment, tmp_path, monkeypatch
-):
+def test_a_run_that_fails_after_a_validation_resumes_from_it(experiment, tmp_path, monkeypatch):
     config = build_experiment(changed(experiment, trainer={"checkpoint_every": 100}))
     fit(config, tmp_path / "whole", show=False)
     with monkeypatch.context() as patch:
@@ -187,8 +185,8 @@ def test_a_run_that_breaks_after_a_validation_continues_from_there(
     assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(parts))
 
 
-def test_a_time_budget_ends_with_validated_and_stored_checkpoint(experiment, tmp_path, monkeypatch):
-    # the clock of this run stands still but for its budget: over after three steps
+def test_a_time_budget_ends_with_a_validation_and_a_checkpoint(experiment, tmp_path, monkeypatch):
+    # the clock of this run only moves when its budget is used up, after three steps
     monkeypatch.setattr(Budget, "progress", lambda self, step: step / 3)
     monkeypatch.setattr(Budget, "elapsed", lambda self: 90.0)
     settings = {"token_budget": 10**6, "time_budget_minutes": 1.5, "checkpoint_every": 100}
@@ -201,9 +199,9 @@ def test_a_time_budget_ends_with_validated_and_stored_checkpoint(experiment, tmp
     assert checkpoint(tmp_path)["callbacks"] == best["callbacks"]
 
 
-def test_a_longer_budget_continues_as_if_there_had_been_no_end(experiment, tmp_path):
+def test_a_longer_budget_resumes_as_if_uninterrupted(experiment, tmp_path):
     def fit_steps(steps, folder):
-        # a learning rate that does not decay depends on the budget no more
+        # a learning rate without decay does not depend on the budget
         config = changed(
             experiment, optimizer={"decay_share": 0.0}, trainer={"token_budget": steps * 64}
         )

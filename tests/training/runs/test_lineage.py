@@ -23,7 +23,7 @@ CHECKPOINTS = ROOT / "checkpoints"
 
 @pytest.fixture
 def train(experiment, monkeypatch):
-    """Six steps of 64 tokens each in a folder, by a command that can be told from others."""
+    """Runs six steps of 64 tokens each in a folder, with a recognisable command."""
 
     def run(folder, init_from=None, seed=0, steps=6):
         words = ["relpe-train", "fit", "--run", folder.name]
@@ -40,7 +40,7 @@ def named(runs):
     return [(run.name, run.steps, run.tokens) for run in runs]
 
 
-def test_tokens_of_all_runs_add_up_from_model_to_model(train, tmp_path):
+def test_tokens_of_all_runs_of_a_model_are_added(train, tmp_path):
     one = train(tmp_path / "one")
     first = export(one, tmp_path / "first")
     two = train(tmp_path / "two", init_from=first, seed=1, steps=8)
@@ -59,13 +59,13 @@ def test_tokens_of_all_runs_add_up_from_model_to_model(train, tmp_path):
         assert f"{number}. `{name}`: " in card
         assert f"   - Command: `relpe-train fit --run {name}`" in card
 
-    # all of it was in run.json from the start: what it came from may be gone
+    # run.json contains everything from the start, so the earlier runs may be removed
     for folder in (one, two, first):
         shutil.rmtree(folder)
     assert read_history(export(three, tmp_path / "again")) == runs
 
 
-def test_a_run_json_says_which_weights_it_began_with(train, tmp_path):
+def test_run_json_records_the_initial_weights(train, tmp_path):
     model = export(train(tmp_path / "one"), tmp_path / "model")
     two = train(tmp_path / "two", init_from=model)
     held = json.loads((two / "run.json").read_text())["init_from"]
@@ -75,12 +75,12 @@ def test_a_run_json_says_which_weights_it_began_with(train, tmp_path):
 
 
 def as_earlier(folder, name):
-    """run.json of a version that kept no more of the first weights than their path."""
+    """Change run.json to that of an older version, which has only the path of the first weights."""
     path = folder / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"init_from": name}))
 
 
-def test_an_older_run_looks_its_first_weights_up(train, tmp_path, monkeypatch):
+def test_the_initial_weights_of_an_older_run_are_found_by_path(train, tmp_path, monkeypatch):
     for name in ("project", "elsewhere"):
         (tmp_path / name).mkdir()
     model = export(train(tmp_path / "one"), tmp_path / "project" / "released" / "mine")
@@ -95,7 +95,7 @@ def test_an_older_run_looks_its_first_weights_up(train, tmp_path, monkeypatch):
         as_earlier(two, name)
         assert named(history(two, load_decoder(two)[1])) == expected
 
-    # released over what it came from, and released again: it counts once
+    # a run that is exported twice over the model it started from is counted once
     monkeypatch.chdir(tmp_path / "project")
     as_earlier(two, "released/mine")
     for _ in range(2):
@@ -107,16 +107,16 @@ def test_an_older_run_looks_its_first_weights_up(train, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_run_on_from_the_released_groove_model_adds_its_tokens(train, tmp_path):
+def test_a_run_from_a_released_model_adds_its_tokens(train, tmp_path):
     run = train(tmp_path / "runs" / "groove3")
-    as_earlier(run, "checkpoints/groove")  # neither beside the run nor here: the installed one
+    as_earlier(run, "checkpoints/groove")  # found among the installed models
     runs = history(run, load_decoder(run)[1])
     assert named(runs)[-1] == ("groove3", 6, 384)
     released = [past.tokens for past in read_history(CHECKPOINTS / "groove")]
     assert [past.tokens for past in runs] == [*released, 384]
 
 
-def test_a_model_that_does_not_say_what_made_it_makes_sums_lower_bounds(train, tmp_path, caplog):
+def test_a_model_without_history_makes_totals_lower_bounds(train, tmp_path, caplog):
     model = export(train(tmp_path / "one"), tmp_path / "model")
     (model / "training.json").unlink()
     two = train(tmp_path / "two", init_from=model)
@@ -126,7 +126,7 @@ def test_a_model_that_does_not_say_what_made_it_makes_sums_lower_bounds(train, t
     assert "1. `model`: no record of this run." in card
 
 
-def test_first_weights_know_the_vocabulary_of_the_data(train, tmp_path):
+def test_initial_weights_must_have_the_vocabulary_of_the_data(train, tmp_path):
     model = export(train(tmp_path / "one"), tmp_path / "model")
     MultitrackRemi().save(model)
     with pytest.raises(TrainingError, match="has another vocabulary than the data"):
@@ -134,7 +134,7 @@ def test_first_weights_know_the_vocabulary_of_the_data(train, tmp_path):
     assert not (tmp_path / "two").exists()
 
 
-def test_first_weights_come_with_a_fresh_optimizer_and_warm_up(train, experiment, tmp_path):
+def test_a_run_from_weights_has_a_new_optimizer_and_warm_up(train, experiment, tmp_path):
     experiment["optimizer"] |= {"warmup_steps": 4}
     model = export(train(tmp_path / "one"), tmp_path / "model")
     two = train(tmp_path / "two", init_from=model, steps=2)
@@ -153,7 +153,7 @@ def test_first_weights_come_with_a_fresh_optimizer_and_warm_up(train, experiment
 
 
 @pytest.mark.parametrize("name", released_models())
-def test_a_released_model_says_what_made_it(name):
+def test_a_released_model_lists_its_runs(name):
     runs = read_history(CHECKPOINTS / name)
     assert runs[-1].weights == digest(load_model(name))
     card = (CHECKPOINTS / name / "README.md").read_text()
@@ -165,7 +165,7 @@ def test_a_released_model_says_what_made_it(name):
         assert all(f"Command: `{segment.command}`" in card for segment in run.sessions)
 
 
-def test_a_history_is_read_as_it_was_written(tmp_path):
+def test_a_history_survives_writing_and_reading(tmp_path):
     runs = (
         PastRun(name="a"),
         PastRun(name="b", steps=1, tokens=2, sessions=(PastSegment(command="c", step=3),)),

@@ -18,7 +18,7 @@ def with_loggers(experiment, *names, **trainer):
     return build_experiment(changed(experiment, trainer={"loggers": list(names)} | trainer))
 
 
-def test_rows_after_the_step_that_a_run_continues_from_are_dropped(tmp_path):
+def test_rows_after_the_step_of_the_checkpoint_are_removed(tmp_path):
     path = tmp_path / "metrics.csv"
     rest = "," * (len(COLUMNS) - 5)
     lines = [
@@ -27,7 +27,7 @@ def test_rows_after_the_step_that_a_run_continues_from_are_dropped(tmp_path):
         "4,,2,3.4," + rest,
         "4,,2,,3.3" + rest,
         "6,,3,3.2," + rest,
-        "8,,4",  # the machine went off in the middle of it
+        "8,,4",  # incomplete, as after a power failure
     ]
     path.write_text("\n".join(lines))
     CsvLog(path, 4).log_metrics({"train/nats_per_token": 3.1}, 6)
@@ -40,7 +40,7 @@ def test_rows_after_the_step_that_a_run_continues_from_are_dropped(tmp_path):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Stand-in for the package wandb: what each segment there was told."""
+    """Fake of the package wandb; records the calls of each segment."""
     started = []
 
     class Run:
@@ -64,14 +64,14 @@ def runs(monkeypatch):
     return started
 
 
-def test_weights_and_biases_sees_what_the_csv_file_holds(experiment, tmp_path, runs):
+def test_weights_and_biases_receives_the_same_values_as_the_csv_file(experiment, tmp_path, runs):
     folder = tmp_path / "mine"
     fit(with_loggers(experiment, "wandb"), folder, show=False)
     [run] = runs
     assert run.settings["name"] == "mine"
     assert run.settings["dir"] == str(folder)
     assert run.settings["config"]["trainer"]["loggers"] == ["wandb"]
-    assert "mode" not in run.settings  # that is for WANDB_MODE to say
+    assert "mode" not in run.settings  # set by WANDB_MODE
     assert run.ended == 0
     table = metrics(folder)
     assert [row["step"] for row in run.rows] == [int(row["step"]) for row in table]
@@ -81,7 +81,7 @@ def test_weights_and_biases_sees_what_the_csv_file_holds(experiment, tmp_path, r
     assert not (folder / "tensorboard").exists()
 
 
-def test_sessions_of_a_run_are_one_run_there_and_a_fresh_one_is_another(experiment, tmp_path, runs):
+def test_segments_are_one_run_in_wandb_and_a_fresh_run_is_another(experiment, tmp_path, runs):
     fit(with_loggers(experiment, "wandb", "tensorboard"), tmp_path, show=False)
     longer = with_loggers(experiment, "wandb", "tensorboard", token_budget=8 * 64)
     fit(longer, tmp_path, show=False)
@@ -92,7 +92,7 @@ def test_sessions_of_a_run_are_one_run_there_and_a_fresh_one_is_another(experime
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-def test_a_segment_that_breaks_is_said_to_have_failed(experiment, tmp_path, runs, monkeypatch):
+def test_a_segment_with_an_error_is_marked_as_failed(experiment, tmp_path, runs, monkeypatch):
     def broken(self, metrics, step):
         raise OSError("disk full")
 
@@ -114,7 +114,7 @@ def test_a_missing_package_is_reported_in_one_sentence_and_writes_nothing(
     assert not folder.exists()
 
 
-def test_wandb_is_imported_only_when_it_is_asked_for(experiment, tmp_path, monkeypatch):
+def test_wandb_is_imported_only_if_it_is_selected(experiment, tmp_path, monkeypatch):
     asked = []
     importing = importlib.import_module
 
@@ -129,6 +129,6 @@ def test_wandb_is_imported_only_when_it_is_asked_for(experiment, tmp_path, monke
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_a_log_that_there_is_not_is_refused(experiment):
+def test_an_unknown_logger_is_refused(experiment):
     with pytest.raises(TrainingError, match=r"trainer\.loggers: found 'paper', expected one of"):
         with_loggers(experiment, "paper")

@@ -28,7 +28,7 @@ FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": 
 
 @pytest.fixture
 def describe(experiment, tmp_path):
-    """Write what a segment says of itself."""
+    """Writes the record of a segment."""
 
     def write(earlier=None, step=0, first=None, arithmetic=CPU):
         config = build_experiment(experiment)
@@ -65,11 +65,12 @@ def changed(experiment, path, value):
         ("trainer.ema_decay", 0.5),
     ],
 )
-def test_what_weights_depend_on_is_refused_when_it_changes(
+def test_changes_of_settings_that_affect_weights_are_refused(
     experiment, describe, tmp_path, path, value
 ):
     other = build_experiment(changed(experiment, path, value))
-    with pytest.raises(TrainingError, match=rf"started with another {path} \(.*, now .*--fresh$"):
+    message = rf"started with another {path} \(.*; it is now .*--fresh$"
+    with pytest.raises(TrainingError, match=message):
         check_same_run(other, tmp_path, describe(), describe()["data"], None)
 
 
@@ -87,7 +88,7 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
     }
     check_same_run(build_experiment(experiment), tmp_path, run, run["data"], None)
     moved = run["data"] | {"splits": {"train": {"files": 1, "tokens": 2}}}
-    with pytest.raises(TrainingError, match="started with other data"):  # other splits of the same
+    with pytest.raises(TrainingError, match="started with other data"):  # other splits
         check_same_run(build_experiment(experiment), tmp_path, run, moved, None)
     with pytest.raises(TrainingError, match="started with other data"):
         check_same_run(
@@ -95,7 +96,7 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
         )
 
 
-def test_first_weights_are_those_that_the_run_began_with(experiment, describe, tmp_path):
+def test_other_initial_weights_are_refused(experiment, describe, tmp_path):
     config = build_experiment(experiment)
     with pytest.raises(
         TrainingError, match=r"other weights \(random ones\) than --init-from runs/a"
@@ -114,9 +115,7 @@ def test_first_weights_are_those_that_the_run_began_with(experiment, describe, t
         check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
 
 
-def test_every_segment_is_kept_with_a_command_that_a_shell_understands(
-    describe, tmp_path, monkeypatch
-):
+def test_every_segment_is_kept_with_a_valid_shell_command(describe, tmp_path, monkeypatch):
     words = ["fit", "--set", "task.transposition=[-5, 6]", "--run", "it's mine"]
     monkeypatch.setattr(sys, "argv", ["/opt/relpe-train", *words])
     weights = FirstWeights(path="runs/a", digest="abc", history=(PastRun(name="a", tokens=64),))
@@ -132,7 +131,7 @@ def test_every_segment_is_kept_with_a_command_that_a_shell_understands(
     assert "refused" not in second["data"]
 
 
-def test_a_segment_keeps_what_another_machine_needs_to_repeat_it(describe, monkeypatch):
+def test_a_segment_records_its_environment(describe, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Great GPU")
     run = describe()
     environment = run["sessions"][0]["environment"]
@@ -147,7 +146,7 @@ def test_a_segment_keeps_what_another_machine_needs_to_repeat_it(describe, monke
     assert run["sessions"][1]["machine"].endswith("CPUs, Great GPU")
 
 
-def test_run_json_of_earlier_versions_is_one_segment(tmp_path):
+def test_run_json_of_older_versions_has_one_segment(tmp_path):
     old = {
         "command": "relpe-train fit",
         "commit": "abc",
@@ -176,7 +175,7 @@ def test_a_damaged_run_json_is_reported_in_one_sentence(tmp_path, content):
         read_run(tmp_path)
 
 
-def test_nothing_of_a_run_is_left_but_what_others_put_there(tmp_path):
+def test_clearing_a_run_keeps_other_files(tmp_path):
     names = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
     for name in (*names, "notes.txt"):
         (tmp_path / name).write_text("")

@@ -1,4 +1,4 @@
-"""Runs that are killed, meet a full disk or a damaged file, and continue all the same."""
+"""Runs resume after being killed, after a full disk and with a damaged file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ TIMES = {"seconds", "tokens_per_second", "memory_gib"}
 def checkpoint(path):
     content = torch.load(path, weights_only=True)
     for held in content["optimizer_states"][0]["state"].values():
-        if "momentum" in held:  # Muon counts no steps; the AdamW that it derives from asks for one
+        if "momentum" in held:  # Muon has no step count, but AdamW, its base class, expects one
             held.pop("step", None)
     return content
 
@@ -116,7 +116,7 @@ def assert_same_run(whole, parts):
 
 @pytest.fixture
 def hard(experiment):
-    """Twelve steps of all that has a state: worker processes, random features, mean, noise."""
+    """Twelve steps with every kind of state: workers, random features, averages, noise."""
     features = {"kind": "favor", "num_features": 8, "redraw_interval": 5}
     trainer = {
         "token_budget": 12 * 64,
@@ -159,7 +159,7 @@ def test_killed_runs_have_the_weights_of_an_uninterrupted_one(hard, tmp_path, ru
         assert_same_run(tmp_path / "whole", tmp_path / name)
 
 
-def test_a_changed_bit_is_noticed_and_the_best_checkpoint_can_stand_in(experiment, tmp_path):
+def test_a_changed_bit_is_detected_and_the_best_checkpoint_can_replace_it(experiment, tmp_path):
     # each validation of these steps is better than the one before
     experiment["trainer"] |= {"validate_every": 2, "checkpoint_every": 100, "log_every": 1}
     whole, parts = tmp_path / "whole", tmp_path / "parts"

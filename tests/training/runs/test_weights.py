@@ -28,7 +28,7 @@ def decoder(experiment):
     return build_experiment(experiment).task.model.build()
 
 
-def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
+def test_averaged_weights_are_loaded(experiment, tmp_path):
     experiment["trainer"] = experiment["trainer"] | {"ema_decay": 0.9}
     fit(build_experiment(experiment), tmp_path, show=False)
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
@@ -43,7 +43,7 @@ def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
         load_decoder(tmp_path)
 
 
-def test_the_digest_is_of_released_weights_and_of_all_of_them(decoder):
+def test_the_digest_covers_all_weights_in_released_precision(decoder):
     whole = digest(decoder)
     round_as_released(decoder)
     assert digest(decoder) == whole
@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_is_reported_in_one_sentence(tmp_path, content):
 
 
 @pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
-def test_numbers_that_have_changed_on_the_disk_are_noticed(tmp_path, place):
+def test_changed_bytes_of_a_checkpoint_are_detected(tmp_path, place):
     path = tmp_path / "best.ckpt"
     torch.save({"state_dict": torch.ones(4000)}, path)
     content = bytearray(path.read_bytes())
@@ -82,7 +82,7 @@ def test_numbers_that_have_changed_on_the_disk_are_noticed(tmp_path, place):
 
 
 class FullDisk:
-    """A file that takes `room` bytes."""
+    """A file on a disk with space for `room` bytes."""
 
     def __init__(self, stream, room):
         self._stream, self._room = stream, room
@@ -98,7 +98,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("room", [0, 100, 8000, 16500])
-def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(tmp_path, monkeypatch, room):
+def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypatch, room):
     path = tmp_path / "last.ckpt"
     files = CheckpointFiles()
     files.save_checkpoint({"step": torch.full((4000,), 1.0)}, path)
@@ -118,14 +118,14 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(tmp_path, monkeyp
     assert float(torch.load(path, weights_only=True)["step"].mean()) == 1.0
 
 
-def test_what_is_no_error_of_the_disk_is_not_called_one(tmp_path):
+def test_other_errors_are_not_reported_as_errors_of_the_disk(tmp_path):
     with pytest.raises(AttributeError, match="pickle"):
         CheckpointFiles().save_checkpoint({"step": lambda: 1}, tmp_path / "last.ckpt")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", [[1], {"state_dict": {}}])
-def test_what_is_no_checkpoint_of_a_run_is_refused(tmp_path, content):
+def test_files_other_than_checkpoints_are_refused(tmp_path, content):
     torch.save(content, tmp_path / "best.ckpt")
     with pytest.raises(TrainingError, match="not a checkpoint of relpe-train"):
         read_checkpoint(tmp_path / "best.ckpt", "try again")

@@ -73,7 +73,7 @@ def test_a_resumed_run_continues_with_its_spans(windowed, tmp_path, monkeypatch,
     assert len({row["mean_span"] for row in trained(whole)}) == 3  # each refresh changes them
 
 
-def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, tmp_path):
+def test_a_penalty_narrows_windows_and_is_not_part_of_the_validation(windowed, tmp_path):
     for name, penalty in (("free", 0.0), ("dear", 1e4)):
         fit(windowed(penalty=penalty), tmp_path / name, show=False)
     free, dear = trained(tmp_path / "free"), trained(tmp_path / "dear")
@@ -91,13 +91,13 @@ def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, 
         ({"truncated": True}, "truncated is true without a chunk"),
     ],
 )
-def test_chunks_that_make_no_sense_are_refused(experiment, values, message):
+def test_invalid_chunks_are_refused(experiment, values, message):
     with pytest.raises(TrainingError, match=message):
         build_experiment(changed(experiment, task=values))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_step_goes_down_the_mean_likelihood_and_the_penalty(windowed, accumulate):
+def test_gradients_are_those_of_the_mean_loss_and_the_penalty(windowed, accumulate):
     config = windowed({"accumulate": accumulate}, penalty=3.0)
     module = config.task.build_module(config.optimizer, config.trainer)
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
@@ -120,7 +120,7 @@ def test_a_step_goes_down_the_mean_likelihood_and_the_penalty(windowed, accumula
     assert found["decoder.encoding.window.log_width"].min() > 1e-2  # the gradient of the penalty
 
 
-def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
+def test_a_released_model_contains_only_its_parameters(windowed, tmp_path):
     fit(windowed(), tmp_path / "run", show=False)
     decoder, _ = load_decoder(tmp_path / "run")
     names = {f"decoder.{name}" for name, _ in decoder.named_parameters()}
@@ -130,7 +130,7 @@ def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
     assert released.state_dict().keys() == decoder.state_dict().keys()
 
 
-def test_without_a_window_its_columns_are_empty(experiment, tmp_path):
+def test_without_a_window_the_columns_of_windows_are_empty(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path, show=False)
     assert not any(row[key] for row in trained(tmp_path) for key in SPANS)
     changes = [float(row["encoding_change"]) for row in trained(tmp_path)]
@@ -138,7 +138,7 @@ def test_without_a_window_its_columns_are_empty(experiment, tmp_path):
     assert "spans" not in checkpoint(tmp_path)
 
 
-def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
+def test_a_run_of_an_older_version_resumes(experiment, tmp_path, monkeypatch):
     config = build_experiment(experiment)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     fit(config, whole, show=False)

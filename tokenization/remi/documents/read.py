@@ -72,7 +72,9 @@ def read_header(signs: Signs) -> Header:
     """The first Style, and the players: Program, Part if any, Plays."""
     kinds, values = signs.tokens
     players: set[int] = set()
-    plays = signs.places[signs.kinds == Kind.PLAYS].tolist() if signs.has(Kind.PLAYS) else []
+    plays: list[int] = (
+        signs.places[signs.kinds == Kind.PLAYS].tolist() if signs.has(Kind.PLAYS) else []
+    )
     for place in plays:
         has_part = bool(kinds[place - 1] == Kind.PART)
         at = place - 1 - has_part

@@ -47,7 +47,7 @@ export class Files {
     if (button.classList.contains("working")) return;
     for (const one of busy) one.classList.add("working");
     try {
-      const path = await this.server.ask("file", { ...this.shown(), kind: button.dataset.kind });
+      const { path } = await this.server.ask("file", { ...this.shown(), kind: button.dataset.kind });
       const link = document.createElement("a");
       link.href = fileUrl(path);
       const answer = await fetch(link.href, { method: "HEAD" });

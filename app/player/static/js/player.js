@@ -22,6 +22,7 @@ const PRESSED_BY_SPACE = "button, summary, a, [role=tab], [role=radio], input[ty
 class Player {
   frame = { phase: "empty", variations: [], job: "" };
   chosen = 0;
+  choices = new Map(); // the chosen variation by job, for Undo
   readers = new Map(); // one for each text that grows
   tempo = new TempoMap();
   shownJob = null;
@@ -54,7 +55,11 @@ class Player {
       onChoice: (ids) => trigger("tracks", ids),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, { onMix: (isHeard) => this.settleMix(isHeard), onError });
+    this.sound = new Sound(part, this.server, this.roll, {
+      onMix: (isHeard) => this.settleMix(isHeard),
+      onMove: () => this.render(),
+      onError,
+    });
     this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
     this.listen(element);
   }
@@ -161,26 +166,32 @@ class Player {
 
   renderSound(splice) {
     const { frame, chosen, tempo } = this;
+    const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
-      wanted: this.wantedSound(),
+      wanted: this.wantedSound(start),
       job: frame.job,
       tempo,
       splice,
-      start: splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0,
+      start,
       isComing: (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making",
     });
   }
 
-  /** The sound of the shown piece: {key, and path or request}; null if there is none. */
-  wantedSound() {
-    const { frame, chosen } = this;
+  /** The sound of the shown piece, see `Sound`; null if there is none. A new piece is played from `start`. */
+  wantedSound(start) {
+    const { frame, chosen, sound } = this;
+    const { job } = frame;
     const variation = frame.variations[chosen];
     const without = this.tracks.silent();
-    if (variation?.audio && !without.length) return { key: variation.audio, path: variation.audio };
-    if (!this.server.canMix || !frame.job) return null;
-    const index = variation?.sound === "ready" ? chosen : -1;
+    const index = variation?.audio || variation?.sound === "ready" ? chosen : -1;
+    const name = `${job}/${index}`;
+    const second = sound.secondOf(name, start, variation?.audio ? (variation.audio_from ?? 0) : undefined);
+    if (variation?.audio && !without.length && second === (variation.audio_from ?? 0)) {
+      return { name, second, key: variation.audio, path: variation.audio };
+    }
+    if (!this.server.canMix || !job) return null;
     if (index < 0 && (frame.prompt?.sound !== "ready" || frame.phase === "done")) return null;
-    return { key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } };
+    return { name, second, key: `${name}/${second}/${without}`, request: { job, variation: index, without, second } };
   }
 
   /** Keeps the requested mutes if their mix is now audible, else takes them back. */
@@ -230,6 +241,7 @@ class Player {
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
     this.chosen = index;
+    this.choices.set(this.frame.job, index);
     this.sound.retry();
     this.render();
   }
@@ -317,7 +329,7 @@ class Player {
     if (isMoved) this.shownJob = next.job;
     else if (next.job !== this.shownJob) {
       this.readers = new Map();
-      this.chosen = 0;
+      this.chosen = Math.min(this.choices.get(next.job) ?? 0, Math.max(0, next.variations.length - 1));
     }
     [this.frame, this.shownFile] = [next, file];
     this.render();

@@ -15,8 +15,8 @@ export class PromptRegion {
     this.isOpen = false;
     this.handles = { from: part("handle-from"), to: part("handle-to") };
     for (const [side, handle] of Object.entries(this.handles)) this.listen(handle, side);
-    part("last-bars").addEventListener("click", () => this.choose(Math.max(0, this.to - USUAL_BARS)));
-    part("all-bars").addEventListener("click", () => this.choose(0));
+    part("last-bars").addEventListener("click", () => this.choose(Math.max(0, this.to - USUAL_BARS), this.to));
+    part("all-bars").addEventListener("click", () => this.choose(0, this.most));
   }
 
   /** `first` and `splice` are bar lines of `bars`, `end` the last onset; `isOpen`: the region can be changed. */
@@ -62,7 +62,7 @@ export class PromptRegion {
       handle.setAttribute("aria-valuetext", `Bar ${now}`);
     }
     this.part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
-    this.part("all-bars").setAttribute("aria-pressed", this.from === 0);
+    this.part("all-bars").setAttribute("aria-pressed", this.from === 0 && this.to === this.most);
     this.part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
     this.part("last-bars").disabled = this.to <= USUAL_BARS;
   }
@@ -77,7 +77,8 @@ export class PromptRegion {
     this.place();
   }
 
-  choose(from) {
+  choose(from, to) {
+    this.move("to", to);
     this.move("from", from);
     this.finish();
   }

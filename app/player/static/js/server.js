@@ -13,10 +13,10 @@ export class Server {
     return typeof this.functions?.mix === "function";
   }
 
-  /** The path of a file that the server has made. */
+  /** The answer about a file that the server has made, with its path. */
   async ask(name, request) {
     const answer = await this.functions[name](request);
-    if (answer?.path) return answer.path;
+    if (answer?.path) return answer;
     throw answer?.error ? new Refusal(answer.error) : new Error(`${name}: no path`);
   }
 }

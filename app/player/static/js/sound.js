@@ -1,5 +1,6 @@
 // The sound: a mix of the tracks, rendered by the server, or a file named in a frame; its position, the
-// transport buttons, and the gapless change from one sound to another.
+// transport buttons, and the gapless change from one sound to another. Positions are seconds of the
+// piece. A sound may begin later than the piece, since rendering all of a long piece takes a while.
 
 import { on, write } from "./dom.js";
 import { fileUrl, sentenceOf } from "./server.js";
@@ -12,6 +13,9 @@ const PATIENCE_MS = 60_000; // time limit for loading a sound
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended. Generate the music again with the settings below.";
 
+const MARGIN_SECONDS = 10; // how long before the position a sound begins
+const STEP_SECONDS = 30; // sounds begin at multiples of this, so that moving back a little needs no other one
+
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 const clock = (seconds) => {
@@ -21,16 +25,20 @@ const clock = (seconds) => {
 
 export class Sound {
   isNewPiece = true; // nothing of this piece has been played yet
-  wanted = null; // {key, and path or request} of the sound that is shown, if there is one
+  wanted = null; // {name, key, second, and path or request} of the sound that is shown, if there is one
   tempo = new TempoMap();
   cursor = 0; // position in seconds while no sound is loaded
   changes = 0; // number of the latest change of sound
   making = ""; // key of the sound that is being rendered
   failed = ""; // key of the sound that failed
+  willPlay = false; // whether the sound that is being rendered will be played at once
 
-  /** `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onError(text)`. */
-  constructor(part, server, roll, { onMix, onError }) {
-    Object.assign(this, { part, server, roll, onMix, onError });
+  /**
+   * `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onMove()`: the loaded
+   * sound does not contain the position; `onError(text)`.
+   */
+  constructor(part, server, roll, { onMix, onMove, onError }) {
+    Object.assign(this, { part, server, roll, onMix, onMove, onError });
     this.box = part("player");
     this.deck = part("sound"); // the audible audio element
     this.spare = part("spare"); // the one that loads the next sound
@@ -59,11 +67,24 @@ export class Sound {
   }
 
   get position() {
-    return this.isLoaded ? this.deck.currentTime : this.cursor;
+    return this.isLoaded ? placeOf(this.deck) : this.cursor;
   }
 
   get beat() {
     return this.tempo.beatAt(this.position);
+  }
+
+  /**
+   * The second from which the sound `name` is to be requested. `start`: where a new piece is played
+   * from; `ready`: the second from which it is rendered already.
+   */
+  secondOf(name, start, ready = Infinity) {
+    const at = this.isNewPiece ? start : this.position;
+    const { dataset } = this.deck;
+    const loaded = dataset.name === name ? Number(dataset.second) : Infinity;
+    const coming = this.making && this.wanted?.name === name ? this.wanted.second : Infinity;
+    const known = [coming, loaded, ready].find((second) => second <= at);
+    return known ?? Math.max(0, Math.floor((at - MARGIN_SECONDS) / STEP_SECONDS) * STEP_SECONDS);
   }
 
   /**
@@ -105,9 +126,9 @@ export class Sound {
   drop() {
     this.cancel();
     if (!this.isLoaded) return;
-    this.cursor = this.deck.currentTime;
+    this.cursor = this.position;
     for (const deck of [this.deck, this.spare]) {
-      Object.assign(deck.dataset, { key: "", job: "" });
+      Object.assign(deck.dataset, { key: "", job: "", name: "", second: 0, begin: 0 });
       deck.pause();
       deck.removeAttribute("src");
       deck.load();
@@ -118,20 +139,22 @@ export class Sound {
   async tune(plays) {
     const { wanted } = this;
     this.changes += 1;
+    this.willPlay = plays;
     const turn = this.changes;
     const isLate = () => turn !== this.changes;
     this.making = wanted.key;
     this.showTime();
     try {
-      const path = wanted.path ?? (await this.server.ask("mix", wanted.request));
+      const { path, begin = wanted.path ? wanted.second : 0 } = wanted.path ? wanted : await this.server.ask("mix", wanted.request);
       if (isLate()) return;
       const at = this.isNewPiece ? this.start : this.position;
-      await load(this.spare, fileUrl(path), at);
+      await load(this.spare, fileUrl(path), Math.max(0, at - begin));
       if (isLate()) return;
-      Object.assign(this.spare.dataset, { key: wanted.key, job: this.job });
+      const { key, name, second } = wanted;
+      Object.assign(this.spare.dataset, { key, name, second, begin, job: this.job });
       this.onMix(true);
       if (!this.deck.paused && !this.isNewPiece) await this.meet(isLate);
-      else this.spare.currentTime = this.isNewPiece ? at : this.position;
+      else move(this.spare, this.isNewPiece ? at : this.position);
       if (isLate()) return;
       this.exchange(plays);
       if (this.isNewPiece) this.roll.lookAt(this.tempo.beatAt(at), false);
@@ -153,16 +176,16 @@ export class Sound {
   async meet(isLate) {
     const { deck, spare } = this;
     for (let lead = LEAD_SECONDS; lead < 4; lead *= 2) {
-      spare.currentTime = deck.currentTime + lead;
+      move(spare, placeOf(deck) + lead);
       await ready(spare);
-      if (isLate() || deck.paused || spare.currentTime > deck.currentTime + START_SECONDS) break;
+      if (isLate() || deck.paused || placeOf(spare) > placeOf(deck) + START_SECONDS) break;
     }
     while (!isLate() && !deck.paused) {
-      const left = 1000 * (spare.currentTime - deck.currentTime - START_SECONDS);
+      const left = 1000 * (placeOf(spare) - placeOf(deck) - START_SECONDS);
       if (left <= 0 || left > 5000) break; // the user may have moved the position
       await wait(Math.min(left, 40));
     }
-    if (deck.paused || Math.abs(spare.currentTime - deck.currentTime) > 0.1) spare.currentTime = deck.currentTime;
+    if (deck.paused || Math.abs(placeOf(spare) - placeOf(deck)) > 0.1) move(spare, placeOf(deck));
   }
 
   /** Makes the spare element audible, with a cross-fade if the other one is playing. */
@@ -194,7 +217,7 @@ export class Sound {
   showTime() {
     const { shown, deck, box, roll } = this;
     const now = this.position;
-    const whole = this.isLoaded && Number.isFinite(deck.duration) ? deck.duration : this.tempo.seconds;
+    const whole = this.isLoaded && Number.isFinite(deck.duration) ? endOf(deck) : this.tempo.seconds;
     const isPlaying = this.isLoaded && !deck.paused;
     const isPending = Boolean(this.making) || this.isComing;
     write(shown.now, clock(now));
@@ -219,11 +242,22 @@ export class Sound {
   seek(beat) {
     if (!this.wanted) return;
     const seconds = this.tempo.secondsAt(beat);
-    this.cursor = Math.max(0, Math.min(seconds, (this.isLoaded && this.deck.duration) || this.tempo.seconds || seconds));
-    if (this.isLoaded) this.deck.currentTime = this.cursor;
+    this.cursor = Math.max(0, Math.min(seconds, (this.isLoaded && endOf(this.deck)) || this.tempo.seconds || seconds));
+    const from = this.isLoaded ? Number(this.deck.dataset.second) : this.making ? this.wanted.second : Infinity;
+    if (this.cursor < from) this.leave(this.cursor);
+    else if (this.isLoaded) move(this.deck, this.cursor);
     this.isNewPiece = this.isNewPiece && this.isLoaded;
     this.roll.follow = true;
     this.showTime();
+  }
+
+  /** Goes to a second that the loaded sound does not contain, and goes on playing there. */
+  leave(second) {
+    const isPlaying = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
+    this.drop();
+    [this.cursor, this.isNewPiece] = [second, false];
+    this.onMove();
+    if (isPlaying) this.tune(true);
   }
 
   jump(beat) {
@@ -247,7 +281,16 @@ export class Sound {
   }
 }
 
-/** Resolves when an audio element can play from a position. */
+/** The position of an audio element in the piece. */
+const placeOf = (deck) => deck.currentTime + Number(deck.dataset.begin || 0);
+
+const endOf = (deck) => deck.duration + Number(deck.dataset.begin || 0);
+
+function move(deck, second) {
+  deck.currentTime = Math.max(0, second - Number(deck.dataset.begin || 0));
+}
+
+/** Resolves when an audio element can play from a position of its own. */
 function load(deck, url, at) {
   deck.pause();
   deck.src = url;

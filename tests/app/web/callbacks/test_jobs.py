@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 import pytest
 
-from app.compose.options import LARGEST_SEED
+from app.compose.options import LARGEST_SEED, OPTIONS
 from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import NOT_TAKEN
 from tests.support.seen import SOMEONE, begin, make, read, seen
@@ -100,9 +100,43 @@ def test_stop_keeps_and_discard_drops(calls, midi, model):
 def test_a_result_that_is_discarded_leaves_the_list_and_the_player(calls, midi):
     read(calls, midi)
     make(calls)
+    job = seen(calls.view.show(calls.view.session(SOMEONE))).frame["job"]
     view = seen(calls.jobs.discard(SOMEONE))
     assert view.frame["phase"] == "prompt"
     assert view.results == ""
+    view = seen(calls.tabs.undo(SOMEONE))  # brings it back
+    assert (view.frame["phase"], view.frame["job"]) == ("done", job)
+    assert view.results.count("<li>") == 1
+    view = seen(calls.tabs.undo(SOMEONE))
+    assert view.frame["phase"] == "prompt"
+    assert view.results.count("<li>") == 1
+
+
+def test_undo_brings_back_a_discarded_piece_from_nothing(calls):
+    calls.tabs.open_tab("piano", SOMEONE)
+    job = make(calls, tab="piano")[1].frame["job"]
+    view = seen(calls.jobs.discard(SOMEONE))
+    assert (view.frame["phase"], view.frame["can_undo"], view.results) == ("empty", True, "")
+    view = seen(calls.tabs.undo(SOMEONE))
+    assert (view.frame["job"], view.results.count("<li>")) == (job, 1)
+
+
+def test_values_beyond_the_ranges_of_the_page_are_refused(calls, midi):
+    read(calls, midi)
+    with pytest.raises(gr.Error):
+        begin(calls, bars=4000)
+    assert "bars is 4000, expected 1 to 256" in said(calls)
+
+
+@pytest.mark.parametrize("name", ["bars", "temperature", "density"])
+def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
+    read(calls, midi)
+    with pytest.raises(gr.Error):
+        begin(calls, **{name: None})
+    label = OPTIONS[name].widget.label
+    view = seen(calls.jobs.refuse(SOMEONE))
+    assert view.frame["alert"] == f"{label} is empty; enter a number."
+    assert calls.settings.estimate("continue", None, "bars", 1, SOMEONE) == ""
 
 
 def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):

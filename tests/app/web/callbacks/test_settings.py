@@ -20,7 +20,7 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     told = calls.files.file({"job": job, "variation": 0, "kind": "replay"})["path"]
     first = calls.files.file({"job": job, "variation": 0, "kind": "midi"})["path"]
 
-    other = type(SOMEONE)(session_hash="other")
+    other = type(SOMEONE)(session_hash="other", username=None, client=None)
     view, upload = read(calls, told, who=other)
     assert upload is None
     assert "upload its MIDI file" in view.cards["continue"]
@@ -41,7 +41,7 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     read(calls, midi)
     _, view = make(calls, bars=2, seed=11, temperature=1.1)
     told = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
-    other = type(SOMEONE)(session_hash="other")
+    other = type(SOMEONE)(session_hash="other", username=None, client=None)
     read(calls, told, who=other)
     view, upload = read(calls, band, who=other)
     assert upload.title == "band"

@@ -38,7 +38,7 @@ def test_earlier_results_can_be_shown_again(calls, midi):
 
 def test_sessions_do_not_see_each_other(calls, midi):
     read(calls, midi)
-    other = SimpleNamespace(session_hash="other")
+    other = SimpleNamespace(session_hash="other", username=None, client=None)
     assert seen(calls.tabs.open_tab("continue", other)).frame["phase"] == "empty"
     calls.tabs.leave(SOMEONE)
     assert (
@@ -47,7 +47,7 @@ def test_sessions_do_not_see_each_other(calls, midi):
 
 
 FIRST, SECOND = "0" * 32, "1" * 32
-OTHER = SimpleNamespace(session_hash="other")
+OTHER = SimpleNamespace(session_hash="other", username=None, client=None)
 
 
 def opened(calls, *, is_gone, before=FIRST, who=OTHER):
@@ -82,7 +82,7 @@ def test_files_of_a_page_that_is_opened_again_are_kept(calls, midi, monkeypatch)
     monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
     calls.tabs.leave(SOMEONE)
     calls.tabs.open_tab("continue", SOMEONE)  # the connection is restored
-    third = SimpleNamespace(session_hash="third")
+    third = SimpleNamespace(session_hash="third", username=None, client=None)
     make(calls, "piano", who=third)  # old files are removed when new ones are made
     wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}
     assert "path" in calls.files.file(wanted)

@@ -67,8 +67,10 @@ def test_a_refused_upload_leaves_the_one_before(calls, midi, tmp_path):
     (tmp_path / "bad.mid").write_bytes(b"no")
     view, upload = read(calls, tmp_path / "bad.mid")
     assert upload.title == "My prompt"
-    assert "class='card'" in view.cards["continue"]
-    assert "class='refused'" in view.cards["continue"]
+    before, _, card = view.cards["continue"].partition("class='card'")
+    assert card
+    assert "class='refused'" in before  # above the card
+    assert "My prompt is still loaded.</p>" in before
 
 
 def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(calls, midi):
@@ -76,7 +78,10 @@ def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(call
     chosen = event(name="<b>song</b>.mid", size=200_000)
     view = seen(calls.uploads.too_large("continue", chosen, SOMEONE))
     assert html.escape("<b>song</b>.mid: found 200,000 bytes") in view.cards["continue"]
-    assert "expected at most 100,000; export a shorter part." in view.cards["continue"]
+    assert (
+        "expected at most 100,000; export a shorter part. My prompt is still loaded."
+        in view.cards["continue"]
+    )
     assert "refused" not in view.cards["groove"]
     assert calls.view.session(SOMEONE).tabs["continue"].upload is upload
 
@@ -96,24 +101,29 @@ def test_the_card_says_that_a_file_is_being_read(calls, midi):
 def test_each_example_loads_with_one_click(calls):
     for example in EXAMPLES[:3]:
         view = seen(calls.uploads.take_example("continue", example.name, SOMEONE))
-        assert view.frame["title"] == example.name
+        assert view.frame["title"] == example.label
+        assert f"<h2>{example.label}</h2>" in view.cards["continue"]
         assert view.go["continue"].interactive
 
 
-def test_sources_of_beats_are_offered_if_those_of_the_file_mean_nothing(calls, tmp_path):
+def test_beats_of_a_recording_are_estimated_and_those_of_the_file_are_one_click_away(
+    calls, tmp_path
+):
     path = tmp_path / "played.mid"
     path.write_bytes(write_midi(performance()))
     view, _ = read(calls, path)
     beats = view.beats["continue"]
-    assert (beats.visible, beats.value) == (True, "file")
-    assert "played freely" in view.cards["continue"]
-    assert "--beats" not in view.cards["continue"]  # an option of the commands
-    view = seen(calls.uploads.count_anew("continue", "estimate", SOMEONE))
+    assert (beats.visible, beats.value) == (True, "estimate")
+    assert beats.info.startswith("The notes do not follow the file's beats, as in a recording")
     assert "83 bpm" in view.cards["continue"]
-    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "estimate")
+    assert "do not follow" not in view.cards["continue"]  # said once
     assert not view.frame["timeline"]["beats"]
     calls.uploads.choose_region(event(first=1, last=4), SOMEONE)
     assert calls.view.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
+    view = seen(calls.uploads.count_anew("continue", "file", SOMEONE))
+    assert "120 bpm" in view.cards["continue"]
+    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "file")
+    assert "estimate them instead" in view.beats["continue"].info
 
 
 def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls, midi):

@@ -41,7 +41,7 @@ def empty(like: torch.Tensor, width: int) -> LinearState:
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_attention_and_sums_are_those_of_the_original(kind: str) -> None:
+def test_attention_and_sums_match_the_original(kind: str) -> None:
     q, k, log_scale = golden_features(kind)
     v = golden("attn_v")
     out, state = causal_linear_attention(q, k, v, empty(q, v.shape[-1]), log_scale)
@@ -55,7 +55,7 @@ def test_attention_and_sums_are_those_of_the_original(kind: str) -> None:
     )
 
 
-def test_favor_features_are_those_of_the_original() -> None:
+def test_favor_features_match_the_original() -> None:
     q, k, _ = golden_features("favor")
     del q
     omega = golden("attn_omega")
@@ -106,7 +106,7 @@ def run(
     tiling=st.sampled_from(sorted(TILINGS)),
     seed=st.integers(0, 99),
 )
-def test_any_split_equals_the_slow_whole_with_gradients(
+def test_any_split_matches_the_naive_result_and_gradients(
     pieces: list[int], kind: str, tiling: str, seed: int
 ) -> None:
     length = sum(pieces)
@@ -131,7 +131,7 @@ def test_nothing_depends_on_a_later_key(kind: str) -> None:
     q, k, v, projection = inputs(100, kind)
     before = run(kind, q, k, v, projection, [100])
     k, v = k.clone(), v.clone()
-    k[:, 70:] *= 30  # would change a maximum over the whole sequence
+    k[:, 70:] *= 30  # large enough to change a maximum over the whole sequence
     v[:, 70:] += 1
     assert torch.equal(run(kind, q, k, v, projection, [100])[:, :70], before[:, :70])
 
@@ -210,7 +210,7 @@ def test_long_sums_in_bfloat16_do_not_stall() -> None:
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_masked_attention_is_that_of_the_original(kind: str) -> None:
+def test_masked_attention_matches_the_original(kind: str) -> None:
     q, k, log_scale = golden_features(kind)
     mask = torch.arange(k.shape[1]) < golden("attn_lengths")[:, None]
     out = linear_attention(q, k, golden("attn_v"), mask, log_scale)
@@ -226,7 +226,7 @@ def everything(kind: str, seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_every_query_gets_the_weighted_mean_of_the_keys_in_the_mask(kind: str) -> None:
+def test_outputs_are_weighted_means_of_the_unmasked_values(kind: str) -> None:
     q, k, v, mask, scale = everything(kind)
     weights = torch.einsum("blhf,bshf->bhls", q, k) * scale.exp().permute(0, 2, 1)[:, :, None]
     weights = weights * mask[:, None, None]
@@ -235,7 +235,7 @@ def test_every_query_gets_the_weighted_mean_of_the_keys_in_the_mask(kind: str) -
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_padding_has_no_effect_whatever_its_content(kind: str) -> None:
+def test_padding_has_no_effect(kind: str) -> None:
     q, k, v, mask, scale = everything(kind)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out = linear_attention(q, k, v, mask, scale)
@@ -250,7 +250,7 @@ def test_padding_has_no_effect_whatever_its_content(kind: str) -> None:
     assert torch.equal(nothing, torch.zeros_like(nothing))
 
 
-def test_the_order_of_keys_is_nothing_to_it() -> None:
+def test_the_order_of_keys_does_not_matter() -> None:
     q, k, v, mask, scale = everything("favor")
     order = torch.randperm(30)
     moved = linear_attention(q, k[:, order], v[:, order], mask[:, order], scale[:, order])
@@ -283,7 +283,7 @@ def simple_gla(
 
 @pytest.mark.parametrize("kind", MAPS)
 @pytest.mark.parametrize("first", [0, 20])
-def test_its_kernels_are_given_the_same_attention(kind: str, first: int) -> None:
+def test_the_package_computes_the_same_attention(kind: str, first: int) -> None:
     q, k, v, projection = inputs(60, kind)
     a, b = MAPS[kind].build()(q, projection), MAPS[kind].build()(k, projection)
     state = other = empty(a.values, 4)
@@ -336,7 +336,7 @@ def wrong(
         (wrong, "relative error is"),
     ],
 )
-def test_what_does_not_import_run_or_agree_is_not_used(
+def test_a_package_that_fails_or_disagrees_is_not_used(
     operation: object,
     message: str | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -350,12 +350,12 @@ def test_what_does_not_import_run_or_agree_is_not_used(
     assert re.search(message, caplog.text) if message else not caplog.text
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", Package(simple_gla))
     fla_backend.kernel.cache_clear()
-    with torch.inference_mode():  # as when generation uses it first
+    with torch.inference_mode():  # as if generation were its first use
         assert fla_backend.kernel(torch.device("cpu")) is simple_gla
     fla_backend.kernel.cache_clear()
 
 
-def test_it_serves_bfloat16_on_gpus_alone() -> None:
+def test_the_package_is_used_only_for_bfloat16_on_gpus() -> None:
     assert not fla_backend.serves(torch.zeros(1, dtype=torch.bfloat16))
 
 
@@ -372,7 +372,7 @@ def test_gradients_of_gradients_are_refused() -> None:
         grad.square().sum().backward()
 
 
-def test_no_positions_are_no_change() -> None:
+def test_empty_inputs_change_nothing() -> None:
     q, v = torch.zeros(2, 0, 2, 4), torch.zeros(2, 0, 2, 3)
     out, state = causal_linear_attention(q, q, v, empty(q, 3))
     assert out.shape == v.shape
@@ -380,7 +380,7 @@ def test_no_positions_are_no_change() -> None:
     assert not linear_attention(torch.ones(2, 5, 2, 4), q, v, None, v[..., 0]).any()
 
 
-def test_a_mask_that_is_none_is_refused() -> None:
+def test_a_mask_that_is_not_boolean_is_refused() -> None:
     q, k, v, mask, _ = everything("relu")
     with pytest.raises((TypeError, jaxtyping.TypeCheckError), match="key_mask"):
         linear_attention(q, k, v, mask.float())  # pyright: ignore[reportArgumentType]

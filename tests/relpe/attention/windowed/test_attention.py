@@ -144,7 +144,7 @@ BOTH = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
 @pytest.mark.parametrize("name", CASES)
 @BOTH
-def test_reference_is_the_original(name: str, dtype: torch.dtype) -> None:
+def test_the_reference_matches_the_original(name: str, dtype: torch.dtype) -> None:
     case = GoldenCase(name, dtype)
     places = reference_offsets.grid_positions(case.grid)
     offsets = reference_offsets.pair_offsets(places, places)
@@ -168,7 +168,7 @@ def test_reference_is_the_original(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("tile", [1, 5, 64])
 @BOTH
-def test_boxes_are_the_original(
+def test_boxes_match_the_original(
     name: str, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_attention, "TILE", tile)
@@ -182,7 +182,7 @@ def test_boxes_are_the_original(
 
 @pytest.mark.parametrize("name", CAUSAL_1D)
 @BOTH
-def test_dense_and_streamed_causal_attention_are_the_original(
+def test_dense_and_streamed_causal_attention_match_the_original(
     name: str, dtype: torch.dtype
 ) -> None:
     case = GoldenCase(name, dtype)
@@ -258,7 +258,7 @@ def leaves_of(table: OffsetTable) -> list[torch.Tensor]:
     double=st.booleans(),
 )
 @settings(max_examples=60)
-def test_banded_is_dense_with_gradients(
+def test_banded_matches_dense_with_gradients(
     span: int, length: int, multiplies: bool, on_position: bool, tile: int, double: bool
 ) -> None:
     dtype = torch.float64 if double else torch.float32
@@ -296,7 +296,7 @@ def test_any_split_of_a_sequence_gives_the_same_output(
     torch.testing.assert_close(split, whole, rtol=1e-10, atol=1e-10)
 
 
-def test_a_state_made_with_gradients_continues_without() -> None:
+def test_a_state_computed_with_gradients_continues_without_them() -> None:
     q, k, v = inputs(30)
     table = random_table(12, dtype=torch.float64)
     whole, _ = run((q, k, v), table, [30])
@@ -307,7 +307,7 @@ def test_a_state_made_with_gradients_continues_without() -> None:
     torch.testing.assert_close(torch.cat([first, second, third], 1), whole)
 
 
-def test_rows_may_be_at_different_times() -> None:
+def test_rows_may_be_at_different_positions() -> None:
     q, k, v = inputs(40)
     table = random_table(16, dtype=torch.float64)
     whole = softmax_with_table(q, k, v, table)
@@ -344,7 +344,7 @@ def test_earlier_tokens_beyond_the_span_do_not_matter() -> None:
 
 
 @given(spans=st.lists(st.integers(1, 20), min_size=3, max_size=3), pieces=st.integers(1, 40))
-def test_heads_may_have_spans_of_their_own(spans: list[int], pieces: int) -> None:
+def test_heads_may_have_different_spans(spans: list[int], pieces: int) -> None:
     q, k, v = (x.requires_grad_() for x in inputs(40))
     table = random_table(20, dtype=torch.float64, head_spans=tuple(spans))
     dense = softmax_with_table(q, k, v, table)
@@ -357,7 +357,7 @@ def test_heads_may_have_spans_of_their_own(spans: list[int], pieces: int) -> Non
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_rows_of_a_table_name_the_offsets_of_irregular_positions(shared: bool) -> None:
+def test_tables_of_irregular_positions_are_indexed_by_pair(shared: bool) -> None:
     span, length, terms = 9, 50, 2
     q, k, v = (x.requires_grad_() for x in inputs(length))
     generator = torch.Generator().manual_seed(3)
@@ -378,7 +378,7 @@ def test_rows_of_a_table_name_the_offsets_of_irregular_positions(shared: bool) -
     split, _ = run((q, k, v), table, [1, 20, 3, 26])
     torch.testing.assert_close(split, dense, rtol=1e-10, atol=1e-10)
 
-    # explicitly: the features of a pair are the sum of the features of its rows
+    # the features of a pair are the sum of the features in its rows
     plain = table._replace(factor=None, log_weight=None, bias=None)
     found, _ = run((q, k, v), plain, [length])
     assert table.features is not None
@@ -402,7 +402,7 @@ def test_rows_of_a_table_name_the_offsets_of_irregular_positions(shared: bool) -
     tile=st.sampled_from([1, 8, 64]),
 )
 @settings(max_examples=60)
-def test_boxes_on_grids_are_dense_with_gradients(
+def test_boxes_on_grids_match_dense_attention_with_gradients(
     grid: list[int], data: st.DataObject, order: Any, tile: int
 ) -> None:
     half_widths = [data.draw(st.integers(0, places + 1)) for places in grid]
@@ -454,7 +454,7 @@ def test_boxes_on_grids_are_dense_with_gradients(
     span=st.sampled_from([1, 2, 8, 40, 200]),
     block=st.sampled_from([3, 16, 256]),
 )
-def test_without_a_table_it_is_softmax_attention_of_a_span(
+def test_without_a_table_it_is_softmax_attention_within_the_span(
     pieces: list[int], span: int, block: int
 ) -> None:
     q, k, v = (x.requires_grad_() for x in inputs(sum(pieces)))
@@ -470,7 +470,7 @@ def test_without_a_table_it_is_softmax_attention_of_a_span(
 
 
 @pytest.mark.parametrize("block", [4, 256])
-def test_without_a_table_rows_may_be_at_different_times(
+def test_without_a_table_rows_may_be_at_different_positions(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windowed_attention_module, "_BLOCK", block)
@@ -487,7 +487,7 @@ def test_without_a_table_rows_may_be_at_different_times(
     torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
 
 
-def test_state_is_of_constant_size_and_never_changed() -> None:
+def test_the_state_has_constant_size_and_is_never_changed() -> None:
     q, k, v = inputs(200)
     table = random_table(16, dtype=torch.float64)
     with torch.no_grad():
@@ -500,7 +500,7 @@ def test_state_is_of_constant_size_and_never_changed() -> None:
     assert late.keys.untyped_storage().nbytes() <= 2 * late.keys.nbytes
 
 
-def test_training_keeps_nothing_of_the_size_of_scores() -> None:
+def test_training_stores_nothing_as_large_as_the_scores() -> None:
     kept: list[int] = []
 
     def weigh(x: torch.Tensor) -> torch.Tensor:
@@ -538,7 +538,7 @@ def test_span_without_keys_is_refused() -> None:
 
 
 @pytest.mark.parametrize("length", [8, 9])
-def test_a_state_has_memory_of_its_own(length: int) -> None:
+def test_a_state_has_its_own_memory(length: int) -> None:
     qkv = torch.randn(1, length, 3, 2, 4)
     operation = WindowedAttentionConfig(span=9).build()
     with torch.no_grad():

@@ -38,7 +38,7 @@ MUSIC = DirectSum(
     ),
     features=(4, 8, 4),
 )
-"""Token index, beat of the bar, a node of the form, pitch and time."""
+"""Axes: token index, beat of the bar, node of the form, pitch and time."""
 STRUCTURES: list[Structure] = [
     SequenceStructure(),
     CycleStructure(period=7),
@@ -79,7 +79,7 @@ def scores(
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("shared_by_layers", [False, True])
 @pytest.mark.parametrize("shared_by_heads", [False, True])
-def test_norms_stay_and_rows_and_splits_do_not_matter(
+def test_norms_are_preserved_and_rows_and_splits_do_not_matter(
     structure: Structure, shared_by_layers: bool, shared_by_heads: bool
 ) -> None:
     encoding = built(structure, shared_by_layers=shared_by_layers, shared_by_heads=shared_by_heads)
@@ -100,7 +100,7 @@ def test_norms_stay_and_rows_and_splits_do_not_matter(
 
 @given(shift=st.integers(-(10**6), 10**6), seed=st.integers(0, 100))
 @pytest.mark.parametrize("structure", [STRUCTURES[0], STRUCTURES[1], STRUCTURES[2]])
-def test_shifts_change_no_score(structure: Structure, shift: int, seed: int) -> None:
+def test_shifting_positions_changes_no_score(structure: Structure, shift: int, seed: int) -> None:
     torch.manual_seed(seed)
     encoding = built(structure, basis=bool(seed % 2))
     q, k = torch.randn(2, 2, 5, 2, 16).double()
@@ -124,7 +124,7 @@ def test_a_common_ancestor_changes_no_score(prefix: list[int]) -> None:
     close(scores(encoding, q, k, below), wanted, 1e-12)
 
 
-def test_each_layer_and_head_turns_by_its_own_or_by_the_same() -> None:
+def test_maps_are_shared_or_separate_by_layer_and_head() -> None:
     positions = torch.arange(4)[None, :, None]
     x = torch.randn(1, 4, 1, 16).double().expand(-1, -1, 2, -1)
     for structure in (SequenceStructure(), TreeStructure()):
@@ -149,7 +149,7 @@ def test_frozen_generators_get_no_gradient() -> None:
     assert all(parameter.requires_grad for parameter in built(MUSIC).parameters())
 
 
-def test_one_sided_maps_leave_keys() -> None:
+def test_one_sided_maps_do_not_change_keys() -> None:
     encoding = built(SequenceStructure(), 8, one_sided=True, basis=True)
     rotations = encoding.parts[0]
     assert isinstance(rotations, Rotations)
@@ -164,7 +164,7 @@ def test_one_sided_maps_leave_keys() -> None:
     close(made, golden("seq/scores_query_only/f64"), 1e-11)
 
 
-def test_distances_are_those_of_the_original() -> None:
+def test_distances_match_the_original() -> None:
     def at(name: str) -> torch.Tensor:
         positions = golden(name)
         return positions if positions.ndim > 1 else positions[:, None]
@@ -189,7 +189,7 @@ def test_distances_are_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize("kind", ["f64", "f32"])
-def test_decaying_logits_are_those_of_the_original(kind: str) -> None:
+def test_decaying_logits_match_the_original(kind: str) -> None:
     tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
     for name, structure, at_q, at_k in (
         ("seq", SequenceStructure(), golden("seq/q_positions"), golden("seq/k_positions")),
@@ -209,7 +209,7 @@ def test_decaying_logits_are_those_of_the_original(kind: str) -> None:
 
 @pytest.mark.parametrize("split", [[12], [5, 7], [1] * 12])
 @pytest.mark.parametrize("decay", [1.0, 0.98])
-def test_attention_with_and_without_decay_is_that_of_the_original(
+def test_attention_with_and_without_decay_matches_the_original(
     split: list[int], decay: float
 ) -> None:
     encoding = built(SequenceStructure(), 8, decay=decay, basis=True)
@@ -257,7 +257,7 @@ def test_a_decay_follows_rows_that_start_at_different_positions() -> None:
         encoding.prepare(following.flip(0)[..., None], state)
 
 
-def test_factors_of_offsets_are_those_of_pairs() -> None:
+def test_factors_of_offsets_equal_those_of_pairs() -> None:
     encoding = built(GridStructure(), decay=0.9)
     offsets = torch.tensor([[0, 0], [1, -1], [-3, 4]])
     wanted = torch.tensor([1.0, 0.9, 0.9**5])
@@ -279,7 +279,7 @@ def test_factors_of_offsets_are_those_of_pairs() -> None:
 
 
 @pytest.mark.parametrize("structure", [SequenceStructure(), TreeStructure()])
-def test_random_features_of_turned_vectors_are_unbiased_at_every_position(
+def test_random_features_of_rotated_vectors_are_unbiased_everywhere(
     structure: Structure,
 ) -> None:
     """FAVOR+ estimates exp(q.A(a)^T A(b)k / sqrt d): within 3 standard errors of 3000 draws."""
@@ -319,7 +319,7 @@ def empty_state(features: int) -> LinearState:
 @pytest.mark.parametrize("feature_map", [ReluConfig(), EluConfig()])
 @pytest.mark.parametrize("fading", [False, True])
 @pytest.mark.parametrize("split", [[150], [70, 1, 79]])
-def test_turning_the_numerator_alone_is_the_slow_one_with_gradients(
+def test_numerator_only_attention_matches_the_naive_one_with_gradients(
     feature_map: FeatureMapConfig, fading: bool, split: list[int]
 ) -> None:
     encoding = built(SequenceStructure(), placement="numerator")
@@ -365,7 +365,7 @@ def test_turning_the_numerator_alone_is_the_slow_one_with_gradients(
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
 
 
-def test_the_turned_numerator_is_relative_and_without_turns_it_is_plain() -> None:
+def test_numerator_only_attention_is_relative_and_plain_without_rotation() -> None:
     encoding = built(SequenceStructure())
     a, b = torch.rand(2, 2, 20, 2, 16).double()
     v = torch.randn(2, 20, 2, 5).double()
@@ -385,7 +385,7 @@ def test_the_turned_numerator_is_relative_and_without_turns_it_is_plain() -> Non
     "attention", [LinearAttentionConfig(feature_map=FavorConfig()), SoftmaxAttentionConfig()]
 )
 @pytest.mark.parametrize("structure", [SequenceStructure(), MUSIC])
-def test_a_decoder_in_pieces_is_the_decoder_at_once(
+def test_processing_in_parts_equals_processing_at_once(
     attention: LinearAttentionConfig | SoftmaxAttentionConfig, structure: Structure
 ) -> None:
     config = DecoderConfig(
@@ -411,7 +411,7 @@ def test_a_decoder_in_pieces_is_the_decoder_at_once(
     assert all(parameter.grad is not None for parameter in model.encoding.parameters())
 
 
-def test_autocast_leaves_maps_as_they_are() -> None:
+def test_autocast_does_not_change_maps() -> None:
     encoding = AlgebraicConfig(structure=MUSIC, basis=True).build(
         num_layers=1, num_heads=2, head_dim=16
     )
@@ -446,12 +446,14 @@ def test_configs_are_plain_data(structure: Structure) -> None:
         (AlgebraicConfig(decay=1.5), 8, "decay"),
     ],
 )
-def test_what_does_not_fit_is_refused(config: AlgebraicConfig, features: int, message: str) -> None:
+def test_invalid_arguments_are_refused(
+    config: AlgebraicConfig, features: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         config.build(num_layers=1, num_heads=2, head_dim=features)
 
 
-def test_too_few_axes_are_refused_and_more_are_left() -> None:
+def test_too_few_axes_are_refused_and_others_are_ignored() -> None:
     encoding = built(GridStructure())
     with pytest.raises(ValueError, match="has 2"):
         encoding.prepare(torch.zeros(1, 3, 1), START)

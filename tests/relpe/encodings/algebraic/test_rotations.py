@@ -81,12 +81,12 @@ def sequence(kind: str) -> Algebraic:
     return imported([golden(f"seq/skew/{kind}")], SequenceStructure(), KINDS[kind])
 
 
-def test_maps_of_a_sequence_are_those_of_the_original(kind: str) -> None:
+def test_maps_of_a_sequence_match_the_original(kind: str) -> None:
     tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
     close(dense(sequence(kind), torch.arange(65)[:, None]), golden("seq/maps/f64"), tolerance)
 
 
-def test_far_maps_are_closer_to_the_exact_ones_than_those_of_the_original(kind: str) -> None:
+def test_far_maps_are_more_exact_than_those_of_the_original(kind: str) -> None:
     positions, wanted = golden("seq/long_positions"), golden("seq/long_maps/f64")
     made = dense(sequence(kind), positions[:, None])
     for index, position in enumerate(positions.tolist()):
@@ -110,7 +110,7 @@ def test_maps_of_real_positions_are_matrix_exponentials(kind: str) -> None:
     close(made, dense(encoding, golden("ext/real_positions")[:, None]), 1e-5)
 
 
-def test_scores_of_a_sequence_are_those_of_the_original(kind: str) -> None:
+def test_scores_of_a_sequence_match_the_original(kind: str) -> None:
     tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
     encoding = sequence(kind)
     q, k = golden(f"seq/q/{kind}"), golden(f"seq/k/{kind}")
@@ -122,7 +122,7 @@ def test_scores_of_a_sequence_are_those_of_the_original(kind: str) -> None:
     close(scores(turned_q, k), golden("seq/scores_query_only/f64"), tolerance)
 
 
-def test_a_grid_is_that_of_the_original(kind: str) -> None:
+def test_a_grid_matches_the_original(kind: str) -> None:
     skew = golden(f"grid/base/{kind}")
     skew = skew - skew.mT
     encoding = imported(list(skew), GridStructure(num_axes=2), KINDS[kind])
@@ -142,7 +142,7 @@ def test_a_grid_is_that_of_the_original(kind: str) -> None:
 
 
 @pytest.mark.parametrize("converted", [False, True])
-def test_rotary_embedding_is_the_sequence_of_its_angles(kind: str, converted: bool) -> None:
+def test_rotary_embedding_is_a_sequence_with_its_angles(kind: str, converted: bool) -> None:
     angles = golden("rope/thetas/f64")
     spectrum = Spectrum(torch.eye(8, dtype=torch.float64), angles)
     if converted:
@@ -160,7 +160,7 @@ def test_rotary_embedding_is_the_sequence_of_its_angles(kind: str, converted: bo
     close(scores(q, k), golden("rope/scores_via_maps/f64"), max(tolerance, 1e-6))
 
 
-def test_features_are_turned_within_heads() -> None:
+def test_features_are_rotated_within_heads() -> None:
     """The original mixed heads 2i and 2i + 1 (O1), so that a head's scores were not relative."""
     encoding = built(SequenceStructure(), 8, heads=3)
     q, k = torch.randn(2, 1, 5, 8, 3, dtype=torch.float64)
@@ -170,7 +170,7 @@ def test_features_are_turned_within_heads() -> None:
     close(mapped(encoding, q, at).norm(dim=2), q.norm(dim=2), 1e-12)
 
 
-def test_the_band_is_that_of_rotary_embedding_or_of_the_original() -> None:
+def test_initial_angles_match_rotary_embedding_or_the_original() -> None:
     close(InitialGenerators(1, 1, "rope", 10_000.0).angles(8), golden("rope/thetas/f64"), 1e-7)
     original = InitialGenerators(1, 1, "original", 10_000.0).angles(64)
     assert len(original.unique()) == 16
@@ -195,7 +195,7 @@ def spectra(draw: st.DrawFn) -> Spectrum:
 
 
 @given(spectrum=spectra())
-def test_generators_come_apart_and_together_again(spectrum: Spectrum) -> None:
+def test_generators_are_decomposed_and_composed_again(spectrum: Spectrum) -> None:
     skew = skew_of_spectrum(spectrum)
     features = len(skew)
     eye = torch.eye(features, dtype=torch.float64)
@@ -215,7 +215,7 @@ def test_generators_come_apart_and_together_again(spectrum: Spectrum) -> None:
     close(skew_from_triangle(triangle_from_skew(skew), features), skew, 0)
 
 
-def test_a_large_rotation_comes_apart() -> None:
+def test_a_large_rotation_is_decomposed() -> None:
     rotation = torch.matrix_exp(skew_from_triangle(torch.randn(3, 2016).double(), 64))
     found = spectrum_of_orthogonal(rotation)
     close(matrices(found, torch.ones(1).double())[0], rotation, 1e-9)
@@ -224,7 +224,7 @@ def test_a_large_rotation_comes_apart() -> None:
     close(matrices(rounded, torch.ones(1).double())[0], rotation, 1e-5)
 
 
-def test_matrices_that_are_no_rotations_are_refused() -> None:
+def test_matrices_other_than_rotations_are_refused() -> None:
     reflection = torch.diag(torch.tensor([-1.0, 1, 1, 1]))
     with pytest.raises(ValueError, match="reflection"):
         spectrum_of_orthogonal(reflection)
@@ -238,7 +238,7 @@ def test_matrices_that_are_no_rotations_are_refused() -> None:
     close(half_turn.angles, torch.tensor([math.pi, 0.0], dtype=torch.float64), 0)
 
 
-def test_what_the_projections_take_in_leaves_rotary_embedding() -> None:
+def test_projections_can_absorb_the_basis() -> None:
     encoding = imported([golden("seq/skew/f64")], SequenceStructure(), torch.float64)
     (spectrum,) = rotations_of(encoding).spectra()
     basis, angles = spectrum.basis[0], spectrum.angles[0]
@@ -255,7 +255,7 @@ def test_what_the_projections_take_in_leaves_rotary_embedding() -> None:
     close(torch.einsum("blhd,bshd->bhls", a, b), torch.einsum("blhd,bshd->bhls", q, k), 1e-11)
 
 
-def test_the_baseline_of_halves_is_a_sequence_too() -> None:
+def test_rotary_embedding_of_halves_is_a_sequence_too() -> None:
     rope = RopeConfig().build(num_layers=1, num_heads=2, head_dim=8)
     encoding = built(SequenceStructure(), 8, dtype=torch.float32, basis=True)
     rotations_of(encoding).load(
@@ -269,14 +269,14 @@ def test_the_baseline_of_halves_is_a_sequence_too() -> None:
         close(a, b, 2e-3)  # angles rounded to float32, times 8000
 
 
-def test_planes_that_no_basis_can_hold_are_refused() -> None:
+def test_other_planes_are_refused_without_a_basis() -> None:
     rotations = rotations_of(built(SequenceStructure(), 8))
     with pytest.raises(ValueError, match="basis = true"):
         rotations.load([spectrum_of_skew(golden("seq/skew/f64"))])
 
 
 @pytest.mark.parametrize("basis", [False, True])
-def test_float32_is_exact_at_a_million(basis: bool) -> None:
+def test_float32_is_exact_at_position_one_million(basis: bool) -> None:
     encoding = built(SequenceStructure(), 16, dtype=torch.float32, basis=basis)
     (spectrum,) = rotations_of(encoding).spectra()
     angles = rotations_of(encoding).angles.double()
@@ -334,7 +334,7 @@ STRUCTURES: list[tuple[Structure, int]] = [
 
 @pytest.mark.parametrize("basis", [False, True])
 @pytest.mark.parametrize(("structure", "features"), STRUCTURES)
-def test_rotations_are_dense_maps_with_gradients(
+def test_rotations_match_dense_maps_with_gradients(
     structure: Structure, features: int, basis: bool
 ) -> None:
     encoding = built(structure, features, basis=basis, initialization="near_identity")

@@ -59,7 +59,7 @@ def nodes(*ids: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["tree2", "tree3"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_trees_are_those_of_the_original(name: str, kind: str) -> None:
+def test_trees_match_the_original(name: str, kind: str) -> None:
     encoding = imported(name, kind)
     words, heap = golden(f"{name}/words"), golden(f"{name}/heap")
     own = words_of_heap(heap, golden(f"{name}/base/{kind}").shape[1])
@@ -83,7 +83,7 @@ def test_trees_are_those_of_the_original(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_sum_of_a_sequence_and_a_tree_is_that_of_the_original(kind: str) -> None:
+def test_the_sum_of_a_sequence_and_a_tree_matches_the_original(kind: str) -> None:
     structure = DirectSum(parts=(SequenceStructure(), TreeStructure()), features=(8, 6))
     config = AlgebraicConfig(structure=structure, basis=True)
     encoding = config.build(num_layers=1, num_heads=2, head_dim=14).to(KINDS[kind])
@@ -107,7 +107,7 @@ def test_the_sum_of_a_sequence_and_a_tree_is_that_of_the_original(kind: str) -> 
 
 
 @given(node=st.integers(1, 10**17), branching=st.integers(1, 7))
-def test_words_are_those_of_heap_ids(node: int, branching: int) -> None:
+def test_words_match_heap_ids(node: int, branching: int) -> None:
     node = min(node, 60) if branching == 1 else node
     ids = torch.tensor([node, 1, 0, -1])
     words = words_of_heap(ids, branching)
@@ -117,7 +117,7 @@ def test_words_are_those_of_heap_ids(node: int, branching: int) -> None:
 
 
 @given(node=st.integers(1, 10**9), branching=st.integers(1, 5))
-def test_children_hang_under_their_parents(node: int, branching: int) -> None:
+def test_the_word_of_a_child_extends_that_of_its_parent(node: int, branching: int) -> None:
     """The original used the word of the next id (O2)."""
     node = min(node, 60) if branching == 1 else node
     first = branching * (node - 1) + 2
@@ -139,7 +139,7 @@ def padded(words: list[list[int]], letters: int = 0) -> torch.Tensor:
 
 @given(words=st.lists(words_strategy, min_size=1, max_size=6), others=st.integers(0, 5))
 def test_steps_do_not_depend_on_the_batch(words: list[list[int]], others: int) -> None:
-    """In the original, steps grew with the deepest word of the batch (O3)."""
+    """In the original, the number of steps grew with the deepest word of the batch (O3)."""
     table = steps(padded(words), padded(words, others + 7))
     for i, one in enumerate(words):
         for j, other in enumerate(words):
@@ -231,7 +231,7 @@ def test_every_head_and_branch_has_a_generator_that_learns() -> None:
 @pytest.mark.parametrize(
     ("branching", "features"), [(2, 3), (2, 4), (3, 8), (5, 4), (4, 7), (9, 6), (20, 4)]
 )
-def test_branches_start_in_planes_of_their_own(law: str, branching: int, features: int) -> None:
+def test_branches_start_in_different_planes(law: str, branching: int, features: int) -> None:
     """In the original, all branches had the same initial values (O5)."""
     config = AlgebraicConfig(structure=TreeStructure(branching=branching), initialization=law)  # type: ignore[arg-type]
     encoding = config.build(num_layers=1, num_heads=1, head_dim=features).double()
@@ -257,7 +257,7 @@ def test_too_few_features_for_the_order_of_branches_are_refused() -> None:
         AlgebraicConfig(structure=TreeStructure()).build(num_layers=1, num_heads=1, head_dim=2)
 
 
-def test_words_and_heap_ids_are_the_same_nodes() -> None:
+def test_words_and_heap_ids_name_the_same_nodes() -> None:
     by_id, maps = built(3)
     by_word, same = built(3, tree=TreeStructure(branching=3, word_axes=5))
     same.load_state_dict(maps.state_dict())
@@ -271,7 +271,7 @@ def test_words_and_heap_ids_are_the_same_nodes() -> None:
     close(by_id.rotate_features(x, by_id.prepare(ids[..., None].double(), START)[0], 0), a, 0)
 
 
-def test_the_start_symbol_may_have_a_map_of_its_own() -> None:
+def test_the_start_symbol_may_have_its_own_map() -> None:
     for own in (False, True):
         tree = TreeStructure(start=own)
         encoding, _ = built(tree=tree)
@@ -287,7 +287,7 @@ def test_the_start_symbol_may_have_a_map_of_its_own() -> None:
     ]
 
 
-def test_words_that_are_none_are_refused() -> None:
+def test_invalid_words_are_refused() -> None:
     encoding, _ = built(tree=TreeStructure(word_axes=2))
     for word in ([-1, 0], [2, -1]):
         with pytest.raises(ValueError, match="branch"):

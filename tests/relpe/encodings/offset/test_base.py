@@ -33,7 +33,7 @@ CONFIGS = {
     dense=st.booleans(),
     grad=st.booleans(),
 )
-def test_any_split_gives_the_same_dense_or_windowed(
+def test_any_split_gives_the_same_result_dense_and_windowed(
     name: str, pieces: list[int], dense: bool, grad: bool
 ) -> None:
     encoding = CONFIGS[name].build(**SHAPE).double().eval()
@@ -45,7 +45,7 @@ def test_any_split_gives_the_same_dense_or_windowed(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_states_keep_tables_only_as_long_as_weights_stay(name: str) -> None:
+def test_states_keep_tables_only_while_weights_are_unchanged(name: str) -> None:
     encoding = CONFIGS[name].build(**SHAPE).double().eval()
     with torch.no_grad():
         _, state = encoding.prepare(places(3), encoding.init_state(0, torch.device("cpu")))
@@ -67,6 +67,6 @@ def test_states_keep_tables_only_as_long_as_weights_stay(name: str) -> None:
         (TransformerXLConfig(num_sinusoids=5), "expected an even number"),
     ],
 )
-def test_what_makes_no_encoding_is_refused(config: Any, message: str) -> None:
+def test_invalid_configs_are_refused(config: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         table_of(config.build(**SHAPE), 3)

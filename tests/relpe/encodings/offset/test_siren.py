@@ -168,7 +168,7 @@ def test_positions_need_not_be_integers() -> None:
 
 
 @pytest.mark.parametrize("name", MUSIC)
-def test_notes_of_a_chord_are_told_apart_by_their_place_alone(name: str) -> None:
+def test_notes_of_a_chord_differ_only_by_their_place(name: str) -> None:
     # without places, no other note changes when the notes of a chord are permuted
     config = SirenConfig(
         network=NETWORK,
@@ -203,7 +203,7 @@ def test_state_is_bounded_by_the_span() -> None:
         assert state.positions is None or state.positions.shape[1] == span - 1
 
 
-def test_rows_of_a_state_can_be_taken() -> None:
+def test_rows_of_a_state_can_be_selected() -> None:
     encoding = build("joint")
     with torch.no_grad():
         _, state = encoding.prepare(places("joint", 9), encoding.init_state(0, torch.device("cpu")))
@@ -227,7 +227,7 @@ def test_generation_evaluates_no_network() -> None:
             _, state = encoding.prepare(places("soft", 1, step), state)
 
 
-def test_weights_fit_every_length() -> None:
+def test_weights_do_not_depend_on_the_length() -> None:
     state = build("soft").state_dict()
     other = build("soft")
     attend(other, places("soft", 77), [77])
@@ -237,7 +237,7 @@ def test_weights_fit_every_length() -> None:
     }
 
 
-def test_a_grid_has_boxes_of_its_own_windows() -> None:
+def test_each_axis_of_a_grid_has_its_own_window() -> None:
     config = SirenConfig(
         network=NETWORK,
         num_axes=2,
@@ -271,7 +271,7 @@ def test_a_grid_has_boxes_of_its_own_windows() -> None:
         encoding.prepare(places("joint", 4), encoding.init_state(0, torch.device("cpu")))
 
 
-def test_streamed_case_of_the_original_by_the_modules_themselves() -> None:
+def test_modules_match_the_streamed_case_of_the_original() -> None:
     case = "attn/1d_long_span_causal"
     weights = {key: torch.from_numpy(GOLDEN[f"siren/1d_long/{key}"]) for key in ("W0", "W1", "W2")}
     width = float(GOLDEN[f"{case}/sigma"][0]) * 63
@@ -317,7 +317,7 @@ def test_streamed_case_of_the_original_by_the_modules_themselves() -> None:
     torch.testing.assert_close(torch.cat(outs, 1), expected, rtol=0, atol=1e-9)
 
 
-def test_configs_are_read_as_they_are_written() -> None:
+def test_configs_survive_writing_and_reading() -> None:
     for config in CONFIGS.values():
         assert from_plain(SirenConfig, to_plain(config)) == config
 
@@ -331,19 +331,19 @@ def test_configs_are_read_as_they_are_written() -> None:
         ({"window": None, "span": 0}, "span"),
     ],
 )
-def test_what_makes_no_encoding_is_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_configs_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SirenConfig(**options).build(**SHAPE)
 
 
-def test_layers_may_have_networks_of_their_own() -> None:
+def test_layers_may_have_separate_networks() -> None:
     networks = (SirenNetworkConfig(width=8, w0=5.0), SirenNetworkConfig(width=12))
     encoding = SirenConfig(layer_networks=networks).build(**SHAPE)
     found = [x.config for x in encoding.modules() if isinstance(x, SirenNetwork)]
     assert found == list(networks)
 
 
-def test_window_advances_with_steps_of_training_alone() -> None:
+def test_only_training_steps_advance_the_window() -> None:
     torch.manual_seed(0)
     encoding = SirenConfig(
         network=NETWORK, window=WindowConfig(width=(4.0,), block=4, span_refresh=2)

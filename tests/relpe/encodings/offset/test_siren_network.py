@@ -22,7 +22,7 @@ def network_of(
 
 
 @pytest.mark.parametrize("name", ["1d_S7", "2d_S4x5", "3d_S2x3x2"])
-def test_grids_are_those_of_the_original(name: str) -> None:
+def test_grids_match_the_original(name: str) -> None:
     sizes = [int(size) for size in name.partition("_S")[2].split("x")]
     steps = relative_steps(sizes)
     assert torch.equal(steps.double(), golden(f"mesh/{name}/relative_integer"))
@@ -39,7 +39,7 @@ def test_an_axis_of_one_point_has_the_coordinate_zero() -> None:
 
 
 @pytest.mark.parametrize("name", ["1d", "2d", "3d", "1d_w0init", "1d_integer", "1d_long"])
-def test_features_are_those_of_the_original(name: str) -> None:
+def test_features_match_the_original(name: str) -> None:
     network, name = golden_network(f"siren/{name}"), f"siren/{name}"
     sizes = GOLDEN[f"{name}/structure_size"].tolist()
     steps = relative_steps(sizes)
@@ -94,7 +94,7 @@ def test_first_periods_are_from_four_steps_to_twice_the_reference_length(axes: i
 
 
 @pytest.mark.parametrize("length", [64, 1024, 4096])
-def test_neighbours_differ_however_long_the_reference_length(length: int) -> None:
+def test_neighbours_differ_for_any_reference_length(length: int) -> None:
     """With the published settings, the ratio is 0.0017 for 4096 steps."""
     features = network_of(SirenNetworkConfig(), length=length).at(torch.arange(length)[:, None])
     change = (features[1:] - features[:-1]).norm(dim=-1).mean()
@@ -102,7 +102,7 @@ def test_neighbours_differ_however_long_the_reference_length(length: int) -> Non
     assert change / spread >= 0.2
 
 
-def test_sinusoidal_features_are_in_the_family() -> None:
+def test_the_network_can_represent_sinusoids() -> None:
     """It takes two layers, with the phase of every other sine shifted by a quarter turn."""
     size, length = 16, 512.0
     config = SirenNetworkConfig(depth=2, width=size, w0_init=30.0)
@@ -165,7 +165,7 @@ def test_each_axis_has_its_own_length() -> None:
         (SirenNetworkConfig(), (1.0, 2.0)),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     config: SirenNetworkConfig, lengths: tuple[float, ...]
 ) -> None:
     with pytest.raises(ValueError, match="expected"):

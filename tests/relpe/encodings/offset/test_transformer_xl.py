@@ -12,7 +12,7 @@ SIREN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_features_of_the_baseline_are_those_of_the_original(dtype: torch.dtype) -> None:
+def test_features_of_the_baseline_match_the_original(dtype: torch.dtype) -> None:
     length = int(SIREN["baseline/structure_size"][0])
     config = TransformerXLConfig(num_sinusoids=6, origin=length - 1)
     encoding = config.build(num_layers=1, num_heads=2, head_dim=4).to(dtype)

@@ -28,7 +28,7 @@ def window(**options: Any) -> Window:
 
 @pytest.mark.parametrize("name", ["1d", "2d", "3d"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_gaussian_is_that_of_the_original(name: str, dtype: torch.dtype) -> None:
+def test_the_gaussian_matches_the_original(name: str, dtype: torch.dtype) -> None:
     grid = GOLDEN[f"gauss/{name}/structure_size"].tolist()
     axes = [torch.arange(1 - n, n).double() / max(1, n - 1) for n in grid]
     offsets = torch.cartesian_prod(*axes).view(-1, len(grid))
@@ -42,7 +42,7 @@ def test_gaussian_is_that_of_the_original(name: str, dtype: torch.dtype) -> None
     torch.testing.assert_close(made, crop.to(dtype), atol=atol, rtol=rtol)
 
 
-def test_sizes_of_spans_are_those_of_the_original() -> None:
+def test_sizes_of_spans_match_the_original() -> None:
     cases = zip(
         GOLDEN["mask_size/1d/in_S_sigma_threshold"].tolist(),
         GOLDEN["mask_size/1d/out"].tolist(),
@@ -100,7 +100,7 @@ def test_causal_masks(name: str, order: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", SOFT)
-def test_soft_windows_end_where_the_span_does(mode: str) -> None:
+def test_soft_windows_end_with_the_span(mode: str) -> None:
     made = window(mode=mode, width=(7.3,), ramp=5.0)
     (exact,) = made.current().exact[0][0]
     offsets = torch.arange(-40, 41, dtype=torch.float64)[:, None]
@@ -199,7 +199,7 @@ def set_width(made: Window, value: float) -> None:
         made.log_width.fill_(math.log(value))
 
 
-def test_spans_are_read_now_and_then_in_training() -> None:
+def test_training_refreshes_spans_at_intervals() -> None:
     made = window(width=(10.0,), block=16, span_refresh=5, max_span=200)
     made.advance()
     assert made.keys_per_head(0) == (
@@ -230,7 +230,7 @@ def test_spans_are_read_now_and_then_in_training() -> None:
     assert made.keys_per_head(0)[0] == 200
 
 
-def test_spans_of_evaluation_are_those_of_the_widths() -> None:
+def test_evaluation_uses_the_spans_of_the_current_widths() -> None:
     made = window(width=(10.0,), span_refresh=1000, max_span=200)
     made.advance()
     set_width(made, 30.0)
@@ -267,7 +267,7 @@ def test_groups_of_sizes_cover_at_little_cost(sizes: list[int], groups: int) -> 
     assert sum(found) == best
 
 
-def test_metrics_say_how_far_the_model_sees() -> None:
+def test_metrics_report_the_receptive_field() -> None:
     made = window(width=(10.0, 20.0), max_span=200)
     assert made.metrics() == {
         "mean_span": (33 + 49) / 2,
@@ -292,6 +292,6 @@ def test_frozen_widths_are_not_learned() -> None:
         {"max_span": 0},
     ],
 )
-def test_windows_that_are_none_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_windows_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         window(**options)

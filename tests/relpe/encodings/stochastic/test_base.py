@@ -5,7 +5,7 @@ import torch
 from relpe.encodings.stochastic.base import mixture
 
 
-def test_it_mixes_with_square_roots_and_keeps_gradients_at_its_ends() -> None:
+def test_gates_mix_by_square_roots_and_have_gradients_at_0_and_1() -> None:
     raw = torch.tensor([[-200.0, -20.0, 0.0, 1.5, 20.0, 80.0]], requires_grad=True)
     noise = torch.ones(1, 6, 4)
     kept, added = mixture(raw, noise)

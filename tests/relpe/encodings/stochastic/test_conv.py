@@ -42,7 +42,7 @@ def small(
         taps=taps, num_realizations=draws, gated=gated, noise=noise, shared_by_layers=shared
     )
     encoding = config.build(num_layers=2, num_heads=2, head_dim=3).double()
-    with torch.no_grad():  # of both signs, to tell all terms apart
+    with torch.no_grad():  # of both signs, so that an error in any term shows
         encoding.query_filter.normal_()
         encoding.key_filter.normal_()
     return encoding
@@ -54,7 +54,7 @@ def lags_of(positions: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-def test_codes_are_those_of_the_original(axes: int) -> None:
+def test_codes_match_the_original(axes: int) -> None:
     encoding, state = golden_encoding(axes)
     expected = golden(f"conv{axes}_qbar"), golden(f"conv{axes}_kbar")
     sizes = expected[0].shape[:axes]
@@ -64,7 +64,7 @@ def test_codes_are_those_of_the_original(axes: int) -> None:
         torch.testing.assert_close(made, codes_of_all.flatten(0, axes - 1), rtol=1e-10, atol=1e-10)
 
 
-def test_covariance_is_that_of_the_original() -> None:
+def test_the_covariance_matches_the_original() -> None:
     encoding, _ = golden_encoding(1)
     made = encoding.covariance(golden("conv1_lags"))
     torch.testing.assert_close(made, golden("conv1_P_lag"), rtol=1e-10, atol=1e-10)
@@ -84,7 +84,7 @@ def test_covariance_ends_with_the_filters() -> None:
 
 @pytest.mark.parametrize("taps", [(5,), (3, 2), (2, 3, 2)])
 @pytest.mark.parametrize("far", [0, 10**6])
-def test_second_moments_are_the_covariance_wherever_positions_begin(
+def test_second_moments_equal_the_covariance_at_any_first_position(
     taps: tuple[int, ...], far: int
 ) -> None:
     """Exact over white noise: expected scores do not change when all positions are shifted."""
@@ -214,7 +214,7 @@ def test_codes_kept_for_steps_are_not_used_in_training() -> None:
 
 
 @torch.no_grad()
-def test_a_calls_realizations_leave_the_mean_of_scores_and_divide_their_variance() -> None:
+def test_more_realizations_keep_the_mean_of_scores_and_divide_their_variance() -> None:
     """Over seeds, to 5 standard errors. The variance is that of one realization, which
     `test_mean_and_variance_of_scores` checks, divided by their number."""
     encoding, seeds, num_realizations = small((3,), gated=False), 800, 15
@@ -238,7 +238,7 @@ def test_a_calls_realizations_leave_the_mean_of_scores_and_divide_their_variance
     torch.testing.assert_close(scores.var(0), variance, rtol=0.3, atol=0.01)
 
 
-def test_a_call_may_have_the_realizations_of_another_config() -> None:
+def test_a_call_may_override_the_number_of_realizations() -> None:
     encoding, other = small(draws=6), small(draws=9)
     codes, state = encoding.prepare(line(50), encoding.init_state(5, CPU, 9))
     expected, of_other = other.prepare(line(50), other.init_state(5, CPU))
@@ -254,7 +254,7 @@ def test_a_call_may_have_the_realizations_of_another_config() -> None:
 @pytest.mark.parametrize("taps", [(5,), (40,), (3, 2)])
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("trained", [True, False])
-def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
+def test_a_layer_with_its_own_filters_equals_an_encoding_with_these(
     taps: tuple[int, ...], fused: bool, trained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
@@ -297,7 +297,9 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
                 torch.testing.assert_close(made, right, rtol=1e-10, atol=1e-10)
 
 
-def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_limit_of_codes_is_for_all_layers_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     of_one = 2 * 50 * 2 * 3 * 6 * 8  # both sides, (l, h, d, r), float64
     for allowed, shared, made in (
         (of_one, True, True),
@@ -364,9 +366,7 @@ def noise_correlation(a: torch.Tensor, b: torch.Tensor, lags: torch.Tensor) -> t
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_tensor_of_all_products_ever_exists(
-    fused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_tensor_contains_all_products(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
     monkeypatch.setattr(white_noise, "HELD_NOISE_BYTES", 0 if fused else 2**30)
     rows, length, heads, features, draws = 5, 512, 2, 8, 32
@@ -408,7 +408,7 @@ def test_autocast_changes_little(fused: bool, monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(made.float(), expected, rtol=0.05, atol=0.05)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     encoding = small((3, 2))
     state = encoding.init_state(0, CPU)
     with pytest.raises(ValueError, match="have 3 rows, expected 1"):

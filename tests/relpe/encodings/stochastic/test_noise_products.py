@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_whole_tiles_make_runs_and_others_stand_alone(held, monkeypatch):
+def test_whole_tiles_are_joined_into_runs(held, monkeypatch):
     monkeypatch.setattr(noise_products, "RUN", 3)
     positions = torch.arange(7, 6 * SITES + 5)
     placement = Placement.of(positions[:, None], (SITES,))
@@ -54,7 +54,7 @@ def test_runs_equal_single_tiles_with_gradients(rows, shared, monkeypatch):
         torch.testing.assert_close(many, one, rtol=1e-10, atol=1e-10)
 
 
-def test_codes_of_one_layer_are_made_where_they_are_used(monkeypatch):
+def test_codes_of_one_layer_are_computed_where_they_are_used(monkeypatch):
     monkeypatch.setattr(noise_products, "OWN_CODE_BYTES", 0)
     positions = torch.arange(100)[None, :, None]
     for layers in (1, 2):

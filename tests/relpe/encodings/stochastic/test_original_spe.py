@@ -17,7 +17,7 @@ from tests.support.original_spe import (
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) -> None:
+def test_imported_parameters_give_the_codes_of_the_original(axes: int) -> None:
     """The encoder of the original filters the noise of keys with the filter named `conv_q`."""
     config = ConvSPEConfig(taps=(4, 3)[:axes], num_realizations=6)
     encoding = config.build(num_layers=2, num_heads=2, head_dim=3).double()
@@ -50,7 +50,7 @@ def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) ->
     assert all(map(torch.equal, exported_gates, gates))
 
 
-def test_parameters_of_each_layer_are_refused() -> None:
+def test_separate_parameters_for_each_layer_are_refused() -> None:
     """An encoder of the original has one set of parameters for all layers."""
     sines = SineSPEConfig(shared_by_layers=False).build(num_layers=2, num_heads=2, head_dim=3)
     filters = ConvSPEConfig(taps=(2,), shared_by_layers=False).build(
@@ -66,7 +66,7 @@ def test_parameters_of_each_layer_are_refused() -> None:
         export_conv_spe(filters)
 
 
-def test_parameters_of_the_originals_sines_go_there_and_back() -> None:
+def test_parameters_of_sines_survive_export_and_import() -> None:
     config = SineSPEConfig(num_sines=3)
     first, second = (config.build(num_layers=2, num_heads=2, head_dim=3) for _ in range(2))
     weights, gates = export_sine_spe(first)

@@ -48,7 +48,7 @@ def small(
     return encoding, noise, q, k
 
 
-def test_covariance_is_that_of_the_original() -> None:
+def test_the_covariance_matches_the_original() -> None:
     encoding, _ = golden_encoding()
     length = GOLDEN["sine_P"].shape[-1]
     lags = torch.arange(length)[:, None] - torch.arange(length)
@@ -60,7 +60,7 @@ def test_covariance_is_that_of_the_original() -> None:
     )
 
 
-def test_codes_are_those_of_the_original() -> None:
+def test_codes_match_the_original() -> None:
     encoding, noise = golden_encoding()
     for name, positions in (("", np.arange(GOLDEN["sine_qbar"].shape[0])), ("_at_positions", None)):
         place = golden("sine_positions") if positions is None else torch.from_numpy(positions)
@@ -71,7 +71,7 @@ def test_codes_are_those_of_the_original() -> None:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_encoded_queries_and_keys_are_those_of_the_original(gated: bool) -> None:
+def test_encoded_queries_and_keys_match_the_original(gated: bool) -> None:
     encoding, noise = golden_encoding(gated=gated)
     q, k = golden("filt_queries"), golden("filt_keys")
     codes, _ = encoding.prepare(line(q.shape[1]), noise)
@@ -109,7 +109,7 @@ def test_fast_equals_slow_with_gradients(
 
 @given(start=st.integers(0, 10**7), shift=st.integers(0, 10**6), length=st.integers(1, 140))
 def test_shifting_positions_changes_no_expected_score(start: int, shift: int, length: int) -> None:
-    """Uses the exact second moments of the noise: products of waves depend on offsets only."""
+    """With the exact second moments of the noise, products of waves depend only on offsets."""
     encoding, noise, _, _ = small(length)
     identity = torch.eye(6, dtype=torch.float64).view(3, 2, 6)  # unit noise in place of random
     unit = noise._replace(sines=identity.expand(2, 4, 3, 2, 6))
@@ -125,7 +125,7 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
 @pytest.mark.parametrize(("num_realizations", "draws"), [(None, 4000), (24, 1000)])
 def test_mean_and_variance_of_scores(num_realizations: int | None, draws: int) -> None:
     """The estimate is unbiased and has the derived variance, which falls with the number of
-    realizations; the number is that of the config or of the call."""
+    realizations, given by the config or by the call."""
     encoding, _, q, k = small(4)
     q, k = q[:1], k[:1]
     lags = torch.arange(4)[:, None] - torch.arange(4)
@@ -164,9 +164,7 @@ def one_score(
 
 
 @given(num_realizations=st.integers(1, 12), seed=st.integers(0, 99))
-def test_a_call_may_have_the_realizations_of_another_config(
-    num_realizations: int, seed: int
-) -> None:
+def test_a_call_may_override_the_number_of_realizations(num_realizations: int, seed: int) -> None:
     encoding, _, q, k = small(5)
     config = dataclasses.replace(encoding.config, num_realizations=num_realizations)
     other = config.build(num_layers=2, num_heads=2, head_dim=4).double()
@@ -202,7 +200,7 @@ def of_layer(encoding: SineSPE, layer: int) -> SineSPE:
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("gated", [True, False])
-def test_a_layer_with_its_own_sines_is_an_encoding_of_these_with_gradients(
+def test_a_layer_with_its_own_sines_equals_an_encoding_with_these(
     gated: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
@@ -231,7 +229,9 @@ def test_a_layer_with_its_own_sines_is_an_encoding_of_these_with_gradients(
             torch.testing.assert_close(made, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_limit_of_codes_is_for_all_layers_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     of_one = 2 * 50 * 2 * 4 * 6 * 8  # both sides, (l, h, d, r), float64
     for allowed, shared, made in (
         (of_one, True, True),
@@ -252,9 +252,7 @@ def test_rows_of_positions_that_differ_are_refused() -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_no_tensor_of_all_products_ever_exists(
-    fused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_tensor_contains_all_products(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
     rows, length, heads, features, draws = 4, 512, 2, 8, 32
     encoding = SineSPEConfig(num_sines=2, num_realizations=draws).build(

@@ -56,7 +56,7 @@ def small(
     return config.build(num_layers=2, num_heads=2, head_dim=3).double()
 
 
-def test_filters_and_covariance_are_those_of_the_formulas() -> None:
+def test_filters_and_covariance_match_the_formulas() -> None:
     encoding, _ = golden_encoding()
     made = encoding.steps_back()
     for side, name in enumerate(("q", "k")):
@@ -66,7 +66,7 @@ def test_filters_and_covariance_are_those_of_the_formulas() -> None:
     torch.testing.assert_close(covariance, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_codes_are_those_of_the_formulas() -> None:
+def test_codes_match_the_formulas() -> None:
     encoding, state = golden_encoding()
     codes, _ = encoding.prepare(line(20), state)
     assert codes.shared is not None
@@ -108,7 +108,7 @@ def test_an_impulse_for_keys_leaves_the_query_filter() -> None:
     assert torch.equal(both, (lags == 0).double().expand(2, 3, -1))
 
 
-def test_variances_are_those_of_the_gains_whatever_the_width() -> None:
+def test_the_variance_depends_only_on_the_gain() -> None:
     encoding = small()
     variance = torch.nn.functional.softplus(encoding.gains).square()
     for width in (0.6, 2.0, 9.0):
@@ -158,7 +158,7 @@ def test_one_learning_rate_moves_narrow_and_wide_windows_by_the_same_share() -> 
 
 
 @pytest.mark.parametrize("max_taps", [(20,), (3, 4)])
-def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
+def test_a_layer_with_its_own_filters_equals_an_encoding_with_these(
     max_taps: tuple[int, ...],
 ) -> None:
     encoding, length = small(max_taps, shared=False), 30
@@ -201,7 +201,7 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
 
 @pytest.mark.parametrize("max_taps", [(20,), (3, 4), (2, 3, 2)])
 @pytest.mark.parametrize("far", [0, 10**6])
-def test_second_moments_are_the_covariance_wherever_positions_begin(
+def test_second_moments_equal_the_covariance_at_any_first_position(
     max_taps: tuple[int, ...], far: int
 ) -> None:
     """Exact over white noise, also at the first position, since noise extends before it."""

@@ -31,7 +31,7 @@ def test_noise_is_white(kind: white_noise.NoiseKind) -> None:
         assert (noise.view(4, -1, 8).mean(1).abs() < 5 / math.sqrt(10**5 / 8)).all()  # every bit
 
 
-def test_noise_depends_on_seed_and_place_alone() -> None:
+def test_noise_depends_only_on_seed_and_place() -> None:
     seeds = {white_noise._mixed_seed(2**40 + 1, (place,)) for place in range(-(10**4), 10**5)}
     assert len(seeds) == 11 * 10**4
     plane = {
@@ -62,7 +62,7 @@ def around(tile: int) -> torch.Tensor:
 
 @settings(max_examples=30)
 @given(cuts=st.sets(st.integers(1, len(TILES) - 1)), run=st.integers(1, 7), last=st.booleans())
-def test_runs_see_the_noise_of_their_tiles_and_draw_none_twice(cuts, run, last):
+def test_runs_use_the_noise_of_their_tiles_and_draw_none_twice(cuts, run, last):
     ends = [0, *sorted(cuts), len(TILES)]
     spans = [(a, min(a + run, b)) for s, b in pairwise(ends) for a in range(s, b, run)]
     drawn: list[int] = []
@@ -80,7 +80,7 @@ def test_runs_see_the_noise_of_their_tiles_and_draw_none_twice(cuts, run, last):
         assert torch.equal(first[:, :, 0], around(TILES[0][0]))
 
 
-def test_noise_is_held_where_it_is_read_again(monkeypatch):
+def test_noise_is_kept_if_it_is_read_again(monkeypatch):
     for passes, kind in ((1, NoiseLine), (2, Halos), (None, Halos)):
         assert isinstance(noise_around(field(), TILES, NEIGHBOURS, passes=passes), kind)
     gap = [*TILES, (99,)]

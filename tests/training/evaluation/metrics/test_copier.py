@@ -24,7 +24,7 @@ def tune(bars, seed=0):
 
 @settings(max_examples=20, deadline=None)
 @given(ANY, st.data())
-def test_the_prompt_stays_and_notes_stay_in_order_and_in_their_bars(score, data):
+def test_the_prompt_is_kept_and_notes_are_in_order_and_in_their_bars(score, data):
     notes = BarNotes.of(score)
     first = data.draw(st.integers(1, max(notes.num_bars, 1)))
     found = copier(notes, first, data.draw(st.integers(1, first)))
@@ -37,7 +37,7 @@ def test_the_prompt_stays_and_notes_stay_in_order_and_in_their_bars(score, data)
 
 
 @pytest.mark.parametrize("bars", [4, 16, 40])
-def test_every_new_bar_is_that_of_the_distance_before(bars):
+def test_every_new_bar_copies_the_one_at_the_distance(bars):
     found = copier(tune(20 + bars), 20)
     similarity = exact_similarity(found)
     assert all(similarity[bar, bar - 16] == 1 for bar in range(20, 20 + bars))
@@ -49,13 +49,13 @@ def test_every_new_bar_is_that_of_the_distance_before(bars):
         assert figures["self_similarity_16"] == 1
 
 
-def test_real_music_that_goes_on_is_no_copy():
+def test_real_music_is_not_a_copy():
     notes = tune(40)
     assert repeated_bars(notes, 24).of_any_earlier == 0
     assert form(notes, 24)["most_similar_earlier"] < 0.5
 
 
-def test_what_does_not_fit_into_a_shorter_bar_is_dropped():
+def test_notes_beyond_the_end_of_a_shorter_bar_are_dropped():
     track = Track.of([(0, 6, 60, 80), (40, 6, 62, 80), (48, 6, 64, 80)])
     metre = (TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
     found = copier(BarNotes.of(Score(12, (track,), (), metre, end_ticks=84)), 1, 1)
@@ -63,6 +63,6 @@ def test_what_does_not_fit_into_a_shorter_bar_is_dropped():
     assert found.pitches.tolist() == [60, 62, 60]
 
 
-def test_more_bars_than_there_are_cannot_be_copied():
+def test_a_distance_beyond_the_prompt_is_refused():
     with pytest.raises(ValueError, match="8 bars cannot be continued with what stood 16 before"):
         copier(tune(10), 8)

@@ -31,7 +31,7 @@ def moved(score: Score, semitones: int = 0, ticks: int = 0) -> Score:
 
 
 def joined(*scores: Score) -> Score:
-    """One score with the notes of several, one after another."""
+    """The notes of several scores in sequence, as one score."""
     tables, start = [], 0
     for score in scores:
         tables.append(score.tracks[0].notes + np.array((start, 0, 0, 0)))
@@ -44,7 +44,7 @@ INDEX = NoteIndex.of([random_score(0), random_score(1, 40), random_score(2, 80)]
 
 @few
 @given(st.sampled_from([(0, 60), (1, 40), (2, 80)]), st.integers(-30, 30), st.integers(0, 500))
-def test_a_piece_of_the_corpus_is_copied_in_full_wherever_it_is_moved(piece, semitones, ticks):
+def test_a_moved_piece_of_the_corpus_is_found_in_full(piece, semitones, ticks):
     seed, notes = piece
     found = copies(INDEX, [moved(random_score(seed, notes), semitones, ticks)])
     assert found.shares == {8: 1, 16: 1, 32: 1}
@@ -53,7 +53,7 @@ def test_a_piece_of_the_corpus_is_copied_in_full_wherever_it_is_moved(piece, sem
 
 @few
 @given(st.integers(100, 10**6))
-def test_random_notes_are_no_copies(seed):
+def test_random_notes_are_not_copies(seed):
     found = copies(INDEX, [random_score(seed)])
     assert found.shares == {8: 0, 16: 0, 32: 0}
     assert found.longest == 0
@@ -61,9 +61,9 @@ def test_random_notes_are_no_copies(seed):
 
 @few
 @given(start=st.integers(0, 40), length=st.integers(2, 40))
-def test_the_longest_run_is_the_part_that_was_taken(start, length):
+def test_the_longest_run_is_the_copied_part(start, length):
     taken = random_score(2, 80).tracks[0].notes[start : start + length]
-    # the music beside it is at other distances, so that the run cannot be longer
+    # the surrounding music is at other distances, so that the run cannot be longer
     part = Score(12, (Track(taken - [taken[0, 0], 0, 0, 0]),))
     found = copies(INDEX, [joined(random_score(500), part, random_score(501))], (8,))
     assert found.longest == (len(taken) if len(taken) >= 8 else 0)
@@ -73,8 +73,8 @@ def test_the_longest_run_is_the_part_that_was_taken(start, length):
 
 @few
 @given(seed=st.integers(0, 9))
-def test_runs_are_those_that_a_plain_search_finds(seed):
-    """Few pitches and times, so that passages of all lengths are repeated."""
+def test_runs_match_a_naive_search(seed):
+    """There are few pitches and times, so that passages of all lengths are repeated."""
     draw = np.random.default_rng(seed)
 
     def score(notes: int) -> Score:
@@ -112,7 +112,7 @@ def test_runs_do_not_continue_from_one_piece_or_track_to_the_next():
     assert copies(INDEX, [tracks]).longest == 80
 
 
-def test_other_times_or_another_interval_are_no_copy():
+def test_other_times_or_another_interval_are_not_a_copy():
     score = random_score(0)
     slower = score.tracks[0].notes * [2, 2, 1, 1]
     upside_down = score.tracks[0].notes * [1, 1, -1, 1] + [0, 0, 120, 0]
@@ -121,7 +121,7 @@ def test_other_times_or_another_interval_are_no_copy():
         assert found.shares[8] == 0
 
 
-def test_drums_are_not_transposed_and_no_melody():
+def test_drums_are_not_transposed():
     drums, melody = random_score(3, is_drum=True), random_score(3)
     index = NoteIndex.of([drums])
     assert copies(index, [drums]).shares[32] == 1
@@ -145,7 +145,7 @@ def test_music_too_short_for_a_run_has_no_share():
     assert copies(NoteIndex.of([]), [random_score(0)]).shares[8] == 0
 
 
-def test_the_prompt_is_left_out_where_new_music_alone_is_asked_for():
+def test_the_prompt_can_be_left_out():
     score = joined(random_score(0), random_score(600))
     start = int(score.tracks[0].notes[60, 0]) // 48
     assert copies(INDEX, [score]).longest == 60

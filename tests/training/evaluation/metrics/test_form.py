@@ -52,7 +52,7 @@ def chorale(*names):
 
 
 def random_bars(count, seed=0, size=8):
-    """Bars of quavers with random pitches: no two are alike."""
+    """Bars of quavers with random pitches, all different."""
     pitches = np.random.default_rng(seed).integers(36, 96, (count, size))
     return [
         (bar * BAR + 6 * place, 6, int(pitch))
@@ -116,7 +116,7 @@ def test_transposing_plain_harmony_changes_nothing(semitones):
 
 @few
 @given(ANY)
-def test_similarity_of_bars_is_symmetric_and_one_with_itself(score):
+def test_similarity_of_bars_is_symmetric_and_1_with_itself(score):
     similarity = exact_similarity(BarNotes.of(score))
     np.testing.assert_array_equal(similarity, similarity.T)
     own = np.diagonal(similarity)
@@ -124,7 +124,7 @@ def test_similarity_of_bars_is_symmetric_and_one_with_itself(score):
 
 
 def test_each_playing_track_has_an_equal_vote_in_the_similarity_of_bars():
-    # the first track repeats all its notes, the second one of three, and the third rests
+    # the first track repeats all its notes, the second repeats one of three, and the third rests
     tune = [(0, 12, 60), (12, 12, 62), (24, 12, 64), (36, 12, 65)]
     bass = [(0, 12, 36), (12, 12, 38)], [(48, 12, 36), (60, 12, 40)]
     notes = passage([*tune, *moved(tune, 1)], [*bass[0], *bass[1]], [(96, 12, 80)])
@@ -164,7 +164,7 @@ def test_bars_in_another_order_are_less_periodic():
         assert after[f"self_similarity_{lag}"] < 0.8
 
 
-def test_a_bar_without_notes_resembles_nothing_and_is_not_counted():
+def test_a_bar_without_notes_is_similar_to_nothing_and_not_counted():
     notes = passage([(0, 12, 60), (2 * BAR, 12, 60)], bars=4)
     assert returns(exact_similarity(notes), notes, 1) == {
         "most_similar_earlier": 1,
@@ -281,7 +281,7 @@ def test_a_drum_fill_ends_a_phrase():
     assert fills(passage([], drums=moved(with_fills, 2)), 6) < 0
 
 
-def test_the_melody_is_on_top_and_breathes():
+def test_the_melody_is_the_highest_part_and_has_rests():
     tune = [(0, 12, 72), (12, 12, 74), (30, 18, 76)]
     under = [(6 * i, 6, 48) for i in range(8)]
     notes = passage([*tune, *under])
@@ -290,7 +290,7 @@ def test_the_melody_is_on_top_and_breathes():
     assert melody_breaths(melody, 1) == 1
     shorter = melody_of(passage([(0, 12, 72), (17, 12, 74)]), 0)
     assert melody_breaths(shorter, 1) == 0
-    # of several tracks the highest one
+    # the highest of several tracks
     assert melody_of(passage(tune, under), 0).pitches.tolist() == [72, 74, 76]
     assert math.isnan(melody_breaths(melody_of(notes, 5), 1))
 
@@ -302,6 +302,6 @@ def test_density_drift_is_in_doublings():
     assert math.isnan(density_drift(passage(rows, bars=12), 0))
 
 
-def test_nothing_is_defined_without_notes():
+def test_without_notes_every_measure_is_undefined():
     found = form(BarNotes.of(Score(12, (), end_ticks=8 * BAR)), 4)
     assert all(math.isnan(value) for value in found.values())

@@ -11,7 +11,7 @@ REMI = MultitrackRemi()
 
 
 def piece(bars=8, metre=(3, 4), silent=()):
-    """Each bar its own pitches, the last note of each reaching into the next."""
+    """A piece whose bars have different pitches; the last note of each bar ends in the next."""
     beats, bar = metre[0], 480 * metre[0]
     notes = [
         (number * bar + 480 * beat, 960 if beat == beats - 1 else 240, 40 + 3 * number + beat, 80)
@@ -24,7 +24,7 @@ def piece(bars=8, metre=(3, 4), silent=()):
     return REMI.encode(Score(480, tracks, (Tempo(0, 90.0),), (TimeSignature(0, *metre),))).ids
 
 
-def test_a_loop_is_its_pieces_fifth_bar_again_and_again():
+def test_a_loop_repeats_the_fifth_bar_of_a_piece():
     (loop,) = loops([piece()], REMI)
     bars = [loop.ids[a:b].tolist() for a, b in zip(loop.bars, loop.bars[1:], strict=False)]
     assert len(bars) == TIMES[-1] == 16
@@ -39,13 +39,13 @@ def test_a_loop_is_its_pieces_fifth_bar_again_and_again():
     assert drums.notes[:, 0].tolist() == [3 * bar * steps + steps // 2 for bar in range(16)]
 
 
-def test_pieces_that_are_short_or_silent_there_give_no_loop():
+def test_pieces_without_notes_in_that_bar_give_no_loop():
     assert loops([piece(bars=4), piece(silent=(4,))], REMI) == []
     assert loop_nats([], []) == {}
     assert len(loops([piece()] * 30, REMI)) == 24
 
 
-def test_nats_are_those_of_each_time_without_its_bar_line():
+def test_nats_of_each_repetition_exclude_its_bar_line():
     made = loops([piece(), piece(metre=(4, 4))], REMI)
     nats = []
     for loop in made:

@@ -22,7 +22,7 @@ def test_probabilities_of_all_tokens_sum_to_one(pieces, history, order, smoothin
 
 
 @given(pieces=pieces, piece=tokens, order=orders, smoothing=smoothings)
-def test_every_token_is_possible_and_only_the_past_counts(pieces, piece, order, smoothing):
+def test_every_token_is_possible_and_depends_only_on_the_past(pieces, piece, order, smoothing):
     model = NGram(Counts.of(pieces, order, VOCABULARY), smoothing)
     whole = model.probabilities(piece)
     assert (whole > 0).all()
@@ -39,8 +39,8 @@ def test_counts_add_up(first, second, order):
 
 
 @given(pieces=pieces, history=tokens, token=st.integers(1, VOCABULARY - 1), order=orders)
-def test_witten_bell_is_its_formula(pieces, history, token, order):
-    """Chen & Goodman (1998), section 2.5, with a naive count of each word."""
+def test_witten_bell_matches_its_formula(pieces, history, token, order):
+    """Chen & Goodman (1998), section 2.5, with naive counts."""
 
     def follows(context):
         padded = [[0] * (order - 1) + piece for piece in pieces]
@@ -73,7 +73,7 @@ def test_a_longer_memory_predicts_a_cycle():
 
 
 @given(order=st.integers(1, 20), vocabulary_size=st.integers(2, 2**16))
-def test_orders_up_to_the_greatest_are_counted_and_no_others(order, vocabulary_size):
+def test_orders_up_to_the_maximum_are_counted(order, vocabulary_size):
     piece = [vocabulary_size - 1] * 3
     if order <= greatest_order(vocabulary_size):
         assert Counts.of([piece], order, vocabulary_size).counts.sum() == 3
@@ -82,6 +82,6 @@ def test_orders_up_to_the_greatest_are_counted_and_no_others(order, vocabulary_s
             Counts.of([piece], order, vocabulary_size)
 
 
-def test_an_order_that_does_not_fit_an_integer_is_refused():
+def test_an_order_too_large_for_an_integer_is_refused():
     with pytest.raises(ValueError, match="expected 1 to 7"):
         Counts.of([[1]], 8, 512)

@@ -14,7 +14,7 @@ from training.evaluation.metrics.nll_by_position import (
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6))
-def test_only_pieces_that_reach_count_and_bins_average_to_their_mean(lengths):
+def test_only_long_pieces_count_and_bins_average_to_their_mean(lengths):
     nats = [np.arange(length) / 7 + index for index, length in enumerate(lengths)]
     bins = nll_by_position(nats, reach=20, width=5)
     long = [piece[:20] for piece in nats if len(piece) >= 20]
@@ -38,7 +38,7 @@ def test_the_table_is_written(tmp_path):
     st.integers(1, 19),
     st.floats(-1, 1, allow_subnormal=False),
 )
-def test_what_lies_beyond_the_training_length_is_compared_within_pieces(lengths, trained, step):
+def test_tokens_beyond_the_training_length_are_compared_within_pieces(lengths, trained, step):
     nats = [np.full(length, float(index)) for index, length in enumerate(lengths)]
     for piece in nats:
         piece[trained:] += step
@@ -58,6 +58,6 @@ def test_what_lies_beyond_the_training_length_is_compared_within_pieces(lengths,
         np.testing.assert_allclose(found.difference_deviation, 0, atol=1e-12)
 
 
-def test_nothing_lies_beyond_a_training_length_that_is_never_passed():
+def test_pieces_within_the_training_length_give_no_comparison():
     assert beyond_training([np.ones(20)], 20, reach=20) is None
     assert beyond_training([np.ones(19)], 5, reach=20) is None

@@ -66,7 +66,7 @@ def test_golden_maps_have_the_published_values(row):
 
 @few
 @given(seed=st.integers(0, 9), size=st.integers(1, 40), limit=st.none() | st.integers(0, 8))
-def test_a_toeplitz_map_has_t_of_zero(seed, size, limit):
+def test_a_toeplitz_map_has_t_of_0(seed, size, limit):
     lags = np.random.default_rng(seed).normal(size=2 * size)
     toeplitz = lags[size + np.subtract.outer(np.arange(size), np.arange(size))]
     assert translation_invariance(toeplitz, max_offset=limit) == pytest.approx(0, abs=1e-20)
@@ -87,9 +87,7 @@ def test_neither_measure_changes_with_scale_and_shift(seed, scale, shift):
 
 @few
 @given(seed=st.integers(0, 9), size=st.integers(2, 80), limit=st.none() | st.integers(1, 80))
-def test_scores_that_grow_towards_the_diagonal_have_m_of_zero_and_their_opposites_one(
-    seed, size, limit
-):
+def test_scores_rising_towards_the_diagonal_have_m_of_0_and_falling_ones_1(seed, size, limit):
     growing = np.sort(random_map(seed, size), 1)
     assert monotonicity_violation(growing, max_offset=limit) == 0
     assert monotonicity_violation(-growing, max_offset=limit) == 1
@@ -115,7 +113,7 @@ def test_m_counts_every_pair(seed, size, first, limit):
     assert found == pytest.approx(violations / pairs) if pairs else np.isnan(found)
 
 
-def test_later_keys_do_not_count():
+def test_later_keys_are_not_counted():
     scores = random_map(3, 20)
     changed = np.where(np.tri(20, dtype=bool), scores, np.nan)
     for measure in (translation_invariance, monotonicity_violation):
@@ -123,7 +121,7 @@ def test_later_keys_do_not_count():
 
 
 @pytest.mark.parametrize("measure", [translation_invariance, monotonicity_violation])
-def test_what_is_no_map_is_refused(measure):
+def test_invalid_maps_are_refused(measure):
     with pytest.raises(ValueError, match="expected"):
         measure(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="no scores"):
@@ -147,8 +145,8 @@ def test_what_is_no_map_is_refused(measure):
     ],
     ids=lambda config: type(config).__name__,
 )
-def test_scores_are_those_that_attention_turns_into_its_weights(attention, encoding):
-    """Values that are the rows of the identity come back as weights."""
+def test_scores_give_the_weights_of_the_attention(attention, encoding):
+    """If the values are the rows of the identity, the output is the attention weights."""
     model, length = decoder(attention, encoding).double(), 12
     probe = _Probe(attention_of(model, 1).operation)
     state = model.init_state(1)
@@ -206,7 +204,7 @@ def test_alibi_and_fading_keys_are_monotone():
         assert found.max() < 1e-9
 
 
-def test_more_realizations_of_stochastic_codes_bring_t_towards_zero():
+def test_with_more_realizations_t_approaches_0():
     means = []
     for realizations in (4, 256):
         encoding = SineSPEConfig(num_realizations=realizations)
@@ -217,7 +215,7 @@ def test_more_realizations_of_stochastic_codes_bring_t_towards_zero():
     assert means[1] < means[0] / 2
 
 
-def test_maps_are_repeatable_and_leave_the_model_as_it_was():
+def test_maps_are_reproducible_and_do_not_change_the_model():
     relu = LinearAttentionConfig(feature_map=ReluConfig())
     model = decoder(relu, SineSPEConfig(num_realizations=4))
     operation = attention_of(model, 0).operation

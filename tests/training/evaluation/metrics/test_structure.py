@@ -34,7 +34,7 @@ few = settings(max_examples=20)
 
 
 def notes_of(*tracks: list[tuple[int, ...]], bars: int, drums: bool = False) -> BarNotes:
-    """Bars of 4/4 in twelfths; the first track is the drums where there are some."""
+    """Bars of 4/4 in twelfths; the first track contains the drums, if any."""
     made = [
         Track.of(rows, program=10 * i, is_drum=drums and i == 0) for i, rows in enumerate(tracks)
     ]
@@ -49,7 +49,7 @@ def assert_close(found: Mapping[str, float], expected: Mapping[str, float]) -> N
 
 @few
 @given(ANY)
-def test_all_notes_are_counted_in_bars_of_their_own(score):
+def test_all_notes_are_counted_in_their_bars(score):
     notes = BarNotes.of(score)
     assert len(notes.onsets) == score.num_notes
     assert (notes.positions >= 0).all()
@@ -63,7 +63,7 @@ def test_all_notes_are_counted_in_bars_of_their_own(score):
 
 @few
 @given(ANY, st.integers(0, 6))
-def test_prompt_and_new_music_are_the_whole(score, first_bar):
+def test_prompt_and_new_music_add_up_to_the_whole(score, first_bar):
     notes = BarNotes.of(score)
     parts = [notes.between(0, first_bar), notes.between(first_bar)]
     assert sum(len(part.onsets) for part in parts) == len(notes.onsets)
@@ -119,7 +119,7 @@ def random_song(seed: int, numerator: int, drums: bool) -> Score:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 99), st.sampled_from([2, 3, 4, 5]), st.booleans())
-def test_measures_of_muspy_are_muspys(seed, numerator, drums):
+def test_measures_match_muspy(seed, numerator, drums):
     score = random_song(seed, numerator, drums)
     music, found = to_muspy(score), muspy_measures(BarNotes.of(score))
     assert music.resolution == 12
@@ -140,7 +140,7 @@ def test_measures_of_muspy_are_muspys(seed, numerator, drums):
 
 
 @pytest.mark.parametrize("end", [BAR - 1, BAR, BAR + 1, 2 * BAR])
-def test_measures_of_muspy_are_muspys_where_the_music_ends_on_a_line(end):
+def test_measures_match_muspy_if_the_music_ends_on_a_bar_line(end):
     score = Score(12, (Track.of([(0, 5, 60, 80), (end - 7, 7, 62, 80)]),))
     music, found = to_muspy(score), muspy_measures(BarNotes.of(score))
     assert found["empty_beat_rate"] == pytest.approx(muspy.empty_beat_rate(music))
@@ -149,7 +149,7 @@ def test_measures_of_muspy_are_muspys_where_the_music_ends_on_a_line(end):
     assert found["groove_consistency"] == pytest.approx(expected, nan_ok=True)
 
 
-def test_measures_without_notes_or_with_drums_alone_are_defined():
+def test_measures_without_notes_or_with_only_drums_are_defined():
     nothing = muspy_measures(notes_of([], bars=2))
     assert nothing.pop("pitch_range") == nothing.pop("n_pitch_classes_used") == 0
     assert all(math.isnan(value) for value in nothing.values())
@@ -173,7 +173,7 @@ def test_metres_may_change_within_the_music():
 
 @few
 @given(ANY)
-def test_bars_are_as_similar_to_one_another_as_the_other_way_round(score):
+def test_similarity_between_bars_is_symmetric(score):
     similarity = bar_similarity(BarNotes.of(score))
     np.testing.assert_array_equal(similarity, similarity.T)
     has_notes = np.isin(np.arange(len(similarity)), BarNotes.of(score).bars)
@@ -192,7 +192,7 @@ def test_similarity_by_hand():
     np.testing.assert_allclose(by_lag, [(1 / 3) / 3, (0 + 1 / 3) / 2, 1, np.nan])
 
 
-def test_drums_are_no_pitch_classes():
+def test_drums_have_no_pitch_classes():
     rows = [(0, 1, 36, 80), (48, 1, 48, 80)]
     assert bar_similarity(notes_of(rows, bars=2))[0, 1] == 1
     assert bar_similarity(notes_of(rows, bars=2, drums=True))[0, 1] == 0
@@ -205,7 +205,7 @@ def test_a_loop_is_similar_at_multiples_of_its_length():
 
 
 @given(st.integers(0, 20), st.integers(1, 4))
-def test_bars_of_the_prompt_again_are_found_and_others_are_not(seed, first_bar):
+def test_repeated_bars_of_the_prompt_are_found(seed, first_bar):
     draw = np.random.default_rng(seed)
     pitches = draw.integers(30, 90, 8).tolist()
     bar = [(6 * place, 6, pitch, 80) for place, pitch in enumerate(pitches)]
@@ -215,20 +215,20 @@ def test_bars_of_the_prompt_again_are_found_and_others_are_not(seed, first_bar):
     other = [(end + 48 + on, d, x - 1, v) for on, d, x, v in bar]
     both = [(48 + on, *rest) for on, *rest in other]
     notes = notes_of(prompt + again + other + both, bars=first_bar + 5)
-    # again; one that is new; that one again; two without notes
+    # repeated; new; repeated; two without notes
     found = repeated_bars(notes, first_bar)
     assert found == (pytest.approx(1 / 3), pytest.approx(2 / 3))
 
 
-def test_the_same_bar_in_another_track_is_another_bar():
+def test_the_same_bar_in_another_track_is_not_a_repetition():
     first, second = [(0, 6, 60, 80)], [(48, 6, 60, 80)]
     assert repeated_bars(notes_of(first + second, bars=2), 1) == (1, 1)
     assert repeated_bars(notes_of(first, second, bars=2), 1) == (0, 0)
     assert all(math.isnan(share) for share in repeated_bars(notes_of(first, bars=4), 1))
 
 
-def test_empty_bars_are_counted_on_both_sides_of_the_joint():
-    """Bars 0 and 3 have notes, the one of bar 3 is held through 4; 8 is the last bar."""
+def test_empty_bars_are_counted_on_both_sides_of_the_splice():
+    """Bars 0 and 3 have notes; that of bar 3 is held through bar 4; the last bar is 8."""
     notes = notes_of([(0, 48, 60, 80), (144, 96, 60, 80), (8 * 48, 1, 60, 80)], bars=10)
     assert longest_empty_runs(notes, 2) == (1, 3)
     assert longest_empty_runs(notes, 6) == (2, 2)
@@ -241,7 +241,7 @@ def test_a_note_that_ends_on_a_bar_line_does_not_sound_in_the_next_bar():
     assert longest_empty_runs(notes_of([(0, 49, 60, 80)], bars=2), 0).new == 0
 
 
-def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
+def test_stuck_notes_exceed_a_number_of_bars_and_all_notes_of_the_prompt():
     prompt = [(0, 20, 60, 80)]
     new = [(48, 20, 62, 80), (60, 21, 63, 80), (96, 96, 64, 80), (96, 97, 65, 80)]
     notes = notes_of(prompt + new, bars=8)
@@ -256,14 +256,14 @@ def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
     assert stuck_notes(drums, 1) == (0, 0, 0, 0)
 
 
-def test_instruments_that_fell_silent_are_named():
+def test_instruments_that_stop_playing_are_listed():
     bass, piano = [(0, 6, 40, 80), (100, 6, 40, 80)], [(0, 6, 60, 80), (470, 6, 60, 80)]
     later = [(300, 6, 70, 80)]
     notes = notes_of(bass, piano, later, bars=10)
     expected = {TrackKey(0, 0): False, TrackKey(10, 0): True}
     assert playing_at_end(notes, 1) == expected
     assert playing_at_end(notes, 1, last_bars=8) == dict.fromkeys(expected, True)
-    # held chords are played, up to the line where they end
+    # held chords count as played until the bar line at their end
     pads = notes_of(
         [(0, 6, 60, 80), (96, 193, 60, 80)], [(0, 6, 60, 80), (96, 192, 60, 80)], bars=10
     )
@@ -283,7 +283,7 @@ def test_all_figures_are_defined_for_any_score(score, first_bar):
             assert math.isnan(value) or 0 <= value <= 1, name
 
 
-def test_a_prompt_that_continues_looping_is_a_copy_of_itself():
+def test_a_prompt_that_keeps_looping_is_a_copy_of_itself():
     loop = [(12 * beat, 6, 60 + beat % 4, 80) for beat in range(64)]
     found = structure(notes_of(loop, bars=16), 8)
     expected = {"bars_of_prompt": 1, "similarity_lag_1": 1, "still_playing": 1, "bars": 8}

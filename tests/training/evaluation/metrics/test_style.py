@@ -69,7 +69,7 @@ def profiles(score, track, form: Form = "exact") -> dict[Any, np.ndarray]:
 
 
 @pytest.mark.parametrize("piece", ["a", "b"])
-def test_golden_profiles_are_met(piece):
+def test_profiles_match_golden_values(piece):
     score = golden_score(piece)
     for number, track in enumerate(score.tracks):
         exact, compat = (profiles(score, track, form) for form in FORMS)
@@ -92,7 +92,7 @@ def test_golden_profiles_are_met(piece):
     ("name", "value"),
     [*zip(GOLDEN["style_sim_names"].tolist(), GOLDEN["style_sim_values"].tolist(), strict=True)],
 )
-def test_golden_similarities_are_met(name, value):
+def test_similarities_match_golden_values(name, value):
     track, rest = name.split("_", 1)
     profile, form = rest.rsplit("_", 1)
     a, b = (
@@ -103,20 +103,20 @@ def test_golden_similarities_are_met(name, value):
     assert cosine_similarity(a[key], b[key]) == pytest.approx(value, rel=1e-12)
 
 
-def test_one_note_after_another_by_hand():
-    """C at 0, E a beat later, and the C above with it: three pairs, and one more at once."""
+def test_time_and_pitch_differences_by_hand():
+    """C at 0, E and a higher C one beat later: two pairs in sequence, E and C in both orders."""
     track = Track.of([(0, 12, 60, 80), (12, 24, 64, 80), (12, 25, 72, 80)])
     found = profiles(Score(12, (track,)), track)
     pairs = {tuple(place): found["time_pitch_diff"][tuple(place)]
              for place in np.argwhere(found["time_pitch_diff"])}  # fmt: skip
     assert pairs == {(24, 6): 1, (32, 6): 1, (28, 0): 1, (12, 0): 1}
-    # two beats are in the last bin, a tick more is not counted
+    # two beats are in the last bin; one tick more is not counted
     assert np.argwhere(found["onset_duration"]).tolist() == [[0, 6], [6, 11]]
 
 
 @few
 @given(seed=st.integers(0, 20), semitones=st.integers(-12, 12))
-def test_transposition_changes_no_profile_but_that_of_drums(seed, semitones):
+def test_transposition_changes_only_the_profile_of_drums(seed, semitones):
     score = song(seed)
     moved = shifted(score, 0, semitones)
     for track, other in zip(score.tracks, moved.tracks, strict=True):
@@ -160,7 +160,7 @@ def test_profiles_do_not_depend_on_the_resolution(seed, factor):
         assert all(np.array_equal(a[name], b[name]) for name in a)
 
 
-def test_bars_begin_anew_where_the_metre_changes():
+def test_a_change_of_metre_starts_a_new_bar():
     track = Track.of([(48 + 36, 6, 60, 80)])
     signatures = (TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
     for metre, expected in ((signatures, 0), (signatures[:1], 18)):
@@ -170,7 +170,7 @@ def test_bars_begin_anew_where_the_metre_changes():
 
 @few
 @given(seed=st.integers(0, 20), form=st.sampled_from(FORMS))
-def test_similarity_of_a_profile_with_itself_is_one_and_symmetric(seed, form):
+def test_similarity_of_a_profile_with_itself_is_1_and_symmetric(seed, form):
     first, second = song(seed), song(seed + 1)
     for one, other in zip(first.tracks, second.tracks, strict=True):
         a, b = profiles(first, one, form), profiles(second, other, form)
@@ -253,7 +253,7 @@ def test_continuations_are_pooled_before_they_are_compared():
     assert onsets(halves[:1]) == pytest.approx(0.5**0.5)
 
 
-def test_quarters_are_those_of_the_time_that_is_new():
+def test_quarters_divide_the_time_of_the_new_music():
     reference = looped(8)
     for quarter in range(4):
         start = 48 * (4 + quarter)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import json
 import logging
 import random
-import warnings
-from typing import TYPE_CHECKING, cast
 
 import gradio as gr
 import httpx
 import pytest
-from gradio.routes import App
-from starlette.testclient import TestClient
 
-from app.compose.models import Models
-from app.player.assets import MODULES
-from app.web import api as endpoints
-from app.web.guard import FAILED, HEALTH, MAX_CALL_BYTES, described, guarded
-from app.web.page import build_page
-from tests.support import fakes
+from app.web.guard.calls import FAILED, described
+from app.web.guard.routes import MAX_CALL_BYTES
+from tests.support.guarded import client_of, guard_of, guarded_page, post
 from tests.support.served import served
-
-if TYPE_CHECKING:
-    from app.compose.models import MusicModel
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -52,25 +40,13 @@ JUNK = [
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = cast("MusicModel", fakes.install(patch, speed=5000.0))
-        page = build_page(Models.only(model), tmp_path_factory.mktemp("music"))
-        page.queue(api_open=False)
-        middleware = [guarded(page, endpoints.health_of(page))]
-        page.app = App.create_app(page, app_kwargs={"middleware": middleware})
+    with guarded_page(tmp_path_factory.mktemp("music")) as page:
         yield page
-        page.close(verbose=False)
-        asyncio.set_event_loop(None)
-        for _ in range(5):  # the server does not close its loops and sockets
-            gc.collect()
 
 
 @pytest.fixture(scope="module")
 def client(page):
-    client = TestClient(page.app, raise_server_exceptions=True)
-    yield client
-    client.close()
+    return client_of(page.guard)
 
 
 @pytest.fixture(autouse=True)
@@ -82,39 +58,12 @@ def no_traceback(capfd, caplog):
     assert all(record.exc_info is None for record in caplog.records)
 
 
-def post(client, route, body):
-    content = body if isinstance(body, bytes) else json.dumps(body)
-    kind = {"content-type": "application/json"}
-    return client.post(f"/gradio_api/{route}", content=content, headers=kind)
-
-
 def refused(answer):
     """Asserts that an answer is a refusal of one sentence."""
     assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
     assert "Traceback" not in answer.text
     assert 'File "' not in answer.text
     return answer
-
-
-def test_health_describes_the_page(client):
-    answer = client.get(HEALTH)
-    assert answer.status_code == 200
-    expected = {"status": "ok", "models": ["fake"], "jobs": {"running": 0, "waiting": 0}}
-    assert answer.json() == expected
-    assert answer.headers["cache-control"] == "no-store"
-    assert client.head(HEALTH).content == b""
-
-
-def test_modules_of_the_player_are_served_as_javascript_that_may_be_cached(client):
-    answer = client.get(f"/music{MODULES.route}player.js")
-    assert answer.status_code == 200
-    assert answer.content == MODULES.sources["player.js"]
-    assert answer.headers["content-type"].startswith("text/javascript")
-    assert "immutable" in answer.headers["cache-control"]
-    assert client.head(f"{MODULES.route}player.js").content == b""
-    for path in ("", "roll", "none.js", "../player.html", "..%2fplayer.html", "/etc/passwd"):
-        assert refused(client.get(MODULES.route + path)).status_code == 404
-    refused(client.post(f"{MODULES.route}player.js"))
 
 
 @pytest.mark.parametrize("route", ["run/continue", "queue/join", "component_server", "call/stop"])
@@ -152,7 +101,7 @@ def test_an_unknown_name_is_refused(client, route, name):
 @pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
 @pytest.mark.parametrize("field", ["component_id", "fn_name", "session_hash"])
 def test_an_unknown_function_of_a_component_is_refused(page, client, field, value):
-    known, name = next(iter(server_functions(page)))
+    known, name = next(iter(server_functions(page.blocks)))
     good = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": {}}
     if field == "session_hash" and value in ("", "x", "../../etc/passwd"):
         return  # a valid name of a session
@@ -171,8 +120,8 @@ def server_functions(page):
 @pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
 def test_functions_of_components_answer_anything_with_a_sentence(page, client, value):
     """Each returns {"error": …} or is refused, and discloses no other file."""
-    assert server_functions(page)
-    for known, name in server_functions(page):
+    assert server_functions(page.blocks)
+    for known, name in server_functions(page.blocks):
         body = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": value}
         answer = post(client, "component_server", body)
         assert answer.status_code < 500
@@ -192,7 +141,7 @@ def calls_of(page):
 
 def tried(page, client, values):
     """Calls every function with the right number of values, one too few, and one too many."""
-    for fn in calls_of(page):
+    for fn in calls_of(page.blocks):
         for number in {0, len(fn.inputs) - 1, len(fn.inputs), len(fn.inputs) + 1} - {-1}:
             data = [next(values) for _ in range(number)]
             body = {"data": data, "fn_index": fn._id, "session_hash": SESSION}
@@ -233,7 +182,7 @@ def test_callbacks_survive_random_values(page, client):
 
     for _ in range(10):
         tried(page, client, iter(grown, ...))
-        for known, name in server_functions(page):
+        for known, name in server_functions(page.blocks):
             body = {"component_id": known, "fn_name": name, "session_hash": SESSION}
             assert post(client, "component_server", body | {"data": grown()}).status_code < 500
 
@@ -288,11 +237,9 @@ def test_the_log_contains_no_name_of_a_session(caplog, capfd):
 
     with gr.Blocks(analytics_enabled=False) as blocks:
         gr.Button().click(broken, gr.Textbox(), api_name="broken", queue=False)
-    blocks.auth = [("secret-anna", "secret-word")]
-    blocks.auth_message = None
-    app = App.create_app(blocks, app_kwargs={"middleware": [guarded(blocks, dict)]})
+    guard = guard_of(blocks, accounts=(("secret-anna", "secret-word"),))
     call = {"data": ["secret-text"], "session_hash": "secret-session"}
-    with TestClient(app) as client:
+    with client_of(guard) as client:
         assert post(client, "run/broken", call).status_code == 401
         for password in ("secret-wrong", "secret-word"):
             form = {"username": "secret-anna", "password": password}
@@ -333,10 +280,9 @@ def test_a_bug_is_one_line_in_the_log_and_one_sentence_for_the_caller(caplog):
 
     with gr.Blocks(analytics_enabled=False) as blocks:
         gr.Button().click(broken, api_name="broken", queue=False)
-    app = App.create_app(blocks, app_kwargs={"middleware": [guarded(blocks, dict)]})
-    with TestClient(app) as client:
+    with client_of(guard_of(blocks)) as client:
         answer = post(client, "run/broken", {"data": [], "session_hash": SESSION})
     assert refused(answer).json()["error"] == FAILED
     (record,) = caplog.records
     said = record.getMessage()
-    assert said.startswith("broken: ZeroDivisionError: division by zero (web/test_guard.py:")
+    assert said.startswith("broken: ZeroDivisionError: division by zero (guard/test_calls.py:")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 
-def heard_score(prompt: Prompt) -> Score:
-    """The notes that the tokens of a prompt represent, in ticks of its file."""
+def prompt_score(prompt: Prompt) -> Score:
+    """The notes that are encoded in the tokens of a prompt, in ticks of its file."""
     timing = prompt.timing
     bars = BarMap.of(notated_lines(timing.counted, prompt.splice), timing.counted.ticks_per_beat)
     decoded = PianoRemi().decode(prompt.ids)

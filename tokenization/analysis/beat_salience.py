@@ -1,0 +1,147 @@
+"""How likely each moment of a performance is to be a beat, and to be the beginning of a bar.
+
+A small convolutional network with dilations (a temporal convolutional network: Davies and Böck,
+*Temporal convolutional networks for musical audio beat tracking*, EUSIPCO 2019) reads what notes
+begin in each frame. Its weights are in `beat_salience.npz`; `benchmarks.fit_beats` fits them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization.score import Score
+
+RATE: Final = 50
+"""Frames per second."""
+NUM_FEATURES: Final = 13
+WEIGHTS: Final = Path(__file__).with_suffix(".npz")
+_BEFORE = 0.5  # seconds before the first onset
+_AFTER = 2.0  # seconds after the last one
+_REGISTERS = (0, 45, 60, 72, 128)
+_PART = 32_768  # frames at a time, to bound the memory for hours of music
+
+
+@cache
+def load() -> dict[str, NDArray[np.float32]]:
+    """The weights of the network, and the coefficients of `confidence`."""
+    with np.load(WEIGHTS) as file:
+        return {name: file[name].astype(np.float32) for name in file.files}
+
+
+def salience(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Log-odds (frames, 2) that a beat, and that a bar, begins in each frame."""
+    weights = load()
+    count = sum(name.startswith("mix_bias") for name in weights)
+    reach = 2 + 2 * (2**count - 1)
+    found = np.empty((len(features), 2), np.float32)
+    for first in range(0, len(features), _PART):
+        stop = min(first + _PART, len(features))
+        begin, end = max(first - reach, 0), min(stop + reach, len(features))
+        hidden = np.maximum(_convolved(features[begin:end], weights, "first", 1), 0)
+        for layer in range(count):
+            inner = np.maximum(_convolved(hidden, weights, f"{layer}", 2**layer), 0)
+            hidden += inner @ weights[f"mix_weight_{layer}"] + weights[f"mix_bias_{layer}"]
+        output = np.maximum(hidden, 0) @ weights["last_weight"] + weights["last_bias"]
+        found[first:stop] = output[first - begin : stop - begin]
+    return found
+
+
+def _convolved(
+    inputs: NDArray[np.float32],
+    weights: dict[str, NDArray[np.float32]],
+    name: str,
+    dilation: int,
+) -> NDArray[np.float32]:
+    """Convolution with taps (taps, inputs, outputs), centred; zeros are around the inputs."""
+    taps = weights[f"taps_{name}"]
+    around = len(taps) // 2 * dilation
+    padded = np.pad(inputs, ((around, around), (0, 0)))
+    total = np.broadcast_to(weights[f"bias_{name}"], (len(inputs), taps.shape[2])).copy()
+    for number, tap in enumerate(taps):
+        total += padded[number * dilation :][: len(inputs)] @ tap
+    return total
+
+
+def frames_of(score: Score) -> tuple[NDArray[np.float32], float, NDArray[np.float64]]:
+    """Features (frames, NUM_FEATURES), seconds at frame 0, and ascending onsets in seconds.
+
+    The score has notes; the order of its tracks and notes does not matter.
+    """
+    tracks = [track for track in score.tracks if len(track)]
+    notes = np.concatenate([track.notes for track in tracks])
+    is_drum = np.concatenate([np.full(len(track), track.is_drum) for track in tracks])
+    order = np.lexsort((is_drum, *notes.T[::-1]))
+    notes, is_drum = notes[order], is_drum[order]
+    onsets = score.seconds_at(notes[:, 0])
+    lengths = score.seconds_at(notes[:, 0] + notes[:, 1]) - onsets
+    start = float(onsets[0]) - _BEFORE
+    num_frames = int((onsets[-1] - start + _AFTER) * RATE)
+    found = _features(onsets - start, lengths, notes[:, 2], notes[:, 3], is_drum, num_frames)
+    return found, start, onsets
+
+
+def _features(
+    onsets: NDArray[np.float64],
+    lengths: NDArray[np.float64],
+    pitches: NDArray[np.int64],
+    velocities: NDArray[np.int64],
+    is_drum: NDArray[np.bool_],
+    num_frames: int,
+) -> NDArray[np.float32]:
+    """Features (num_frames, NUM_FEATURES) of notes (n,) with times in seconds after frame 0.
+
+    Per frame: notes that begin in each of four registers, their loudness, length and bass, change
+    of harmony over two spans, the time until the next onset, and three kinds of drums. A note
+    between two frames is shared by them.
+    """
+    place = onsets * RATE
+    frame = np.clip(np.floor(place).astype(np.int64), 0, num_frames - 2)
+    share = np.clip(place - frame, 0, 1)
+    found = np.zeros((num_frames, NUM_FEATURES))
+
+    def add(column: int, chosen: NDArray[np.bool_], amount: NDArray[np.float64]) -> None:
+        at, part, amount = frame[chosen], share[chosen], amount[chosen]
+        found[:, column] += np.bincount(at, amount * (1 - part), num_frames)
+        found[:, column] += np.bincount(at + 1, amount * part, num_frames)
+
+    ones, tonal = np.ones(len(onsets)), ~is_drum
+    for number, (low, high) in enumerate(pairwise(_REGISTERS)):
+        add(number, tonal & (pitches >= low) & (pitches < high), ones)
+    add(4, tonal, velocities / max(float(velocities.mean()), 1.0))
+    add(5, tonal, np.clip(lengths, 0, 2))
+    add(6, tonal, np.clip((60 - pitches) / 12, 0, 2))
+    add(7, is_drum & (pitches <= 36), ones)
+    add(8, is_drum & (pitches > 36) & (pitches <= 40), ones)
+    add(9, is_drum & (pitches > 40), ones)
+    found[:, 10] = _time_to_next(frame, num_frames)
+    cell = 12 * (frame[tonal] + 1) + pitches[tonal] % 12
+    amount = np.sqrt(np.clip(lengths[tonal], 0.05, 2))
+    classes = np.bincount(cell, amount, 12 * num_frames + 12).reshape(-1, 12).cumsum(axis=0)
+    for column, span in ((11, RATE // 2), (12, 3 * RATE // 2)):
+        found[:, column] = _novelty(classes, span, num_frames)
+    found[:, :10] = np.log1p(2 * found[:, :10])
+    return found.astype(np.float32)
+
+
+def _time_to_next(frame: NDArray[np.int64], num_frames: int) -> NDArray[np.float64]:
+    """At frames with onsets, the logarithm of the time until the next one; elsewhere 0."""
+    at = np.unique(frame)
+    at = at[np.append(True, np.diff(at) > 2)]
+    time = np.zeros(num_frames)
+    time[at] = np.log1p(np.minimum(np.diff(at, append=num_frames), 2 * RATE) / 5)
+    return time
+
+
+def _novelty(sums: NDArray[np.float64], span: int, num_frames: int) -> NDArray[np.float64]:
+    """1 - cosine of the pitch classes struck in the span before and in the span after."""
+    now = np.arange(num_frames)
+    before = sums[np.maximum(now - 1, 0)] - sums[np.maximum(now - 1 - span, 0)]
+    after = sums[np.minimum(now + span, num_frames)] - sums[np.maximum(now - 1, 0)]
+    norms = np.sqrt((before**2).sum(axis=1) * (after**2).sum(axis=1))
+    return np.where(norms > 0, 1 - (before * after).sum(axis=1) / np.maximum(norms, 1e-9), 0.5)
