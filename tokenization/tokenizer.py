@@ -33,7 +33,8 @@ class FixedBar(NamedTuple):
     chords: tuple[PlannedChord, ...] | None = None
     given: tuple[int, ...] | None = None
     """Ids of the given tracks, between the head of the bar and its Write; empty: a Write follows
-    the head. None: the bar has a Write only if the model chooses so."""
+    the head. None: the bar has a Write only if the model chooses so. `BarLimit.planned` should fix
+    the length of the bar too, since a shorter one would not hold the given notes."""
 
 
 NO_BARS: Mapping[int, FixedBar] = MappingProxyType({})

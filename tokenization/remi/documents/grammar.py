@@ -211,7 +211,7 @@ class DocumentGrammar(RemiGrammar):
         document = self.document
         must = document.is_first
         shortest = 0
-        if document.must_write and document.gap:
+        if document.gap and (document.must_write or self._is_to_be_written):
             room = document.bars_left * MAX_BAR_STEPS
             shortest = self.sounds_until - self.bar_start - room
             must = must or shortest > self.bar_length
@@ -238,6 +238,8 @@ class DocumentGrammar(RemiGrammar):
         document = self.document
         if not self.rules.end or self.sounds_until > self.bar_start + self.bar_length:
             return False
+        if self.bar + 1 in self.rules.bars:  # the caller has more bars
+            return False
         if document.is_later or not document.gap:
             return True
         return not document.later and document.written == document.gap - 1
@@ -246,13 +248,21 @@ class DocumentGrammar(RemiGrammar):
     def _may_write(self) -> bool:
         """Whether a Write may follow now, or after more of the head of the bar."""
         document = self.document
-        if document.is_later or document.has_write or not self.rules.write:
+        if document.is_later or document.has_write:
+            return False
+        if not (self.rules.write or document.must_write or self._is_to_be_written):
             return False
         if self.families.only_track >= 0 and document.playing:
             return False
         if not document.gap:
             return True
         return document.written < document.gap and self.sounds_until <= self._end_limit
+
+    @property
+    def _is_to_be_written(self) -> bool:
+        """Whether the caller has decided that the bar is to be written."""
+        fixed = self.rules.bars.get(self.bar)
+        return fixed is not None and fixed.given is not None
 
     @property
     def _end_limit(self) -> int:
