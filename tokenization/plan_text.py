@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tokenization.analysis.chords import QUALITIES
-from tokenization.plan import Chord, Key, PlannedChord
+from tokenization.analysis.chord_symbols import parse_chord
+from tokenization.analysis.keys import NOTES, SIGNS
+from tokenization.plan import Key, PlannedChord
 from tokenization.tokenizer import FixedBar
 
 MOST_BARS = 1024
@@ -16,28 +17,7 @@ MAX_DISTANCE = 64
 """A section that lies further back in bars is New."""
 
 _SECTION = re.compile(r"([A-Z])(\d{0,6})")
-_NOTE = r"([A-G])([#♯b♭]?)"
-_CHORD = re.compile(rf"{_NOTE}(.*?)(?:/{_NOTE})?")
-_KEY = re.compile(rf"{_NOTE}\s*(m|min|minor|maj|major|)", re.IGNORECASE)
-_NOTES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
-_SIGNS = {"": 0, "#": 1, "♯": 1, "b": -1, "♭": -1}
-_NO_CHORD = {"N", "NC", "N.C."}
-
-SUFFIXES = {
-    "M": ("", "M", "maj", "5", "6", "69", "6/9", "2", "add2", "add9", "add11"),
-    "m": ("m", "min", "-", "m6", "m69", "madd9", "mM7", "mmaj7", "m(maj7)"),
-    "o": ("dim", "o", "°", "mb5"),
-    "+": ("aug", "+", "#5"),
-    "7": ("7", "9", "11", "13", "7b5", "7#5", "7b9", "7#9", "7#11", "7b13", "aug7", "+7"),
-    "M7": ("M7", "maj7", "Δ", "Δ7", "M9", "maj9", "maj11", "M13", "maj13", "maj7#11"),
-    "m7": ("m7", "min7", "-7", "m9", "min9", "m11", "m13"),
-    "o7": ("dim7", "o7", "°7"),
-    "/o7": ("m7b5", "min7b5", "-7b5", "ø", "ø7", "/o7"),
-    "sus2": ("sus2", "7sus2", "9sus2"),
-    "sus4": ("sus", "sus4", "7sus", "7sus4", "9sus4", "13sus4"),
-}
-"""Endings of chord symbols by the quality that represents them: extensions are left out."""
-_QUALITY = {suffix: QUALITIES.index(name) for name, of in SUFFIXES.items() for suffix in of}
+_KEY = re.compile(r"([A-G])([#♯b♭]?)\s*(m|min|minor|maj|major|)", re.IGNORECASE)
 
 
 def parse_form(text: str, heard: Sequence[str] = ()) -> tuple[int, ...]:
@@ -86,8 +66,8 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
     """The chords of each new bar, from a chart such as `C | G/B | Am F`.
 
     Bars are separated by `|` and have one chord, or two of equal length. A chord is a root from A
-    to G, optionally with # or b, a quality of `SUFFIXES`, and a bass after a slash. `N` is no
-    chord, `%` repeats the bar before. `beats` is the number of beats of a bar.
+    to G, optionally with # or b, a quality (see `chord_symbols.py`), and a bass after a slash. `N`
+    is no chord, `%` repeats the bar before. `beats` is the number of beats of a bar.
 
     Raises:
         ValueError: the text is not a chart.
@@ -113,21 +93,6 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
     return tuple(bars)
 
 
-def parse_chord(symbol: str) -> Chord | None:
-    """A chord from its symbol, such as `F#m7` or `G/B`; None for `N`. Raises ValueError."""
-    if symbol in _NO_CHORD:
-        return None
-    match = _CHORD.fullmatch(symbol) if len(symbol) <= 20 else None
-    if match is None or match[3] not in _QUALITY:
-        raise ValueError(
-            f"the chord {symbol[:20]!r} is not understood, expected a root from A to G, optionally "
-            "with # or b, and a quality, such as C, F#m, Bb7, Gsus4 or G/B; N for no chord"
-        )
-    root = _pitch_class(match[1], match[2])
-    bass = _pitch_class(match[4], match[5]) if match[4] else root
-    return Chord(root, _QUALITY[match[3]], None if bass == root else bass)
-
-
 def parse_key(text: str) -> Key:
     """A key such as `C`, `F#m` or `Bb minor`. Raises ValueError."""
     match = _KEY.fullmatch(text.strip()) if len(text) <= 20 else None
@@ -137,10 +102,8 @@ def parse_key(text: str) -> Key:
             "with # or b, and m if it is minor, such as C, F#m or Bb"
         )
     mode = match[3]
-    return Key(
-        _pitch_class(match[1].upper(), match[2].lower()),
-        mode == "m" or mode.lower() in ("min", "minor"),
-    )
+    tonic = (NOTES[match[1].upper()] + SIGNS[match[2].lower()]) % 12
+    return Key(tonic, mode == "m" or mode.lower() in ("min", "minor"))
 
 
 def fixed_bars(
@@ -155,7 +118,3 @@ def fixed_bars(
     """
     rows = zip_longest(sources, chords, given)
     return {first_bar + index: FixedBar(*row) for index, row in enumerate(rows)}
-
-
-def _pitch_class(letter: str, sign: str) -> int:
-    return (_NOTES[letter] + _SIGNS[sign]) % 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -237,6 +238,29 @@ class Score:
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
         """The same score with other tracks."""
         return replace(self, tracks=tuple(tracks))
+
+    def refined(self, factor: int) -> Score:
+        """The same score with `factor` times as many ticks per quarter note."""
+        if factor == 1:
+            return self
+        controls, bends = (once_each(partial(np.multiply, [factor, *one])) for one in ([1, 1], [1]))
+        tracks = (
+            replace(
+                track,
+                notes=track.notes * [factor, factor, 1, 1],
+                controls=controls(track.controls),
+                bends=bends(track.bends),
+            )
+            for track in self.tracks
+        )
+        return Score(
+            self.ticks_per_beat * factor,
+            tuple(tracks),
+            tuple(tempo._replace(tick=tempo.tick * factor) for tempo in self.tempos),
+            tuple(metre._replace(tick=metre.tick * factor) for metre in self.time_signatures),
+            self.end_ticks * factor,
+            self.damage,
+        )
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
         """Seconds from the start for each of `ticks`, by the tempo map; same shape."""

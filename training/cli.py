@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
         default="best",
         help="checkpoint of the run (default: best)",
     )
-    export.add_argument("--licence", default="unknown", help="licence of the data")
+    export.add_argument(
+        "--licence", default="unknown", help="licence of the data (default: unknown)"
+    )
     export.set_defaults(call=_export)
     return parser
 
@@ -102,9 +104,15 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
     option(
         "--include",
         action="append",
-        help="shell pattern of file names to include; give it once, or once for each --corpus",
+        help="shell pattern of file names to include; give it once, or once for each --corpus "
+        "(default: all files)",
     )
-    option("--splits", type=Path, help="JSON file: split -> list of file names without suffix")
+    option(
+        "--splits",
+        type=Path,
+        help="JSON file: split -> list of file names without suffix (default: splits.json of the "
+        "corpus; else folders named after splits; else by a hash of the names)",
+    )
     option(
         "--tokenizer",
         default="piano",
@@ -157,16 +165,29 @@ def _add_fit(command: argparse.ArgumentParser) -> None:
     option("--config", type=Path, required=True, help="YAML file of the experiment")
     option("--run", type=Path, help="folder of the run (default: runs/<name of the config>)")
     option("--data", type=Path, help="prepared corpus (default: that of the config)")
-    option("--devices", type=int, help="processes per node; same as --set trainer.devices")
-    option("--nodes", type=int, help="number of machines; same as --set trainer.nodes")
+    option(
+        "--devices",
+        type=int,
+        help="processes per node; same as --set trainer.devices (default: see below)",
+    )
+    option(
+        "--nodes",
+        type=int,
+        help="number of machines; same as --set trainer.nodes (default: see below)",
+    )
     option(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a setting of the config, see below; may be repeated",
+        help="change a setting of the config, see below; may be repeated (default: none)",
     )
-    option("--init-from", type=Path, help="run or released model with the initial weights")
+    option(
+        "--init-from",
+        metavar="MODEL",
+        help="folder of a run, or folder or name of a released model, with the initial weights "
+        "(default: random weights)",
+    )
     option("--resume", action="store_true", help="fail if there is no run to resume")
     option("--fresh", action="store_true", help="delete an existing run and start again")
     command.set_defaults(call=_fit)
@@ -242,7 +263,7 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
     option(
         "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
     )
-    option("--threads", type=int, help="CPU threads of torch")
+    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
     command.set_defaults(call=_fit_pointer)
 
 
@@ -288,14 +309,19 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
     )
     option("--draws", type=int, metavar="S", help="draws of the noise to average over (default: 1)")
-    option("--threads", type=int, help="CPU threads of torch")
-    option("--ngram", type=int, metavar="N", help="also measure n-gram models of this order")
+    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
+    option(
+        "--ngram",
+        type=int,
+        metavar="N",
+        help="also measure n-gram models of this order (default: none)",
+    )
     option(
         "--trained-length",
         type=int,
         metavar="N",
         help="tokens per training example; needed only for a released model, to compare the loss "
-        "within and beyond this length",
+        "within and beyond this length (default: that of the run)",
     )
     option("--map-length", type=int, help="positions of the measured attention maps (default: 512)")
     music = "continuations of the beginnings of pieces, compared with the real music"
@@ -334,7 +360,7 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         help="new bars of each continuation (default: 32); one number for all prompts, or one for "
         "each number of --prompt-bars",
     )
-    music("--seed", type=int, help="seed of the first continuation of each prompt")
+    music("--seed", type=int, help="seed of the first continuation of each prompt (default: 0)")
     music("--temperature", type=float, help=f"sampling temperature {default}")
     music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
     music(
@@ -356,7 +382,9 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "(default: 1)",
     )
     music(
-        "--samples-output", type=Path, help="folder for the continuations as MIDI and piano rolls"
+        "--samples-output",
+        type=Path,
+        help="folder for the continuations as MIDI and piano rolls (default: they are not written)",
     )
     music(
         "--music-only",

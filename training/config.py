@@ -72,7 +72,8 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto: a GPU if there is one, else the CPU."""
     precision: Literal["auto", "32", "bf16"] = "auto"
-    """Precision of matrix products; auto: measure both and use the faster one."""
+    """Precision of matrix products; auto: measure both and use the faster one. On GPUs, products in
+    float32 use TF32."""
     threads: int | None = None
     """CPU threads of torch; None: the default of torch."""
     omp_wait_policy: Literal["passive", "active"] | None = None
@@ -104,6 +105,9 @@ class TrainerConfig:
     activation_checkpointing: bool = False
     """Store only the inputs of blocks for the backward pass and recompute the rest, which saves
     memory and takes time."""
+    compile: bool = False
+    """Compile the model by torch.compile, which takes minutes and makes GPUs faster; needs a C++
+    compiler."""
     workers: int = 0
     """Processes that prepare training examples in advance; 0: none, examples are prepared between
     steps."""
@@ -137,7 +141,8 @@ class ExperimentConfig:
 def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Read a YAML file; `extends: other.yaml` starts from another file.
 
-    An override has the form `section.key=value`, with the value in YAML.
+    An override has the form `section.key=value`, with the value in YAML. It changes the file as a
+    file that extends it would: another `kind` replaces the section.
 
     Raises:
         TrainingError: a file or an override cannot be read.
@@ -150,10 +155,13 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
             raise TrainingError(f"--set {override}: expected section.key=value")
         inner = mapping
         for name in names[:-1]:
-            inner = inner.setdefault(name, {})
+            inner = inner.get(name, {})
             if not isinstance(inner, dict):
                 raise TrainingError(f"--set {override}: {name!r} is a value, expected a section")
-        inner[names[-1]] = _parse(text, f"--set {override}")
+        change: dict[str, Any] = {names[-1]: _parse(text, f"--set {override}")}
+        for name in reversed(names[:-1]):
+            change = {name: change}
+        mapping = _merge(mapping, change)
     return mapping
 
 
@@ -175,13 +183,16 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge `over` into `base`; a section of another `kind` replaces that of the base."""
+    """Merge `over` into `base`; a section of another `kind` replaces that of the base.
+
+    The kinds of optimizer have the same settings, which are kept.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            same_kind = value.get("kind") in (None, old.get("kind"))
-            value = _merge(old, value) if same_kind else value
+            same = key == "optimizer" or value.get("kind") in (None, old.get("kind"))
+            value = _merge(old, value) if same else value
         merged[key] = value
     return merged
 

@@ -13,8 +13,8 @@ from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
-from tokenization.remi.bars import notated_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
 

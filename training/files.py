@@ -1,4 +1,4 @@
-"""Atomic writing of files and plots, and checked reading of JSON."""
+"""Atomic writing of files and plots, checked reading of JSON, and locking of folders."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from training.errors import TrainingError
 
@@ -37,6 +39,43 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+LOCK = ".lock"
+"""Name of the file in the folder of a run that is locked while it trains."""
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Create a folder and lock it against other runs of `relpe-train fit`.
+
+    The lock is released when the process ends, however it ends. A new folder in which nothing was
+    written is removed again, with the parents that were created for it.
+
+    Raises:
+        TrainingError: it is already locked.
+    """
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise TrainingError(
+            f"{folder}: another relpe-train fit is training in this folder; wait until it has "
+            "ended, or choose another folder with --run"
+        ) from error
+    try:
+        yield
+    finally:
+        # otherwise the file stays, since two processes could lock different files
+        unused = new and [path.name for path in folder.iterdir()] == [LOCK]
+        if unused:
+            (folder / LOCK).unlink()
+        lock.release()
+        if unused:
+            for path in new:
+                path.rmdir()
 
 
 @contextmanager

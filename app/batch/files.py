@@ -108,7 +108,7 @@ class Savers:
             if self._pool is None:
                 future.set_result(save_clip(*work))
             else:
-                with _blocked(signal.SIGINT):
+                with _blocked(signal.SIGINT):  # the main process handles it
                     future = self._pool.submit(save_clip, *work)
         except Exception as error:  # noqa: BLE001 - raised when the row is taken
             future.set_exception(error)
@@ -122,12 +122,33 @@ class Savers:
         over = wait(self._rows, seconds, FIRST_COMPLETED).done
         return [(self._rows.pop(future), future) for future in over if not future.cancelled()]
 
-    def close(self) -> None:
-        """Waits for files that are being written, and discards clips in the queue."""
+    def discard_queue(self) -> None:
+        """Removes the clips in the queue, so that only those being rendered are left."""
+        for future in [future for future in self._rows if future.cancel()]:
+            del self._rows[future]
+
+    def kill(self) -> None:
+        """Ends the processes at once; the clips that they were rendering fail."""
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.kill()
+
+    def close(self) -> None:
+        """Waits for files that are being written, and discards clips in the queue.
+
+        A signal is handled afterwards: an exception while the pool ends could leave it waiting
+        forever.
+        """
+        if self._pool is not None:
+            with _blocked(signal.SIGINT, signal.SIGTERM):
+                self._pool.shutdown(cancel_futures=True)
             for name in FOLDERS:  # a process may have been killed
                 remove_parts(self._folder / name)
+
+    def remove_files(self, row: Row) -> None:
+        """Removes the files of a clip that may be incomplete."""
+        for name in filter(None, (row.file, row.audio)):
+            (self._folder / name).unlink(missing_ok=True)
 
 
 def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
@@ -157,15 +178,15 @@ def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
 
 
 @contextmanager
-def _blocked(number: signal.Signals) -> Iterator[None]:
-    """Blocks a signal in processes started in the block; this thread receives it afterwards.
+def _blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Blocks signals in this thread, which receives them afterwards, and in processes started here.
 
-    Ctrl+C reaches all processes of a terminal, but only the main process should handle it.
+    Ctrl+C reaches all processes of a terminal.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -89,7 +89,15 @@ def read_manifest(path: Path) -> dict[str, Row]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             found = list(reader)
-        if reader.fieldnames != columns:
+        named = reader.fieldnames or ()
+        missing = [column for column in columns if column not in named]
+        if missing and {"file", "settings"}.issubset(named):
+            raise CommandError(
+                f"{path}: written by another version of relpe, without the column "
+                f"{', '.join(missing)}; complete the batch with that version, or choose another "
+                "--output"
+            )
+        if named != columns:
             raise ValueError(f"expected the columns {', '.join(columns)}")
         rows = [Row(**row) for row in found]
         for row in rows:

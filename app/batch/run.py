@@ -37,6 +37,7 @@ from app.compose.engine import Engine
 from app.compose.models import PREPARING_TOLD, Models, MusicModel
 from app.compose.piece import Draft, Opening
 from app.errors import CommandError
+from app.text import plural
 from tokenization.errors import MidiError, TokenizerError
 
 SECONDS_BETWEEN_REPORTS = 0.2
@@ -262,13 +263,12 @@ class BatchRun:
                     for clip, row in self.planned.items()
                     if clip.source.model == model.name and row.file not in self.rows
                 ]
-                if not missing:
-                    continue
-                for _ in model.preparing():
-                    yield from self._report(PREPARING_TOLD)
-                    if self.stop():
-                        return
-                yield from self._make_with(model, missing)
+                if missing and not self.stop():
+                    yield from self._make_with(model, missing)
+            yield from self._finish_rendering()
+        except (KeyboardInterrupt, GeneratorExit):  # stopped immediately
+            self._savers.kill()
+            raise
         finally:
             try:
                 self._savers.close()
@@ -277,8 +277,25 @@ class BatchRun:
                 self._list()
         yield from self._report("generating")
 
+    def _finish_rendering(self) -> Iterator[BatchProgress]:
+        """When the batch was stopped, waits for the clips that are being rendered."""
+        self._savers.discard_queue()
+        if len(self._savers):
+            clips = plural(len(self._savers), "clip")
+            self._notices.append(
+                f"stopping as soon as {clips} in work are complete; press Ctrl+C again to stop "
+                "immediately"
+            )
+        while len(self._savers):
+            yield from self._report("rendering the last clips")
+            self._take(SECONDS_BETWEEN_REPORTS)
+
     def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
         """Makes clips with one model, with all their files."""
+        for _ in model.preparing():
+            yield from self._report(PREPARING_TOLD)
+            if self.stop():
+                return
         started = time.monotonic()
         engine = Engine(model, self.options.width)
         running: dict[Draft, Clip] = {}
@@ -345,6 +362,7 @@ class BatchRun:
                     f"({error.strerror or error}); check the free disk space, then use --resume"
                 )
             except BrokenProcessPool:
+                self._savers.remove_files(row)
                 if not self.stop():  # otherwise the signal has also ended that process
                     problem = CommandError(
                         "a process that renders audio was killed, perhaps for lack of memory; "

@@ -212,12 +212,13 @@ def _shape(step: BatchProgress) -> str:
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
     """Yields a function that returns whether Ctrl+C or SIGTERM was received.
 
-    A second signal raises KeyboardInterrupt.
+    A second signal raises KeyboardInterrupt; further ones are ignored, as the command is ending.
     """
-    asked = threading.Event()
+    asked, ending = threading.Event(), threading.Event()
 
     def ask(*_: object) -> None:
-        if asked.is_set():
+        if asked.is_set() and not ending.is_set():
+            ending.set()
             raise KeyboardInterrupt(
                 "stopped immediately; use --resume to generate the missing clips"
             )

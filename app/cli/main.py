@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from app.cli.arguments import Parser
 from app.cli.batch import add_batch
+from app.cli.inspect import add_inspect
 from app.cli.music import add_continue, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui
@@ -23,6 +24,7 @@ COMMANDS = (
     ("continue", "continue a MIDI file", add_continue),
     ("generate", "generate a piece from nothing", add_generate),
     ("replay", "generate a piece again from its settings", add_replay),
+    ("inspect", "show the form, key and chords of a MIDI file", add_inspect),
     ("batch", "generate clips for listening tests", add_batch),
 )
 

@@ -140,7 +140,10 @@ def replay_command(options: argparse.Namespace) -> None:
         return
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     if not told.fits(data):
-        print(f"{name}: not the file that was continued; its content differs", file=sys.stderr)
+        raise CommandError(
+            f"{name}: not the file that was continued, since its content differs; give that file "
+            "with --prompt, or continue this one with relpe continue"
+        )
     prompt = read_prompt(
         data,
         name,
@@ -187,7 +190,12 @@ def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
 
 def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
     """The files to write. An unusable SoundFont is rejected before any music is generated."""
-    if options.soundfont is not None and options.audio is not None:
+    if options.soundfont is not None and options.audio is None:
+        raise CommandError(
+            f"--soundfont {options.soundfont}: no audio was requested; add --audio FILE, or leave "
+            "out --soundfont"
+        )
+    if options.soundfont is not None:
         from app.audio.synth.soundfont import open_soundfont
 
         open_soundfont(options.soundfont)

@@ -12,8 +12,9 @@ from app.compose.prompt import Prompt
 from app.compose.timing import notes_on_file
 from tokenization.constraints.bar_limit import PlannedBar
 from tokenization.errors import MidiError
-from tokenization.remi.bars import BarMap, notated_lines
-from tokenization.remi.quantize import nearest_step, quantize_tempos
+from tokenization.grid import nearest_step, notated_lines
+from tokenization.remi.bars import BarMap
+from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.vocabulary import (
     BAR,
     NUM_TEMPOS,

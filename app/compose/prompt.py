@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +16,12 @@ from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import Beats, extend_by_pedal
 from tokenization.errors import MidiError
+from tokenization.grid import notated_lines
 from tokenization.midi import cut_midi, read_midi
-from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
-from tokenization.score import MAX_BEATS, Score, Track, once_each
+from tokenization.score import MAX_BEATS, Score, Track
 from tokenization.tokenizer import Tokenizer, TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
@@ -191,7 +191,7 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
         )
     source, found = find_beats(score, beats)
     least = STEPS_PER_BEAT if found is None else FINE_TICKS
-    file = _refined(score, -(-least // score.ticks_per_beat))
+    file = score.refined(-(-least // score.ticks_per_beat))
     timing = Timing.of(file, found)
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
@@ -241,7 +241,7 @@ def _cut(
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
     # beats after the cut are not used
     until = float(file.seconds_at(end))
-    cut = _refined(read_midi(data, name=name), factor)
+    cut = read_midi(data, name=name).refined(factor)
     resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
     return data, Timing.of(cut, whole.beats, until, resolution)
 
@@ -332,26 +332,3 @@ def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int
     first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)
     notated = bar_tokens[:-1]
     return int(min(notated[notated >= first], default=first))
-
-
-def _refined(score: Score, factor: int) -> Score:
-    """The same score with `factor` times as many ticks per quarter note."""
-    if factor == 1:
-        return score
-    controls, bends = (once_each(partial(np.multiply, [factor, *ones])) for ones in ([1, 1], [1]))
-    return Score(
-        score.ticks_per_beat * factor,
-        tuple(
-            replace(
-                track,
-                notes=track.notes * [factor, factor, 1, 1],
-                controls=controls(track.controls),
-                bends=bends(track.bends),
-            )
-            for track in score.tracks
-        ),
-        tuple(tempo._replace(tick=tempo.tick * factor) for tempo in score.tempos),
-        tuple(metre._replace(tick=metre.tick * factor) for metre in score.time_signatures),
-        score.end_ticks * factor,
-        score.damage,
-    )

@@ -12,7 +12,8 @@ from app.compose.options import BeatSource
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, warp
 from tokenization.errors import MidiError
-from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.grid import notated_lines
+from tokenization.remi.bars import BarMap
 from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo
 

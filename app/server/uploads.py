@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from app.compose.lead_sheet import LeadSheet
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.player.frames import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
@@ -29,7 +30,7 @@ MOST_NOTES = 100_000
 """Maximum notes of an upload, about an hour of orchestral music; more would delay other users."""
 MOST_CONTROLS = 500_000
 """Maximum controller and pitch bend events; those of a channel count for each of its tracks."""
-READER = Sandbox(preload=["app.compose.prompt"])
+READER = Sandbox(preload=["app.compose.lead_sheet", "app.compose.prompt"])
 """Reads all uploads of this process."""
 
 
@@ -43,6 +44,8 @@ class Upload:
     """Continues the prompt."""
     score: Score
     """The whole file as it was read."""
+    sheet: LeadSheet
+    """Form, key and chords of the whole file."""
 
     @property
     def title(self) -> str:
@@ -190,7 +193,8 @@ def _whole(data: bytes, name: str, model: MusicModel, beats: BeatSource, score: 
     whole = _in_sandbox(
         name, read_prompt, data, name, tokenizer=model.tokenizer, beats=beats, score=score
     )
-    return Upload(whole, whole, model, score)
+    sheet = _in_sandbox(name, LeadSheet.of, whole.timing.counted)
+    return Upload(whole, whole, model, score, sheet)
 
 
 def _in_sandbox(

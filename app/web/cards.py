@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import re
 import time
+from itertools import islice
 
+from app.compose.lead_sheet import LeadSheet
 from app.compose.prompt_report import TrackFacts
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
@@ -17,6 +19,7 @@ CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
 RESTS = "does not play in the new music"
 _MOST_ROWS = 40
+_MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
 def card(upload: Upload, why: str) -> str:
@@ -42,7 +45,7 @@ def card(upload: Upload, why: str) -> str:
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
         "×</button></header>"
-        f"<dl>{numbers}</dl>{_tracks(upload)}"
+        f"<dl>{numbers}</dl>{_sheet(upload.sheet)}{_tracks(upload)}"
         f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
         + "</article>"
@@ -75,6 +78,29 @@ def sentence(text: str) -> str:
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
+
+
+def _sheet(sheet: LeadSheet) -> str:
+    """Key, form, and a chart of the chords with a row for four bars; empty without chords."""
+    rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
+    if not rows or not sheet.key:
+        return ""
+    form = " ".join(phrase.letter for phrase in sheet.phrases[:_MOST_LETTERS])
+    form += " …" * (len(sheet.phrases) > _MOST_LETTERS)
+    body = "".join(
+        f"<tr><th scope='row'>{row.letter}</th><td>{row.first_bar:,}</td>"
+        + "".join(f"<td>{html.escape(bar)}</td>" for bar in row.bars)
+        + "</tr>"
+        for row in rows
+    )
+    left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
+    more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
+    opened = " open" if len(rows) <= 4 else ""
+    return (
+        f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
+        f"<details class='chart'{opened}><summary>Chords</summary><div><table>{body}</table>{more}"
+        "</div></details>"
+    )
 
 
 def _tracks(upload: Upload) -> str:

@@ -101,7 +101,13 @@ def launch(
             announce(address)
             if serving.open_browser:
                 webbrowser.open(address)
-            page.block_thread()
+            wait_for_interruption()
+
+
+def wait_for_interruption() -> None:
+    """Waits for Ctrl+C, which raises KeyboardInterrupt."""
+    while True:  # `threading.Event.wait` cannot be interrupted on Windows
+        time.sleep(0.2)
 
 
 @contextmanager

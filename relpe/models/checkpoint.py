@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,15 +66,22 @@ _PLACES = (Path(__file__).parents[2] / "checkpoints", Path(__file__).parents[1] 
 
 
 def find_checkpoint(name_or_folder: str | Path) -> Path:
-    """Folder of a released model by name, or of any model by path."""
-    folders = [Path(name_or_folder), *(place / name_or_folder for place in _PLACES)]
-    if (
-        len(Path(name_or_folder).parts) == 1
-    ):  # a released model takes precedence over a folder of the same name
-        folders = [*folders[1:], folders[0]]
-    for folder in folders:
+    """Folder of a released model by name, or of any model by path.
+
+    A string with a separator, such as `./piano`, is a path. Otherwise a released model takes
+    precedence over a folder of the same name.
+    """
+    given = str(name_or_folder)
+    is_path = any(separator in given for separator in ("/", os.sep))
+    released = () if is_path else (place / given for place in _PLACES)
+    for folder in (*released, Path(given)):
         if (folder / "model.json").is_file():
             return folder
+    if (Path(given) / "run.json").is_file():
+        raise CheckpointError(
+            f"{given}: this is a training run, expected a model; write one from it with "
+            f"relpe-train export --run {shlex.quote(given)} --output DIR"
+        )
     raise CheckpointError(
         f"no model {str(name_or_folder)!r}: expected a folder with model.json, or the name of a "
         f"released model ({', '.join(released_models()) or 'none is installed'})"

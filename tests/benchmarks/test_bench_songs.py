@@ -6,14 +6,14 @@ import zipfile
 
 import pytest
 
-from benchmarks import bench_beats, bench_chords
+from benchmarks import bench_chords
 
 
 class EnoughError(Exception):
     """Ends a benchmark after it has chosen its songs."""
 
 
-@pytest.mark.parametrize("benchmark", [bench_beats, bench_chords])
+@pytest.mark.parametrize("benchmark", [bench_chords])
 def test_songs_are_at_most_as_many_as_asked_for(benchmark, tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "pop909.zip", "w") as archive:
         songs = {"validation": [f"{number:03}" for number in range(19)]}

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.compose.timing import notes_on_file
-from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.grid import notated_lines
+from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:

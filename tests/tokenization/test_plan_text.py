@@ -8,15 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenization.analysis.chord_symbols import SUFFIXES, parse_chord
 from tokenization.plan import Chord, Key, PlannedChord
-from tokenization.plan_text import (
-    SUFFIXES,
-    fixed_bars,
-    parse_chart,
-    parse_chord,
-    parse_form,
-    parse_key,
-)
+from tokenization.plan_text import fixed_bars, parse_chart, parse_form, parse_key
 from tokenization.tokenizer import FixedBar
 
 

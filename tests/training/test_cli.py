@@ -190,3 +190,14 @@ def test_missing_packages_and_ctrl_c_while_loading_are_reported_in_one_sentence(
     error = ModuleNotFoundError("No module named 'relpe.x'", name="relpe.x")
     with pytest.raises(ModuleNotFoundError):  # a bug in the project keeps its traceback
         main(words)
+
+
+@pytest.mark.parametrize("command", ["prepare", "fit", "evaluate", "export", "fit-pointer"])
+def test_help_has_the_default_of_every_option(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    options = capsys.readouterr().out.split("settings for --set")[0].split("\n  -")[1:]
+    without = {f"-{option.split()[0]}" for option in options if "default" not in option}
+    required = {"--corpus", "--output", "--config", "--run", "--data"}
+    flags = {"-h,", "--resume", "--fresh", "--music-only"}
+    assert without <= required | flags

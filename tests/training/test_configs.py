@@ -15,7 +15,7 @@ from tokenization.presets import PRESETS
 from training.config import read_yaml
 from training.data.prepare import prepare
 from training.experiment import build_experiment
-from training.runs import callbacks
+from training.runs import samples
 from training.runs.fit import fit
 
 FOLDER = Path(training.__file__).parent / "configs"
@@ -56,7 +56,7 @@ def corpora(data, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _quick_samples(monkeypatch, quick_continuations):
-    monkeypatch.setattr(callbacks, "NEW_BARS", 1)
+    monkeypatch.setattr(samples, "NEW_BARS", 1)
 
 
 def fit_two_steps(path, corpora, folder, *overrides):

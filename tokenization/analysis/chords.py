@@ -1,4 +1,4 @@
-"""Recognition of chords, one per beat, by templates of the sounding pitches and the best path.
+"""Recognition of one chord per beat, by templates of the sounding pitches and the best path.
 
 The vocabulary is that of Liutkus et al. (2021): twelve roots with eleven qualities, and no chord.
 """
@@ -32,7 +32,7 @@ _USUAL = (2.5, 2.0, -0.5, -1.0, -0.5, -0.5, -0.5, -2.0, -2.0, 0.5, 0.0)
 _NO_CHORD_SCORE = 8.0
 _SWITCH = 2.5
 _CHROMA_STEPS = 64.0
-_LONGEST_BEATS = 16
+_LONGEST_BEATS, _MOST_BEATS = 16, 64
 _SHORTEST_BASS = 0.2
 
 
@@ -75,7 +75,7 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
     with the highest sum of scores minus a penalty for each change (Viterbi; Sheh and Ellis, 2003).
     """
     edges = _edges(score, beats)
-    scores = _match(*_heard(score, edges))
+    scores = chord_scores(*sounding(pitched_notes(score), edges))
     path = _best_path(scores)
     changed = np.append(True, path[1:] != path[:-1])[: len(path)]
     path = path[changed]
@@ -101,16 +101,32 @@ def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
     return np.append(begins, max(score.end_ticks, int(begins[-1]) + 1)) if len(begins) else begins
 
 
-def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ticks for which each pitch class sounds (beats, 12), and lowest pitch (beats,), or 128."""
-    num_beats = max(len(edges) - 1, 0)
+def pitched_notes(score: Score) -> NDArray[np.int64]:
+    """Notes of all tracks except drums (n, 4); those over 16 quarters are cut.
+
+    A note of several minutes is an error in the file, or has died away.
+    """
     notes = all_notes(track for track in score.tracks if not track.is_drum)
+    notes[:, 1] = np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)
+    return notes
+
+
+def sounding(
+    notes: NDArray[np.int64], edges: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ticks for which each pitch class sounds (beats, 12), and lowest pitch (beats,), or 128.
+
+    Args:
+        notes: (n, 4), see `pitched_notes`.
+        edges: start of each beat, and end of the last one (beats + 1,). A note counts in 64 beats.
+    """
+    num_beats = max(len(edges) - 1, 0)
     onsets, pitches = notes[:, 0], notes[:, 2]
-    # A note of several minutes is an error in the file, or has died away.
-    ends = onsets + np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)
+    ends = onsets + notes[:, 1]
     # One row for each note and beat in which it sounds.
     first = np.maximum(np.searchsorted(edges, onsets, side="right") - 1, 0)
-    spans = np.maximum(np.minimum(np.searchsorted(edges, ends), num_beats) - first, 0)
+    last = np.minimum(np.searchsorted(edges, ends), np.minimum(first + _MOST_BEATS, num_beats))
+    spans = np.maximum(last - first, 0)
     note = np.repeat(np.arange(len(notes)), spans)
     beat = np.arange(len(note)) + np.repeat(first - (np.cumsum(spans) - spans), spans)
     ticks = np.minimum(ends[note], edges[beat + 1]) - np.maximum(onsets[note], edges[beat])
@@ -140,8 +156,8 @@ def _templates() -> NDArray[np.float32]:
 _TEMPLATES = _templates()
 
 
-def _match(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Score of each chord (beats, 133), the last for no chord."""
+def chord_scores(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Score of each chord (beats, 133), the last for no chord; the arguments are of `sounding`."""
     heard = np.zeros((len(chroma), 24), np.float32)
     # Square roots increase the weight of short notes, since durations of chord tones matter little.
     shares = np.sqrt(chroma / np.maximum(chroma.sum(axis=1, keepdims=True), 1))

@@ -1,4 +1,4 @@
-"""Notated bars, and their mapping to bars of the vocabulary, which are whole eighths long."""
+"""Mapping of notated bars to bars of the vocabulary, which are whole eighths long."""
 
 from __future__ import annotations
 
@@ -8,39 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.quantize import ends_of_runs, name_bars, nearest_step, split_long_bars
-from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
-from tokenization.score import Score, Tempo, TimeSignature, Track, nearest_ratio
+from tokenization.grid import STEPS_PER_BEAT, nearest_step
+from tokenization.remi.quantize import name_bars, split_long_bars
+from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS
+from tokenization.score import Score, Tempo, Track, nearest_ratio
 
 _NEVER = 1 << 60
-
-
-def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
-    """Notated bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
-
-    Each is the tick nearest to its exact place, so that bar lines never drift. A change of time
-    signature ends the bar in which it occurs; if at most half a grid step of that bar would be
-    left, its bar line moves to the change instead. Of several time signatures at one tick the last
-    applies; a repeated one has no effect. A quarter note has at least 12 ticks.
-    """
-    changes = [TimeSignature(0, 4, 4)]
-    changes += [change for change in score.time_signatures if change.numerator > 0]
-    table = np.array(changes, np.int64)
-    table = table[ends_of_runs(table[:, 0])]
-    table = table[np.append(True, (table[1:, 1:] != table[:-1, 1:]).any(1))]
-    starts, numerators, denominators = table.T
-    wholes = 4 * score.ticks_per_beat * numerators  # a bar has wholes / denominators ticks
-    # Bars of a time signature begin more than half a grid step before the next change.
-    halves = 2 * STEPS_PER_BEAT
-    rooms = halves * np.diff(starts, append=starts[-1]) - score.ticks_per_beat
-    counts = np.maximum(-(-rooms * denominators // (halves * wholes)), 0)
-    left = max(end - int(starts[-1]), 0)
-    counts[-1] = -(-left * int(denominators[-1]) // int(wholes[-1])) + more + 2
-    metre = np.repeat(np.arange(len(table)), counts)
-    bar = np.arange(len(metre)) - (np.cumsum(counts) - counts)[metre]
-    lines = starts[metre] + nearest_ratio(bar * wholes[metre], denominators[metre])
-    lines[0] = 0
-    return lines[: int(np.searchsorted(lines, end)) + more + 1]
 
 
 class BarMap(NamedTuple):

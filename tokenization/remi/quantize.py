@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.remi.packing import Packing
 from tokenization.remi.vocabulary import (
     BAR_UNIT,
     DURATIONS,
     MAX_BAR_STEPS,
-    STEPS_PER_BEAT,
     VELOCITY_STEP,
     Families,
 )
-from tokenization.score import MAX_BEATS, Score, Tempo, Ticks, TimeSignature, nearest_ratio
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, nearest_ratio
 
 DEFAULT_BPM = 120.0
 _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
@@ -31,13 +31,6 @@ _NEVER = 1 << 31
 _NEAREST = np.searchsorted(
     (DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, np.arange(_LONGEST + 1), side="right"
 )
-
-
-def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
-    """Grid step nearest to each time in ticks; halves are rounded up."""
-    if ticks_per_beat == STEPS_PER_BEAT:
-        return ticks
-    return nearest_ratio(STEPS_PER_BEAT * ticks, ticks_per_beat)
 
 
 def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.bars import notated_lines
+from tokenization.grid import notated_lines
 from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, once_each
 

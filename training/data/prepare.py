@@ -26,7 +26,7 @@ from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-BATCH_FORMAT = 4
+BATCH_FORMAT = 5
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
@@ -77,7 +77,8 @@ def prepare(
     joined = _partial(output) / "joined"
     facts = _join_all(batches, unassigned, joined)
     if not facts["splits"]["train"]["tokens"]:
-        reason = next(iter(facts["refused"].values()), "the split 'train' is empty")
+        excluded = facts["refused"] | facts["copies"]
+        reason = next(iter(excluded.values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
         found = ", ".join(map(str, paths))
         raise TrainingError(f"{found}: no music to train on; {reason}")
@@ -184,7 +185,7 @@ def _encode(batch: Batch) -> int:
     damaged: dict[str, str] = {}
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    counts = np.zeros(1 + len(COUNTS) + len(Losses._fields), np.int64)
+    counts: list[list[int]] = []
     for member, content in batch.source.read():
         name = batch.prefix + member
         if isinstance(content, MemberError):
@@ -199,9 +200,9 @@ def _encode(batch: Batch) -> int:
         if score.damage:
             damaged[name] = score.damage
         ids = np.asarray(sequence.ids).astype("<u2")
-        notes = np.count_nonzero(np.isin(ids, of_notes))
+        notes = int(np.count_nonzero(np.isin(ids, of_notes)))
         lost = losses(score, batch.tokenizer.track_ranks(score.tracks))
-        counts += [notes, *(getattr(sequence, key) for key in COUNTS), *lost]
+        counts.append([notes, *(getattr(sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
         names.append(name)
@@ -212,7 +213,7 @@ def _encode(batch: Batch) -> int:
             lengths=np.array([len(ids) for ids in ids_of[1:]], np.int64),
             bars=np.concatenate(bars_of),
             num_bars=np.array([len(bars) for bars in bars_of[1:]], np.int64),
-            counts=counts,
+            counts=np.array(counts, np.int64).reshape(-1, 1 + len(COUNTS) + len(Losses._fields)),
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)

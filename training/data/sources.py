@@ -155,7 +155,7 @@ def deal(
     split has at least one. `val` and `valid` mean `validation`; `training` means `train`.
 
     Raises:
-        TrainingError: the table cannot be read.
+        TrainingError: the table cannot be read, or a name is in two splits.
     """
     table, depth = _read_splits(source, splits), _depth_of_splits(names)
     if table is not None:
@@ -219,9 +219,19 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
         [(_, text)] = source.part(inside[:1]).read()
         if isinstance(text, MemberError):
             raise TrainingError(f"{source.path}: splits.json is {text}")
+    where = path or source.path
     try:
         splits = json.loads(text)
-        return {str(split): [str(name) for name in names] for split, names in splits.items()}
+        found = {str(split): [str(name) for name in names] for split, names in splits.items()}
     except (ValueError, AttributeError, TypeError) as error:
-        where = path or source.path
         raise TrainingError(f"{where}: splits.json is invalid, expected split -> names") from error
+    split_of: dict[str, str] = {}
+    for split, names in found.items():
+        for name in names:
+            other = split_of.setdefault(name, split)
+            if other != split:
+                raise TrainingError(
+                    f"{where}: {name!r} is in the splits {other} and {split}, expected each name "
+                    "in one split; remove it from one of them"
+                )
+    return found

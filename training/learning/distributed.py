@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
@@ -52,7 +54,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     if "TORCHELASTIC_RUN_ID" in environment:
         world, local = int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"])
         by, found = "torchrun", Processes(local, world // local, int(environment["RANK"]))
-    elif int(environment.get("SLURM_NTASKS", 1)) > 1 and _is_a_task(environment):
+    elif _started_by_srun(environment):
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
             raise TrainingError(
@@ -73,10 +75,14 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     return found
 
 
-def _is_a_task(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process, rather than an interactive shell of an allocation."""
+def _started_by_srun(environment: Mapping[str, str]) -> bool:
+    """Whether srun started several tasks of which this is one.
+
+    A single task, or an interactive shell of an allocation, starts the processes itself.
+    """
     interactive = environment.get("SLURM_JOB_NAME") in ("bash", "interactive")
-    return "SLURM_PROCID" in environment and not interactive
+    several = int(environment.get("SLURM_NTASKS", 1)) > 1
+    return several and "SLURM_PROCID" in environment and not interactive
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
@@ -110,17 +116,21 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
     return DDPStrategy(find_unused_parameters=True)
 
 
-def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """The SLURM plugin, if SLURM started several processes.
+def choose_environment(
+    processes: Processes, environment: Mapping[str, str]
+) -> ClusterEnvironment | None:
+    """Tells Lightning how the processes were started; None: by torchrun, which it detects.
 
-    Requeueing is disabled, since it would write additional checkpoints.
+    With SLURM, requeueing is disabled, since it would write additional checkpoints. If SLURM
+    started a single task, Lightning starts the other processes.
     """
-    by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
-    if not by_slurm or processes.world == 1:
-        return []
+    if "TORCHELASTIC_RUN_ID" in environment:
+        return None
+    if not _started_by_srun(environment):
+        return LightningEnvironment()
     # required by Lightning; srun with only --ntasks does not set it
     os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(processes.devices))
-    return [SLURMEnvironment(auto_requeue=False)]
+    return SLURMEnvironment(auto_requeue=False)
 
 
 def leave_signals(worker: int) -> None:
@@ -128,14 +138,21 @@ def leave_signals(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def summed(trainer: pl.Trainer, values: Tensor) -> Tensor:
+    """Sum of a tensor over all processes, on its device; every process must call this."""
+    if trainer.world_size == 1:
+        return values
+    found = trainer.strategy.reduce(values, reduce_op="sum")
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
 def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
     """Sums over all processes, in float64; every process must call this."""
     mine = torch.tensor([float(value) for value in values], dtype=torch.float64)
     if trainer.world_size > 1:
-        strategy = trainer.strategy
-        mine = strategy.reduce(mine.to(strategy.root_device), reduce_op="sum")
-        assert isinstance(mine, torch.Tensor)
-    return mine.tolist()
+        mine = mine.to(trainer.strategy.root_device)
+    return summed(trainer, mine).tolist()
 
 
 def any_of(trainer: pl.Trainer, condition: object) -> bool:

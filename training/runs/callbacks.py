@@ -1,4 +1,4 @@
-"""Callbacks of a run: progress, checkpoints, signals and samples."""
+"""Callbacks of a run: progress, checkpoints and signals."""
 
 from __future__ import annotations
 
@@ -11,30 +11,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
-from numpy.typing import NDArray
-from pytorch_lightning.utilities.seed import isolate_rng
 from tqdm import tqdm
 
-from tokenization.presets import load_tokenizer
 from training.config import TrainerConfig
-from training.continuations import continuations, write_sample
-from training.data.corpus import Corpus
-from training.learning.distributed import any_of, whole
+from training.learning.distributed import any_of
 from training.runs.device import memory_in_use
-from training.runs.weights import fill
 from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
-
-PROMPT_BARS = 4
-"""Bars of the prompt of a sample."""
-NEW_BARS = 8
-"""New bars of a sample."""
-SAMPLE_SECONDS = 30.0
-"""Time limit for samples: generation ends with the first bar completed after it."""
 
 
 class InterruptedRunError(Exception):
@@ -54,8 +40,10 @@ class Report(pl.Callback):
         self._tokens_per_step = tokens_per_step
         self._show = show
         self._losses: list[torch.Tensor] = []
+        self._timed = 0
+        """Steps since the last entry in this segment, which took `_seconds`."""
         self._seconds = 0.0
-        self._step_started = 0.0
+        self._since: float | None = None
         self._line_shown = -1e9
         self._bar: tqdm[Any] | None = None
         self._start = (0.0, 0.0)
@@ -66,9 +54,29 @@ class Report(pl.Callback):
         if self._show and sys.stderr.isatty():
             self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
 
+    def state_dict(self) -> dict[str, Any]:
+        """The losses since the last entry, so that the next one is that of an uninterrupted run."""
+        return {"losses": [float(loss) for loss in self._losses]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the losses."""
+        self._losses = [torch.tensor(loss) for loss in state_dict["losses"]]
+
     def on_train_batch_start(self, *_: object) -> None:  # type: ignore[override]
-        """Start timing a step."""
-        self._step_started = time.monotonic()
+        """Start timing, unless the previous step is still timed, as is the loading of data."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def _take_time(self) -> float:
+        """Add the time since the last call; return the current time."""
+        now = time.monotonic()
+        self._seconds += 0.0 if self._since is None else now - self._since
+        return now
+
+    def on_validation_start(self, *_: object) -> None:  # type: ignore[override]
+        """Stop timing; checkpoints and loading of data are timed, validations are not."""
+        self._take_time()
+        self._since = None
 
     def on_train_batch_end(  # type: ignore[override]
         self,
@@ -79,11 +87,12 @@ class Report(pl.Callback):
     ) -> None:
         """Log the metrics every `log_every` steps."""
         self._losses.append(outputs["nats_per_token"])  # the loss may include penalties
-        self._seconds += time.monotonic() - self._step_started
+        self._since = self._take_time()
+        self._timed += 1
         step = trainer.global_step
         if step % self._log_every:
             return
-        tokens = len(self._losses) * self._tokens_per_step
+        tokens = self._timed * self._tokens_per_step
         metrics = {
             "tokens": step * self._tokens_per_step,
             "seconds": pl_module.budget.elapsed(),
@@ -94,7 +103,7 @@ class Report(pl.Callback):
             **memory_in_use(pl_module.device),
             **pl_module.encoding_metrics(),
         }
-        self._losses, self._seconds = [], 0.0
+        self._losses, self._timed, self._seconds = [], 0, 0.0
         for log in trainer.loggers:
             log.log_metrics(metrics, step)
         self._show_progress(pl_module.budget.progress(step), step, metrics)
@@ -148,6 +157,7 @@ class Checkpoints(pl.Callback):
         self._best = float("inf")
         self._due: int | None = None
         self._signal: int | None = None
+        self._module: MusicModule | None = None
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -170,6 +180,7 @@ class Checkpoints(pl.Callback):
 
         Also run the validation that was due when the run was stopped, if any.
         """
+        self._module = pl_module
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
                 self._handlers[number] = signal.signal(number, self._note) or signal.SIG_DFL
@@ -177,12 +188,14 @@ class Checkpoints(pl.Callback):
                 break
         if self._validates and self._due == trainer.global_step:
             _validate(trainer)
-            # the processes do not share a clock yet
-            spent = pl_module.budget.progress(trainer.global_step) >= 1
-            trainer.should_stop = any_of(trainer, spent)
+        # the processes do not share a clock yet
+        spent = pl_module.budget.progress(trainer.global_step) >= 1
+        trainer.should_stop = any_of(trainer, spent)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
+        assert self._module is not None
+        self._module.asked_to_stop = True
         signal.signal(number, self._handlers[number])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: MusicModule, *_: object) -> None:  # type: ignore[override]
@@ -190,16 +203,17 @@ class Checkpoints(pl.Callback):
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
             trainer.should_stop = True
-        if any_of(trainer, self._signal):  # all processes stop at the same step
-            self._signal = self._signal or signal.SIGTERM
+        stopped_by = None
+        if pl_module.stops:  # all processes stop at the same step
+            stopped_by = self._signal or signal.SIGTERM
         validation = trainer.should_stop or step % self._settings.validate_every == 0
         self._due = step if validation and self._validates else None
-        if self._signal or trainer.should_stop or step % self._settings.checkpoint_every == 0:
+        if stopped_by or trainer.should_stop or step % self._settings.checkpoint_every == 0:
             self._save(trainer, "last.ckpt")
             if not self._validates:
                 self._save(trainer, "best.ckpt")
-        if self._signal:
-            raise InterruptedRunError(step, self._signal)
+        if stopped_by:
+            raise InterruptedRunError(step, stopped_by)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
@@ -222,77 +236,6 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:
         trainer.save_checkpoint(self._folder / name)  # atomic: see weights.CheckpointFiles
-
-
-class Samples(pl.Callback):
-    """Generates continuations of validation pieces after each validation.
-
-    Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
-    Prompts and seeds are always the same, so that samples of different steps differ only in the
-    weights, which are those just validated. Training is not affected: random states are restored,
-    and errors are logged in one line.
-    """
-
-    def __init__(self, folder: Path, data: Path, count: int) -> None:
-        self._folder = folder / "samples"
-        self._data = data
-        self._count = count
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write the samples of this step; only rank 0 does this, with gathered weights."""
-        if not self._count:
-            return
-        weights = pl_module.decoder.state_dict()
-        held = {
-            "state_dict": {name: whole(tensor) for name, tensor in weights.items()},
-            "average": pl_module.average.state(),
-        }
-        if not trainer.is_global_zero:
-            return
-        step = trainer.global_step
-        try:
-            with isolate_rng():
-                self._write(pl_module, held, self._folder / f"step_{step:06d}")
-        # an error in a sample must not end hours of training
-        except Exception as error:  # noqa: BLE001
-            logger.warning(
-                "no samples at step %d: %s: %s; training continues",
-                step,
-                type(error).__name__,
-                error,
-            )
-
-    def _write(self, pl_module: MusicModule, held: dict[str, Any], folder: Path) -> None:
-        # a separate model, because values that an encoding caches in inference mode have no
-        # gradient
-        decoder = pl_module.decoder.config.build()
-        fill(decoder, held, folder)
-        decoder.to(pl_module.device).eval()
-        tokenizer = load_tokenizer(self._data)
-        prompts = validation_prompts(self._data, self._count)
-        last = time.monotonic() + SAMPLE_SECONDS
-        pieces = continuations(
-            decoder,
-            tokenizer,
-            [ids for ids, _ in prompts],
-            bars=NEW_BARS,
-            enough=lambda: time.monotonic() > last,
-        )
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
-            write_sample(ids, tokenizer, folder / str(number), bars)
-
-
-def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
-    """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
-    corpus = Corpus.load(data, "validation")
-    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
-    prompts: list[tuple[NDArray[np.int64], int]] = []
-    for index in chosen:
-        ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
-        end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
-        prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))
-    return prompts
 
 
 def _validate(trainer: pl.Trainer) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import timeit
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -100,6 +101,18 @@ def choose_device(wanted: str, name: str = "trainer.device") -> Device:
     if wanted == "cuda" and not found:
         raise TrainingError(f"{name} is cuda, but no GPU was found; use cpu or auto")
     return "cuda" if found and wanted != "cpu" else "cpu"
+
+
+@contextmanager
+def fast_products(device: Device) -> Iterator[None]:
+    """Use TF32 for products in float32 on a GPU, within the block."""
+    before = torch.get_float32_matmul_precision()
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _bfloat16_is_faster(device: Device) -> bool:

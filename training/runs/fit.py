@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,24 @@ import pytorch_lightning as pl
 from tokenization.presets import load_tokenizer
 from training.config import ExperimentConfig
 from training.errors import TrainingError
+from training.files import LOCK, alone_in
 from training.learning.distributed import (
     Processes,
-    choose_plugins,
+    choose_environment,
     choose_strategy,
     find_processes,
 )
-from training.runs.callbacks import Checkpoints, InterruptedRunError, Report, Samples
-from training.runs.device import Arithmetic, choose_arithmetic, resume_arithmetic
+from training.runs.callbacks import Checkpoints, InterruptedRunError, Report
+from training.runs.device import (
+    Arithmetic,
+    choose_arithmetic,
+    fast_products,
+    resume_arithmetic,
+)
 from training.runs.lineage import first_weights
 from training.runs.loggers import build_loggers, check_loggers
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
+from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
 from training.tasks.music import MusicData, MusicModule
 
@@ -61,7 +69,7 @@ def fit(
     folder: Path,
     *,
     fresh: bool = False,
-    init_from: Path | None = None,
+    init_from: str | Path | None = None,
     show: bool = True,
 ) -> Result:
     """Train a model, resuming from `last.ckpt` if the folder has one.
@@ -74,20 +82,28 @@ def fit(
         TrainingError: the data and the configuration do not match each other or the run that is
             resumed.
     """
-    segment = _open(config, folder, fresh=fresh, init_from=init_from)
-    module, step, stopped_by = segment.module, segment.step, None
-    if module.budget.progress(step) >= 1 and not segment.is_due:
-        logger.info("%s: nothing to do, the budget of this run is used up", folder)
+    processes = find_processes(config.trainer, os.environ)
+    if processes.rank:  # only one process logs and writes
+        logging.getLogger("training").setLevel(logging.WARNING)
+        alone = nullcontext()
     else:
-        _write_start(segment, fresh=fresh)
-        step, stopped_by = _train(segment, show=show and not segment.processes.rank)
+        _check_folder(folder, fresh=fresh)
+        alone = alone_in(folder)
+    with alone:
+        segment = _open(config, folder, processes, fresh=fresh, init_from=init_from)
+        module, step, stopped_by = segment.module, segment.step, None
+        if module.budget.progress(step) >= 1 and not (segment.is_due or segment.samples_are_due):
+            logger.info("%s: nothing to do, the budget of this run is used up", folder)
+        else:
+            _write_start(segment, fresh=fresh)
+            step, stopped_by = _train(segment, show=show and not processes.rank)
     return Result(
         step=step,
         tokens=step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
         validation=module.validation.get("validation/nats_per_token"),
         stopped_by=stopped_by,
-        rank=segment.processes.rank,
+        rank=processes.rank,
     )
 
 
@@ -110,18 +126,20 @@ class _Segment:
     """Step of the checkpoint to resume from."""
     is_due: bool = False
     """Whether the validation of that step is still due."""
+    samples_are_due: bool = False
+    """Whether only the samples of that step are still due."""
 
 
 def _open(
-    config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
+    config: ExperimentConfig,
+    folder: Path,
+    processes: Processes,
+    *,
+    fresh: bool,
+    init_from: str | Path | None,
 ) -> _Segment:
     """Load everything that a segment needs and check that it matches; write nothing."""
     settings = config.trainer
-    processes = find_processes(settings, os.environ)
-    if processes.rank:  # only one process logs
-        logging.getLogger("training").setLevel(logging.WARNING)
-    elif not fresh:
-        _check_folder(folder)
     check_loggers(settings)
     last = folder / "last.ckpt"
     earlier = read_run(folder) if last.exists() and not fresh else None
@@ -134,8 +152,13 @@ def _open(
     segment = _Segment(config, folder, processes, arithmetic, data, module, earlier)
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts, init_from)
-        step, is_due = _resume(module, last, sharded=settings.strategy == "fsdp")
-        return replace(segment, step=step, is_due=is_due)
+        checkpoint = _resume(module, last, sharded=settings.strategy == "fsdp")
+        return replace(
+            segment,
+            step=checkpoint["global_step"],
+            is_due=Checkpoints.is_due(checkpoint),
+            samples_are_due=Samples.are_due(checkpoint, folder),
+        )
     if init_from is None:
         return segment
     weights, origin = load_decoder(init_from)
@@ -144,24 +167,25 @@ def _open(
     return replace(segment, first=first)
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, *, fresh: bool) -> None:
     """Raise TrainingError if the folder has files that do not belong to a run to resume."""
-    if (folder / "last.ckpt").exists() or not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise TrainingError(f"{folder}: is a file, expected a folder; choose another with --run")
+    if fresh or (folder / "last.ckpt").exists() or not folder.exists():
+        return
     if (folder / "best.ckpt").exists():
         raise TrainingError(
             f"{folder}: the run has no last.ckpt; copy best.ckpt to last.ckpt to resume from it, "
             "or start again with --fresh"
         )
     # a run that was killed before its first checkpoint starts over
-    if not (folder / "run.json").exists() and any(folder.iterdir()):
+    others = [path for path in folder.iterdir() if path.name != LOCK]
+    if others and not (folder / "run.json").exists():
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
-def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, bool]:
-    """Restore weights and elapsed time; return the step, and whether its validation is due.
+def _resume(module: MusicModule, last: Path, *, sharded: bool) -> dict[str, Any]:
+    """Restore weights and elapsed time; return the checkpoint.
 
     Lightning restores everything else.
     """
@@ -175,7 +199,7 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
         )
     fill(module.decoder, checkpoint, last)
     module.budget.earlier = checkpoint["elapsed_seconds"]
-    return checkpoint["global_step"], Checkpoints.is_due(checkpoint)
+    return checkpoint
 
 
 def _write_start(segment: _Segment, *, fresh: bool) -> None:
@@ -201,7 +225,6 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
     if segment.processes.rank == 0:
         if fresh:
             clear_run(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         describe_segment(
             config,
             folder,
@@ -218,7 +241,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
 
 def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
     """Run Lightning's Trainer; return the last step, and the signal that stopped it."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), fast_products(segment.arithmetic.device):
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -239,12 +262,13 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
     settings, validates = config.trainer, segment.data.validates
     # one process writes the samples, but with fsdp no process has all weights
     samples = 0 if settings.strategy == "fsdp" else settings.samples
-    return pl.Trainer(
+    environment = choose_environment(processes, os.environ)
+    trainer = pl.Trainer(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",
         devices=processes.devices,
         num_nodes=processes.nodes,
         strategy=choose_strategy(settings, processes),
-        plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
+        plugins=[CheckpointFiles(), *([] if environment is None else [environment])],
         precision=segment.arithmetic.precision,
         max_epochs=-1,
         val_check_interval=settings.validate_every,
@@ -266,3 +290,10 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         use_distributed_sampler=False,
         default_root_dir=folder,
     )
+    if trainer.world_size != processes.world:  # rows would be left out
+        raise TrainingError(
+            f"Lightning found {trainer.world_size} processes, expected {processes.world} "
+            f"({processes.devices} on each of {processes.nodes} nodes); check trainer.devices, "
+            "trainer.nodes and how the processes were started"
+        )
+    return trainer

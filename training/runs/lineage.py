@@ -25,13 +25,13 @@ NAME = "training.json"
 """File of a released model that lists its runs."""
 
 
-def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
+def first_weights(model: str | Path, origin: Origin, vocabulary: str) -> FirstWeights:
     """Origin and lineage of the weights of `--init-from`.
 
     Raises:
         TrainingError: their vocabulary is not that of the data.
     """
-    folder = model if is_run(model) else find_checkpoint(model)
+    folder = Path(model) if is_run(Path(model)) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
         raise TrainingError(
             f"{folder}: the model has another vocabulary than the data; use weights and data with "

@@ -30,7 +30,7 @@ from training.experiment import read_experiment
 from training.files import read_json, replacing
 from training.runs.device import Arithmetic
 
-_FIXED = ("seed", "ema_decay")
+_FIXED = ("seed", "ema_decay", "compile")
 """Settings of the trainer that may not change within a run, since the weights depend on them. Those
 of the hardware are checked in `device`; budgets and intervals may change."""
 _WRITTEN = (
@@ -124,7 +124,7 @@ def check_same_run(
     folder: Path,
     run: dict[str, Any],
     facts: dict[str, Any],
-    init_from: Path | None,
+    init_from: str | Path | None,
 ) -> None:
     """Check that settings, data and initial weights are those of the run that is resumed.
 
@@ -142,7 +142,7 @@ def check_same_run(
             f"{remedy}"
         )
     old, new = _lasting(read_experiment(folder)), _lasting(config)
-    for name, began, now in _differences(old, new):
+    for name, began, now in differences(old, new):
         raise TrainingError(
             f"{folder}: the run started with another {name} ({began}; it is now {now}); {remedy}"
         )
@@ -161,11 +161,12 @@ def _lasting(config: ExperimentConfig) -> dict[str, Any]:
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
 
 
-def _differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, object, object]]:
+def differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, object, object]]:
+    """Name, old and new value of each setting that differs between two configs as plain values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             inner = f"{name}.{key}" if name else key
-            yield from _differences(old.get(key), new.get(key), inner)
+            yield from differences(old.get(key), new.get(key), inner)
     elif old != new:
         yield name, old, new
 

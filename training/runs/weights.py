@@ -15,13 +15,14 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
 from training.runs.pointer import NAME, read_pointer
-from training.runs.record import read_run
+from training.runs.record import differences, read_run
 
 logger = logging.getLogger(__name__)
 
@@ -154,19 +155,30 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
             parameter.data.copy_(value)
 
 
-def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
+def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
     """Initialise a decoder with the weights of another one.
 
     A model with rotary embedding can initialise a model with windowed attention and the algebraic
     encoding of sequences, since both compute the same function within the window.
 
     Raises:
-        TrainingError: the weights belong to another model.
+        TrainingError: the weights belong to another model, of which a setting is named.
     """
     if takes_rotary(decoder.config, first.config):
         load_rotary(decoder, first)
-    else:
-        fill(decoder, {"state_dict": first.state_dict()}, where)
+        return
+    try:
+        decoder.load_state_dict(first.state_dict())
+    except RuntimeError as error:
+        theirs, ours = (
+            to_plain(replace(config, pointer=None, noise_seed=0))
+            for config in (first.config, decoder.config)
+        )
+        name, found, wanted = next(differences(theirs, ours))
+        raise TrainingError(
+            f"{where} has the weights of another model: its {name} is {found}, that of the config "
+            f"is {wanted}; use the config with which it was trained, or leave out --init-from"
+        ) from error
 
 
 def round_as_released(decoder: Decoder) -> None:

@@ -34,6 +34,7 @@ from training.learning.distributed import (
     leave_signals,
     rows_of,
     shard,
+    summed,
     total,
     whole,
 )
@@ -177,6 +178,7 @@ class MusicData(pl.LightningDataModule):
             sampler=Steps(start),
             num_workers=self._workers,
             worker_init_fn=leave_signals if self._workers else None,
+            pin_memory=self._on_gpu,
         )
 
     def val_dataloader(self) -> DataLoader[Tensor]:
@@ -188,7 +190,16 @@ class MusicData(pl.LightningDataModule):
         world = self._processes.world
         padding = np.zeros((-len(self.held_out) % world, self.held_out.shape[1]), np.int64)
         mine = np.concatenate([self.held_out, padding])[self._processes.rank :: world]
-        return DataLoader(torch.from_numpy(mine), batch_size=self._rows)  # type: ignore[arg-type]
+        return DataLoader(
+            torch.from_numpy(mine),  # type: ignore[arg-type]
+            batch_size=self._rows,
+            pin_memory=self._on_gpu,
+        )
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
 
 class MusicModule(pl.LightningModule):
@@ -218,8 +229,14 @@ class MusicModule(pl.LightningModule):
         self._task, self._trainer_settings = task, trainer
         self._shares = trainer.strategy == "fsdp"
         self._sums: list[tuple[float, int]] = []
+        self.asked_to_stop = False
+        """Whether this process has received a signal to stop."""
+        self.stops = False
+        """Whether any process had received one in the last step."""
         if trainer.activation_checkpointing:
             compute_again(decoder)
+        if trainer.compile:
+            decoder.compile()
 
     def configure_model(self) -> None:
         """With fsdp, shard the weights."""
@@ -249,15 +266,19 @@ class MusicModule(pl.LightningModule):
         optimizer.zero_grad(set_to_none=True)
         with nullcontext() if self.window is None else self.window.one_step():
             self._agree_on_spans()
-            [count] = total(self.trainer, (batch[:, 1:] != 0).sum())
-            nats = self.gradients(batch, max(count, 1.0))
-        self._clip()
+            count = summed(self.trainer, (batch[:, 1:] != 0).sum().double()).clamp(min=1)
+            nats = self.gradients(batch, count)
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.decoder.parameters(), self.settings.max_gradient_norm
+        )
+        # the only values that are copied from the device, together
+        nats, count, norm = self._agree(nats, count, whole(norm))
+        self._check(norm)
         optimizer.step()
         self.average.update()
-        sums = self._agree_on_time(nats)
-        return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
+        return {"nats_per_token": torch.tensor(nats / count)}
 
-    def gradients(self, batch: Tensor, count: float) -> float:
+    def gradients(self, batch: Tensor, count: Tensor) -> Tensor:
         """Accumulate the gradients of all micro-batches and chunks; return the loss in nats.
 
         Gradients are divided by `count`, the number of tokens in all processes.
@@ -274,14 +295,14 @@ class MusicModule(pl.LightningModule):
             for value in self.losses(part, state):
                 left -= 1
                 # strategies average gradients over processes
-                loss = value * (self.trainer.world_size / count)
+                loss = value * (self.trainer.world_size / count).to(value.dtype)
                 if self.window is not None and not left:
                     loss = loss + self.window.penalty()
                 # autocast is for the forward pass only
                 with self._alone(left > 0), torch.autocast(batch.device.type, enabled=False):
                     self.manual_backward(loss)
                 nats += value.detach()
-        return float(nats)
+        return nats
 
     @contextmanager
     def _alone(self, alone: bool) -> Iterator[None]:
@@ -295,13 +316,27 @@ class MusicModule(pl.LightningModule):
             self.decoder.set_requires_gradient_sync(not alone)
         yield
 
-    def _agree_on_time(self, nats: float = 0.0) -> float:
-        """Use the clock of rank 0 for a time budget; return the sum of nats over processes."""
-        mine = 0.0 if self.global_rank else self.budget.elapsed()
-        nats, seconds = total(self.trainer, nats, mine)
+    def _agree(self, nats: Tensor, count: Tensor, norm: Tensor) -> tuple[float, float, float]:
+        """Sum of nats over processes; count and norm, which are the same in all of them.
+
+        Every process stops if one of them was asked to. For a time budget, the clock of rank 0
+        counts.
+        """
+        seconds = 0.0 if self.global_rank else self.budget.elapsed()
+        mine = torch.tensor([seconds, float(self.asked_to_stop)], dtype=torch.float64)
+        # on a GPU, a copy from pinned memory does not wait
+        mine = (mine.pin_memory() if nats.is_cuda else mine).to(nats.device, non_blocking=True)
+        sums = summed(self.trainer, torch.cat([nats[None], mine]))
+        others = torch.stack([count, norm.to(count)])
+        total_nats, seconds, stops, tokens, size = torch.cat([sums, others]).tolist()
+        self.stops = stops > 0
+        self._set_clock(seconds)
+        return total_nats, tokens, size
+
+    def _set_clock(self, seconds: float) -> None:
+        """Use the clock of rank 0 for a time budget."""
         limited = self._trainer_settings.time_budget_minutes is not None
         self.budget.agreed = seconds if limited and self.trainer.world_size > 1 else None
-        return nats
 
     def _agree_on_spans(self) -> None:
         """Use the spans of rank 0, since rounding may differ in other processes."""
@@ -346,7 +381,9 @@ class MusicModule(pl.LightningModule):
             orthogonalized=config.kind == "muon",
             encoding_learning_rate=config.encoding_learning_rate,
         )
-        return Muon(groups, lr=config.learning_rate, betas=config.betas)
+        narrow = self.trainer.precision == "bf16-mixed"
+        dtype = torch.bfloat16 if narrow else torch.float32
+        return Muon(groups, lr=config.learning_rate, betas=config.betas, dtype=dtype)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         """Set the learning rates of the step."""
@@ -357,12 +394,9 @@ class MusicModule(pl.LightningModule):
                 rate if peak is None else self.budget.learning_rate(self.global_step, peak)
             )
 
-    def _clip(self) -> None:
-        """Clip the norm of the gradients; drop gradients that are not finite."""
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.decoder.parameters(), self.settings.max_gradient_norm
-        )
-        self.gradient_norm = float(whole(norm))
+    def _check(self, norm: float) -> None:
+        """Drop gradients if their norm is not finite."""
+        self.gradient_norm = norm
         if math.isfinite(self.gradient_norm):
             self.skipped = 0
             return
@@ -382,7 +416,8 @@ class MusicModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Set the clock of all processes to that of rank 0."""
-        self._agree_on_time()
+        [seconds] = total(self.trainer, 0.0 if self.global_rank else self.budget.elapsed())
+        self._set_clock(seconds)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the state that a resumed run needs besides weights and optimizer."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.offset_scores import Box, box_attention
 from relpe.encodings.base import AttentionName, OffsetTable
 
@@ -104,7 +105,7 @@ class WindowedOperation:
                 for past, new in ((state.keys, k), (state.values, v))
             )
             if table is None:
-                out = _banded(q, keys, values, seen if history else None, span)
+                out = banded_attention(q, keys, values, seen if history else None, span, out_dtype)
             else:
                 out = _in_head_groups(q, keys, values, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
@@ -148,46 +149,8 @@ class WindowedOperation:
         return out.transpose(1, 2).to(v.dtype), kept
 
 
-def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
-    """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
-
-    Computed in blocks of queries by the fastest kernel, with a mask and the keys from the start of
-    the first query's span to the last query. Of the first s keys, the last `seen` (b,) exist; None:
-    all.
-    """
-    history = k.shape[1] - q.shape[1]
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    outs: list[Tensor] = []
-    bands: dict[tuple[int, int, int], Tensor] = {}  # most blocks have the same mask
-    for start in range(0, q.shape[2], _BLOCK):
-        block = q[:, :, start : start + _BLOCK]
-        place, last = start + history, start + history + block.shape[2]
-        first = max(0, place - span + 1)
-        size = (block.shape[2], last - first, place - first)
-        if size not in bands:
-            bands[size] = _span_mask(*size, span, q)
-        mask = bands[size]
-        if seen is not None and first < history:
-            keys = torch.arange(first, last, device=q.device)
-            missing = (keys < history - seen[:, None])[:, None, None]
-            mask = mask.masked_fill(missing, -math.inf)
-        keys, values = k[:, :, first:last], v[:, :, first:last]
-        outs.append(functional.scaled_dot_product_attention(block, keys, values, attn_mask=mask))
-    return torch.cat(outs, 2).transpose(1, 2)
-
-
-def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
-    """Additive mask (1, 1, l, s) of a block; the key of its first query has the index `place`."""
-    query = torch.arange(place, place + queries, device=like.device)
-    age = query[:, None] - torch.arange(keys, device=like.device)
-    hidden = (age < 0) | (age >= span)
-    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)[None, None]
-
-
 _BY_HEAD = ("features", "bias", "factor", "log_weight")
 """Tensors of a table with a row per offset and an axis of heads."""
-_BLOCK = 256
-"""Queries per block: larger blocks compute more masked scores, smaller ones need more calls."""
 
 
 def windowed_attention(
@@ -287,7 +250,7 @@ def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
 def _causal(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, table: OffsetTable, span: int
 ) -> Tensor:
-    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` is as in `_banded`."""
+    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` is as in `banded_attention`."""
     length = q.shape[1]
     history = k.shape[1] - length
     reach = min(span, k.shape[1], _places(table, span))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.batch import clips as batch_clips
+from app.batch.manifest import read_manifest, write_manifest
 from app.errors import CommandError
 from tests.support.batches import MUSIC, contents, listed, options, run
 from tests.support.scores import two_hands
@@ -126,3 +127,15 @@ def test_a_foreign_manifest_is_refused(
     manifest.write_text(content, encoding="latin-1")
     with pytest.raises(CommandError, match=r"manifest\.csv: this is not a manifest of relpe batch"):
         run(quick_model, options(tmp_path / "out", resume=True))
+
+
+def test_a_manifest_of_another_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.csv"
+    write_manifest(path, [])
+    path.write_text(path.read_text().replace(",backend", ""))
+    with pytest.raises(CommandError) as refused:
+        read_manifest(path)
+    assert str(refused.value) == (
+        f"{path}: written by another version of relpe, without the column backend; complete the "
+        "batch with that version, or choose another --output"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -18,17 +19,22 @@ import pytest
 import soundfile
 
 from app.audio.loudness import true_peak
+from app.batch import files as batch_files
+from app.batch.files import Savers
 from app.batch.manifest import read_manifest, sha256_of
 from app.batch.run import BatchProgress, BatchResult, BatchRun
 from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
+from tests.support import slow_clips
 from tests.support.batches import contents
 from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
+    from app.batch.manifest import Row
     from app.compose.models import MusicModel
 
 
@@ -193,6 +199,35 @@ def test_a_signal_keeps_what_is_finished(
     assert len(there) == 2
     assert batch(folder, *asked, "--resume") == 0
     assert contents(folder / "out") == whole
+
+
+def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(batch_files, "save_clip", slow_clips.save_clip)
+    take = Savers.take
+    progress: list[str] = []
+
+    def interrupted(self: Savers, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
+        found = take(self, seconds)
+        if found and not progress:
+            progress.append("one clip is finished")
+            os.kill(os.getpid(), signal.SIGINT)
+        elif progress and "Ctrl+C again" in (said := capsys.readouterr().err):
+            progress.append(said)
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(Savers, "take", interrupted)
+    assert batch(folder, "--count", "3", "--audio", "ogg") == 130
+    assert re.search(
+        r"relpe: stopping as soon as \d clips? in work are complete; press", progress[1]
+    )
+    message = capsys.readouterr().err
+    assert message.endswith("stopped immediately; use --resume to generate the missing clips\n")
+    assert multiprocessing.active_children() == []
+    (row,) = read_manifest(folder / "out" / "manifest.csv").values()
+    assert set(contents(folder / "out")) == {"manifest.csv", row.file, row.audio}
 
 
 @pytest.mark.slow

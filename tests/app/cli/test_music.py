@@ -91,6 +91,13 @@ def test_replay_makes_the_piece_of_json_again(
     assert relpe(folder, "replay", str(settings), *again, *other) == 2
     problem = "continues a MIDI file" if prompt else "generated from nothing"
     assert problem in capsys.readouterr().err
+    if prompt:
+        (folder / "other.mid").write_bytes(first[0])
+        assert (
+            relpe(folder, "replay", *again, "--prompt", str(folder / "other.mid"), str(settings))
+            == 2
+        )
+        assert "other.mid: not the file that was continued" in capsys.readouterr().err
     settings.write_text("{}")
     assert relpe(folder, "replay", str(settings), *again, *prompt) == 2
     assert "without the options" in capsys.readouterr().err
@@ -191,3 +198,15 @@ def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFix
     ):
         assert main([*replay, *extra]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_soundfont_without_audio_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert relpe(folder, "generate", "--soundfont", "nope.sf2") == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "relpe: --soundfont nope.sf2: no audio was requested; add --audio FILE, or leave out "
+        "--soundfont\n"
+    )
+    assert not (folder / "out.mid").exists()

@@ -24,7 +24,7 @@ from app.player.frames import (
     timeline,
     track_ids,
 )
-from tokenization.remi.bars import notated_lines
+from tokenization.grid import notated_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 FACTOR = UNITS_PER_BEAT // 12

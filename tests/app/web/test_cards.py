@@ -32,3 +32,12 @@ def test_the_browser_shows_the_time_of_a_result_in_its_zone(calls, monkeypatch):
         assert "<time datetime='2023-11-14T22:13:20Z'></time>" in results_list(session)
     monkeypatch.undo()
     time.tzset()
+
+
+def test_the_card_shows_form_key_and_chords(calls, midi):
+    read(calls, midi)
+    text = calls.view.show(calls.view.session(SOMEONE))[2]
+    sheet = calls.view.session(SOMEONE).current.upload.sheet
+    letters = " ".join(phrase.letter for phrase in sheet.phrases)
+    assert f"<p class='form'>Key <b>{sheet.key}</b> · Form <b>{letters}</b></p>" in text
+    assert f"<tr><th scope='row'>A</th><td>1</td><td>{' '.join(sheet.chords[0])}</td>" in text

@@ -20,7 +20,7 @@ def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch
         (job / f"{RAW_SOUND}x").mkdir(parents=True)
         (job / f"{RAW_SOUND}x" / "whole").write_bytes(b"1")
         (job / "song.mid").write_bytes(b"MThd")
-        return SimpleNamespace(block_thread=lambda: None)
+        return SimpleNamespace()
 
     @contextmanager
     def opened(*_):
@@ -28,6 +28,7 @@ def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch
 
     monkeypatch.setattr("app.web.serving.build_page", build)
     monkeypatch.setattr("app.web.serving.open_page", opened)
+    monkeypatch.setattr("app.web.serving.wait_for_interruption", lambda: None)
     raw = {}
     for day in (1, 2):
         raw[day] = tmp_path / f"2026-01-0{day}-abc" / ("b" * 16) / "001" / f"{RAW_SOUND}x"
@@ -49,8 +50,11 @@ def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
 
     def build(_, folder, **how):
         assert folder.is_dir()
-        waited = lambda: served[-1].append("waited")  # noqa: E731
-        return SimpleNamespace(made=(folder, how["keep"]), block_thread=waited)
+        return SimpleNamespace(made=(folder, how["keep"]))
+
+    def interrupted():
+        served[-1].append("waited")
+        raise KeyboardInterrupt
 
     @contextmanager
     def opened(page, folder, _):
@@ -59,6 +63,7 @@ def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr("app.web.serving.build_page", build)
     monkeypatch.setattr("app.web.serving.open_page", opened)
+    monkeypatch.setattr("app.web.serving.wait_for_interruption", interrupted)
     mine = tmp_path / "deep" / "music"
     for folder in (mine, mine, None):
         serving = Serving(output_folder=folder)

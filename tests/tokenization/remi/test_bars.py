@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import scores
-from tokenization.remi.bars import BarMap, notated_lines
-from tokenization.remi.quantize import bar_lines, nearest_step, quantize_time_signatures
+from tokenization.grid import nearest_step, notated_lines
+from tokenization.remi.bars import BarMap
+from tokenization.remi.quantize import bar_lines, quantize_time_signatures
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, MAX_BPM, MIN_BPM
 from tokenization.score import Score, Tempo, TimeSignature, Track

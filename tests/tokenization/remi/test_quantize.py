@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import RESOLUTIONS, scores, time_signatures
+from tokenization.grid import nearest_step
 from tokenization.remi.quantize import (
     bar_lines,
     name_bars,
-    nearest_step,
     quantize_tempos,
     quantize_time_signatures,
     separate_notes,

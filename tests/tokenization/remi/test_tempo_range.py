@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 
 from tests.support.strategies import scores
-from tokenization.remi.bars import notated_lines
+from tokenization.grid import notated_lines
 from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.score import Score, Tempo, TimeSignature, Track
 

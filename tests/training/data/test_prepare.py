@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import training.data.prepare as preparation
 from tests.support.midi_files import END, midi_file, note, tempo
+from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -221,8 +223,9 @@ def test_several_tracks(tmp_path):
     )
     (tmp_path / "midi" / "train").mkdir(parents=True)
     (tmp_path / "midi" / "test").mkdir()
-    for split in ("train", "test"):
-        (tmp_path / "midi" / split / "a.mid").write_bytes(write_midi(score))
+    (tmp_path / "midi" / "train" / "a.mid").write_bytes(write_midi(score))
+    drums = replace(score, tracks=score.tracks[:1])
+    (tmp_path / "midi" / "test" / "a.mid").write_bytes(write_midi(drums))
     facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi())
     assert facts["splits"]["train"]["notes"] == 30
 
@@ -238,7 +241,7 @@ def test_a_run_stopped_while_joining_encodes_nothing_again(
     monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
     facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
-    assert facts["listed"] == {"refused": 1, "damaged": 0, "unassigned": 0}
+    assert facts["listed"] == {"refused": 1, "damaged": 0, "copies": 0, "unassigned": 0}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -267,10 +270,10 @@ def test_unreadable_files_of_an_archive_are_refused_and_others_kept(midi_folder,
 
 
 def test_several_corpora_are_split_separately(midi_folder, tmp_path):
-    archive, songs = tmp_path / "songs.zip", midi_folder / "songs"
+    archive = tmp_path / "songs.zip"
     with zipfile.ZipFile(archive, "w") as stream:
         for number in range(8):
-            stream.write(songs / f"{number}.mid", f"{number}.mid")
+            stream.writestr(f"{number}.mid", write_midi(piece(100 + number)))
     alone = [
         prepare(path, tmp_path / path.name[:3], PianoRemi(), include=name)
         for path, name in ((archive, "*.mid"), (midi_folder, "*/[0-4].mid"))
@@ -328,3 +331,27 @@ def test_what_the_tokens_do_not_contain_is_counted_on_the_card(tmp_path):
     assert lost["onset_microseconds"] == pytest.approx(13 / 480 * 590_000, abs=2)
     card = (tmp_path / "data" / "README.md").read_text()
     assert "| train | 1 | 1 | 1 | 1 | 1 | 16.0 ms | 0.00 s |" in card
+
+
+def test_copies_of_held_out_pieces_are_left_out_of_other_splits(midi_folder, tmp_path, capsys):
+    midi, out = tmp_path / "midi", tmp_path / "out"
+    for split, numbers in {"train": (0, 1, 2, 3), "validation": (4,), "test": (5,)}.items():
+        (midi / split).mkdir(parents=True)
+        for number in numbers:
+            shutil.copy(midi_folder / "songs" / f"{number}.mid", midi / split)
+    prepare(midi, tmp_path / "without", PianoRemi())
+    for copied in ("train/as_test.mid", "validation/as_test.mid"):
+        shutil.copy(midi_folder / "songs" / "5.mid", midi / copied)
+    shutil.copy(midi_folder / "songs" / "4.mid", midi / "train" / "as_validation.mid")
+    assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
+    said = "the same music as a piece of the split"
+    assert f"copies: train/as_test.mid: {said} test" in capsys.readouterr().err
+    facts, before = read_facts(out), read_facts(tmp_path / "without")
+    assert facts["copies"] == {
+        "train/as_test.mid": f"{said} test, which keeps it",
+        "train/as_validation.mid": f"{said} validation, which keeps it",
+        "validation/as_test.mid": f"{said} test, which keeps it",
+    }
+    # all counts and tokens are those without the copies
+    assert (facts["splits"], facts["hash"]) == (before["splits"], before["hash"])
+    assert "3 copies of pieces of another split left out" in (out / "README.md").read_text()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.sources import Source, deal
+from training.errors import TrainingError
 
 names = st.lists(st.text("abcdef/", min_size=1, max_size=8), min_size=1, max_size=40, unique=True)
 
@@ -111,3 +112,13 @@ def test_a_stamp_depends_on_names_sizes_and_times(tree):
     (tree / "b.mid").write_bytes(b"x")
     os.utime(tree / "b.mid", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     assert stamp(names) not in (first, later)
+
+
+def test_a_name_in_two_splits_is_refused(tmp_path):
+    table = tmp_path / "splits.json"
+    table.write_text('{"train": ["a", "b"], "test": ["b"]}')
+    with pytest.raises(
+        TrainingError,
+        match=r"splits\.json: 'b' is in the splits train and test, expected each name",
+    ):
+        deal(source("a.mid", "b.mid"), ["a.mid", "b.mid"], table)

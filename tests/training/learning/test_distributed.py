@@ -10,16 +10,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
 from tests.support.paths import ROOT
 from tests.support.runs import assert_same_weights, changed, checkpoint, metrics, stop_at
 from training.config import TrainerConfig
 from training.errors import TrainingError
 from training.experiment import build_experiment
-from training.learning.distributed import ALONE, Processes, find_processes, rows_of
+from training.learning.distributed import (
+    ALONE,
+    Processes,
+    choose_environment,
+    choose_strategy,
+    find_processes,
+    rows_of,
+)
+from training.runs import fit as fit_module
 from training.runs.fit import fit
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "5"}
@@ -193,6 +203,38 @@ def test_each_process_reads_its_rows_of_the_batch_and_its_windows(unequal):
 )
 def test_processes_are_those_that_were_started(settings, environment, expected):
     assert find_processes(TrainerConfig(**settings), environment) == expected
+
+
+ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_NNODES": "1", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "x"}
+
+
+def test_with_one_task_of_slurm_lightning_starts_the_other_processes(monkeypatch):
+    for name, value in ONE_TASK.items():
+        monkeypatch.setenv(name, value)
+    settings = TrainerConfig(devices=2)
+    processes = find_processes(settings, os.environ)
+    assert processes == Processes(2, 1, 0)
+    environment = choose_environment(processes, os.environ)
+    assert environment is not None
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=choose_strategy(settings, processes),
+        plugins=[environment],
+        logger=False,
+        enable_checkpointing=False,
+    )
+    assert trainer.world_size == 2
+
+
+def test_processes_that_lightning_does_not_find_are_not_left_out(experiment, tmp_path, monkeypatch):
+    """Their rows would be missing from every step."""
+    monkeypatch.setattr(fit_module, "choose_environment", lambda *_: SLURMEnvironment())
+    for name, value in {**ONE_TASK, "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    plain = changed(experiment, trainer={"devices": 2})
+    with pytest.raises(TrainingError, match="Lightning found 1 processes, expected 2"):
+        fit(build_experiment(plain), tmp_path / "run", show=False)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,42 @@ def test_stacked_matrices_are_orthogonalized_separately():
         torch.testing.assert_close(weight[rows].detach(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_in_bfloat16_updates_are_nearly_those_of_float32():
+    exact, narrow = torch.nn.Parameter(torch.ones(48, 32)), torch.nn.Parameter(torch.ones(48, 32))
+    for weight, dtype in ((exact, torch.float32), (narrow, torch.bfloat16)):
+        group = {"params": [weight], "parts": 3, "weight_decay": 0.0}
+        train(weight, Muon([group], lr=0.1, betas=(0.9, 0.95), dtype=dtype), 1)
+    change = exact.detach() - 1
+    assert 0 < (narrow.detach() - exact.detach()).norm() < 0.05 * change.norm()
+    assert narrow.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("32", "float32"), ("bf16", "bfloat16")])
+def test_it_computes_in_the_precision_of_the_run(
+    experiment, tmp_path, monkeypatch, precision, dtype
+):
+    from training.learning import muon
+
+    found = set()
+
+    def noted(matrices):
+        found.add(matrices.dtype)
+        return orthogonalize(matrices)
+
+    monkeypatch.setattr(muon, "orthogonalize", noted)
+    plain = changed(experiment, trainer={"precision": precision, "token_budget": 64})
+    fit(build_experiment(plain), tmp_path, show=False)
+    assert found == {getattr(torch, dtype)}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_on_a_gpu_adamw_is_fused():
+    weight = torch.nn.Parameter(torch.ones(6, 4, device="cuda"))
+    group = {"params": [weight], "parts": 0, "weight_decay": 0.1}
+    assert Muon([group], lr=0.1, betas=(0.9, 0.95)).defaults["fused"]
+
+
 @pytest.mark.parametrize("parts", [0, 3])
 def test_its_state_can_be_stored(parts):
     weight, optimizer = fresh(parts)

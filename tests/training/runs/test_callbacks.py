@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import warnings
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,10 +16,9 @@ from tests.support.runs import (
     metrics,
     steps_with,
     stop_at,
-    with_model,
 )
+from training.data.corpus import Crops
 from training.experiment import build_experiment
-from training.runs import callbacks
 from training.runs.device import memory_in_use
 from training.runs.fit import fit
 from training.tasks.music import MusicModule
@@ -119,69 +118,6 @@ def test_without_validation_pieces_the_best_weights_are_the_last(
     assert_same_weights(checkpoint(run), checkpoint(run, "best"))
 
 
-@pytest.fixture
-def _quick_samples(monkeypatch, quick_continuations):
-    monkeypatch.setattr(callbacks, "NEW_BARS", 2)
-
-
-SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width": 3.0}}
-
-
-@pytest.mark.usefixtures("_quick_samples")
-@pytest.mark.parametrize("windowed", [False, True])
-def test_samples_do_not_affect_training(experiment, tmp_path, windowed):
-    if windowed:  # an encoding that caches values of its weights
-        experiment = with_model(experiment, encoding=SIREN, attention={"kind": "windowed"})
-    after = []
-    for count in (0, 2):
-        torch.manual_seed(3)
-        config = with_trainer(experiment, samples=count, validate_every=2, ema_decay=0.5)
-        fit(config, tmp_path / str(count), show=False)
-        numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
-        after.append((torch.get_rng_state(), numpy_state["state"]["key"]))
-    assert torch.equal(after[0][0], after[1][0])
-    np.testing.assert_array_equal(after[0][1], after[1][1])
-    assert_same_weights(checkpoint(tmp_path / "0"), checkpoint(tmp_path / "2"))
-    assert not (tmp_path / "0" / "samples").exists()
-    folders = sorted((tmp_path / "2" / "samples").iterdir())
-    assert [folder.name for folder in folders] == ["step_000002", "step_000004", "step_000006"]
-    for folder in folders:  # the validation split has one piece
-        assert sorted(path.name for path in folder.iterdir()) == ["0.mid", "0.png"]
-
-
-@pytest.mark.usefixtures("_quick_samples")
-def test_samples_continue_the_beginning_of_a_validation_piece(
-    experiment, data, tmp_path, monkeypatch
-):
-    [(prompt, bars)] = callbacks.validation_prompts(data, 3)
-    assert bars == callbacks.PROMPT_BARS
-    written = []
-    monkeypatch.setattr(callbacks, "write_sample", lambda ids, *rest: written.append((ids, rest)))
-    for seconds in (30.0, 0.0):
-        monkeypatch.setattr(callbacks, "SAMPLE_SECONDS", seconds)
-        config = with_trainer(experiment, samples=1, validate_every=100)
-        fit(config, tmp_path, fresh=True, show=False)
-    assert not (tmp_path / "samples" / "step_000006" / "0.mid").exists()
-    for (ids, (tokenizer, path, prompt_bars)), new in zip(written, (2, 1), strict=True):
-        np.testing.assert_array_equal(ids[: len(prompt)], prompt)
-        assert len(tokenizer.decode(ids).tracks) == 1
-        assert (path, prompt_bars) == (tmp_path / "samples" / "step_000006" / "0", 4)
-        lines = ids == tokenizer.vocabulary.ids["Bar"]
-        assert lines.sum() == 4 + new  # after the time limit, no new bar begins
-
-
-@pytest.mark.usefixtures("_quick_samples")
-def test_failing_samples_do_not_end_training(experiment, tmp_path, monkeypatch, caplog):
-    def broken(*_, **__):
-        raise OSError("the pictures are full")
-
-    monkeypatch.setattr(callbacks, "write_sample", broken)
-    with caplog.at_level(logging.WARNING):
-        result = fit(with_trainer(experiment, samples=1), tmp_path, show=False)
-    assert result.stopped_by is None
-    assert "no samples at step 6: OSError: the pictures are full; training continues" in caplog.text
-
-
 def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3 * 2**30)
     with caplog.at_level(logging.INFO):
@@ -194,3 +130,39 @@ def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, m
     )
     assert not any(row["gpu_memory_gib"] for row in found)
     assert memory_in_use(torch.device("cuda"))["gpu_memory_gib"] == 3.0
+
+
+def test_the_first_entry_after_a_resume_is_that_of_an_uninterrupted_run(
+    experiment, tmp_path, monkeypatch
+):
+    config = with_trainer(experiment, log_every=4, validate_every=100)
+    fit(config, tmp_path / "whole", show=False)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3)
+        fit(config, tmp_path / "parts", show=False)
+    fit(config, tmp_path / "parts", show=False)
+    column = "train/nats_per_token"
+    whole, parts = (metrics(tmp_path / run, column) for run in ("whole", "parts"))
+    assert [row[column] for row in parts] == [row[column] for row in whole]
+
+
+def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_path, monkeypatch):
+    draw, validate = Crops.__getitem__, MusicModule.validation_step
+
+    def slow_draw(self, index):
+        time.sleep(0.05)
+        return draw(self, index)
+
+    def slow_validation(self, batch, batch_idx):
+        time.sleep(0.5)
+        validate(self, batch, batch_idx)
+
+    monkeypatch.setattr(Crops, "__getitem__", slow_draw)
+    monkeypatch.setattr(MusicModule, "validation_step", slow_validation)
+    begun = time.monotonic()
+    config = with_trainer(experiment, log_every=6, validate_every=3, checkpoint_every=100)
+    fit(config, tmp_path, show=False)
+    seconds = time.monotonic() - begun
+    [row] = metrics(tmp_path, "train/nats_per_token")
+    # the first step of a segment, and that after a validation, do not include loading
+    assert 4 * 0.05 < 6 * 64 / float(row["tokens_per_second"]) < seconds - 2 * 0.5

@@ -89,3 +89,10 @@ def test_a_missing_gpu_is_reported():
         TrainingError, match="--device is cuda, but no GPU was found; use cpu or auto"
     ):
         choose_device("cuda", "--device")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cpu", "highest"), ("cuda", "high")])
+def test_gpus_use_tf32_while_a_run_trains(kind, expected):
+    with machine.fast_products(kind):
+        assert torch.get_float32_matmul_precision() == expected
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import signal
 
+import jaxtyping
 import pytest
 import torch
 import yaml
@@ -20,6 +21,7 @@ from training.cli import main
 from training.data.corpus import Corpus
 from training.errors import TrainingError
 from training.experiment import build_experiment
+from training.files import alone_in
 from training.learning.schedule import Budget
 from training.runs import device
 from training.runs.fit import fit
@@ -103,7 +105,7 @@ def test_a_loss_of_nan_is_reported_in_one_sentence(experiment, tmp_path, monkeyp
         yield torch.tensor(float("nan"))
 
     monkeypatch.setattr(MusicModule, "losses", broken)
-    monkeypatch.setattr(MusicModule, "gradients", lambda *_: 0.0)
+    monkeypatch.setattr(MusicModule, "gradients", lambda *_: torch.zeros((), dtype=torch.float64))
     with pytest.raises(
         TrainingError, match="step 4: the validation loss is nan nats per token; lower"
     ):
@@ -212,3 +214,56 @@ def test_a_longer_budget_resumes_as_if_uninterrupted(experiment, tmp_path):
     for end in (6, 8):  # between two validations, and at one
         fit_steps(end, tmp_path / f"parts{end}")
         assert_same_weights(whole, fit_steps(10, tmp_path / f"parts{end}"))
+
+
+def test_two_commands_do_not_train_in_one_folder(experiment, tmp_path):
+    config, run = build_experiment(experiment), tmp_path / "run"
+    with alone_in(run), pytest.raises(TrainingError, match="another relpe-train fit is training"):
+        fit(config, run, show=False)
+    assert not run.exists()
+    fit(config, run, show=False)
+    before = checkpoint(run)
+    for fresh in (False, True):
+        with alone_in(run), pytest.raises(TrainingError, match="choose another folder with --run"):
+            fit(config, run, fresh=fresh, show=False)
+    assert_same_weights(checkpoint(run), before)
+    assert fit(config, run, show=False).step == 6
+
+
+def test_a_run_that_cannot_start_leaves_no_folder(experiment, tmp_path):
+    plain = changed(experiment, task={"length": 10_000})
+    with pytest.raises(TrainingError, match=r"task\.length"):
+        fit(build_experiment(plain), tmp_path / "runs" / "run", show=False)
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+@pytest.fixture
+def _traceable():
+    """Disables the shape checks of the tests, which compilers cannot trace."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("_traceable")
+@pytest.mark.filterwarnings("ignore")  # of the compiler itself
+def test_a_compiled_model_trains_alike_and_stays_compiled(experiment, tmp_path, monkeypatch):
+    fit(build_experiment(experiment), tmp_path / "eager", show=False)
+    calls = []
+
+    def compiled(self):
+        # the default backend needs a C++ compiler and minutes
+        forward = torch.compile(self._call_impl, backend="eager")
+        self._compiled_call_impl = lambda *args: calls.append(1) or forward(*args)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", compiled)
+    plain = changed(experiment, trainer={"compile": True})
+    fit(build_experiment(plain), tmp_path / "run", show=False)
+    assert len(calls) >= 6
+    eager, found = checkpoint(tmp_path / "eager"), checkpoint(tmp_path / "run")
+    assert found["state_dict"].keys() == eager["state_dict"].keys()
+    for name, weights in eager["state_dict"].items():
+        torch.testing.assert_close(found["state_dict"][name], weights, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TrainingError, match=r"another trainer.compile \(True; it is now False\)"):
+        fit(build_experiment(experiment), tmp_path / "run", show=False)

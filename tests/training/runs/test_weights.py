@@ -152,5 +152,6 @@ def test_rotary_weights_become_algebraic_ones(tmp_path):
         model(tokens, positions, model.init_state(1))[0] for model in (decoder, first)
     )
     torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
-    with pytest.raises(TrainingError, match="weights of another model"):
+    message = "another model: its attention.kind is linear, that of the config is windowed; use the"
+    with pytest.raises(TrainingError, match=message):
         start_from(decoder, other.build(), tmp_path)

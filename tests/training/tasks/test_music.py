@@ -105,7 +105,7 @@ def test_gradients_are_those_of_the_mean_loss_and_the_penalty(windowed, accumula
     trainer.strategy.connect(module)
     batch = torch.randint(1, 300, (2, 16))
     batch[1, 9:] = 0
-    nats = module.gradients(batch, 15 + 8)
+    nats = module.gradients(batch, torch.tensor(15.0 + 8)).item()
     found = {name: value.grad.clone() for name, value in module.named_parameters()}
 
     module.zero_grad()

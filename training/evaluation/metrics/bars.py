@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.grid import nearest_step
 from tokenization.remi import quantize
-from tokenization.remi.quantize import nearest_step, quantize_time_signatures
+from tokenization.remi.quantize import quantize_time_signatures
 from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
 from tokenization.score import Score, Track, nearest_ratio
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_INTERVALS, NO_CHORD, QUALITIES, recognise_chords
+from tokenization.analysis.returns import similarity_to_earlier
 from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
 from tokenization.score import Score, Track
 from training.evaluation.metrics.bars import BarNotes
@@ -70,19 +71,14 @@ def exact_similarity(notes: BarNotes) -> NDArray[np.float64]:
     The mean of the Jaccard index over the tracks that play in either bar; all drums are one track.
     """
     count = notes.num_bars
-    total, tracks = np.zeros((count, count)), np.zeros((count, count))
-    bars, sounds = notes.bars, notes.positions * 128 + notes.pitches
-    for track in range(len(notes.keys)):
-        chosen = notes.tracks == track
-        kinds, kind = np.unique(sounds[chosen], return_inverse=True)
-        holds = np.zeros((count, len(kinds)), np.float32)
-        holds[bars[chosen], kind] = 1
-        common = holds @ holds.T
-        sizes = holds.sum(1)
-        either = sizes[:, None] + sizes - common
-        total += np.divide(common, either, out=np.zeros_like(total), where=either > 0)
-        tracks += either > 0
-    return np.divide(total, tracks, out=np.full_like(total, _NAN), where=tracks > 0)
+    filled = np.bincount(notes.bars, minlength=count) > 0
+    similarity = np.diag(np.where(filled, 1, _NAN))
+    sounds = notes.positions * 128 + notes.pitches
+    reach = max(count - 1, 1)
+    table = similarity_to_earlier(notes.bars, notes.tracks, sounds, 0, count, reach)
+    later, earlier = np.tril_indices(count, -1)
+    similarity[later, earlier] = similarity[earlier, later] = table[later, later - earlier - 1]
+    return similarity
 
 
 def returns(similarity: NDArray[np.float64], notes: BarNotes, first_bar: int) -> dict[str, float]:

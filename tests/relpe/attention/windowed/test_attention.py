@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relpe.attention.windowed import attention as windowed_attention_module
+from relpe.attention.windowed import masked_blocks
 from relpe.attention.windowed import offset_scores as offset_attention
 from relpe.attention.windowed.attention import (
     WindowedAttentionConfig,
@@ -460,7 +460,7 @@ def test_without_a_table_it_is_softmax_attention_within_the_span(
     q, k, v = (x.requires_grad_() for x in inputs(sum(pieces)))
     expected = softmax_with_table(q, k, v, OffsetTable(span=span))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windowed_attention_module, "_BLOCK", block)
+        patch.setattr(masked_blocks, "BLOCK", block)
         out, _ = run((q, k, v), None, pieces, span=span)
         cotangent = torch.randn_like(out)
         found = torch.autograd.grad(out, (q, k, v), cotangent)
@@ -473,7 +473,7 @@ def test_without_a_table_it_is_softmax_attention_within_the_span(
 def test_without_a_table_rows_may_be_at_different_positions(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windowed_attention_module, "_BLOCK", block)
+    monkeypatch.setattr(masked_blocks, "BLOCK", block)
     q, k, v = inputs(40)
     table = OffsetTable(span=16)
     whole = softmax_with_table(q, k, v, table)

@@ -1,0 +1,71 @@
+"""The command `relpe inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.cli.arguments import add_beats, add_file_size
+from app.files import read_file
+
+if TYPE_CHECKING:
+    import argparse
+
+    from app.compose.lead_sheet import LeadSheet
+
+
+def add_inspect(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe inspect`."""
+    parser.add_argument("file", type=Path, metavar="FILE.mid", help="MIDI file to analyse")
+    add_beats(parser)
+    add_file_size(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as a JSON object on standard output"
+    )
+    parser.set_defaults(run=inspect_command)
+
+
+def inspect_command(options: argparse.Namespace) -> None:
+    """Prints the form, key and chords of a MIDI file."""
+    from app.compose.lead_sheet import LeadSheet
+    from app.compose.timing import Timing, find_beats
+    from tokenization.midi import read_midi
+
+    name = options.file.name
+    score = read_midi(read_file(options.file, options.max_file_size), name=name)
+    _, beats = find_beats(score, options.beats)
+    sheet = LeadSheet.of(Timing.of(score, beats).counted)
+    print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))
+
+
+def _as_json(name: str, sheet: LeadSheet) -> dict[str, object]:
+    return {
+        "file": name,
+        "bars": len(sheet.chords),
+        "key": sheet.key or None,
+        "form": [
+            {"letter": letter, "first_bar": first + 1, "bars": count}
+            for letter, first, count in sheet.phrases
+        ],
+        "returns": sheet.returns,
+        "chords": sheet.chords,
+    }
+
+
+def _as_text(name: str, sheet: LeadSheet) -> str:
+    rows = list(sheet.rows())
+    width = max((len(bar) for row in rows for bar in row.bars), default=0)
+    count = len(str(len(sheet.chords)))
+    letters = max((len(row.letter) for row in rows), default=0)
+    lines = [
+        name,
+        f"Bars  {len(sheet.chords):,}",
+        f"Key   {sheet.key or 'none: no pitched notes'}",
+        f"Form  {sheet.form or 'none: the piece is too long'}",
+        *([""] if rows else []),
+    ]
+    for row in rows:
+        bars = " | ".join(bar.ljust(width) for bar in row.bars)
+        lines.append(f"{row.letter:<{letters}} {row.first_bar:>{count}} | {bars} |")
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""Form, key and chords of a piece, as musicians read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tokenization.analysis.beats import extend_by_pedal
+from tokenization.analysis.chord_symbols import chord_symbol
+from tokenization.analysis.form import Phrase, find_form
+from tokenization.analysis.keys import key_name
+from tokenization.analysis.plan import analyse
+from tokenization.plan import Plan
+from tokenization.score import Score
+
+ROW_BARS = 4
+"""Bars in a row of a chart."""
+AS_BEFORE = "%"
+"""A bar with the chords of the bar before it."""
+
+
+class Row(NamedTuple):
+    """A row of a chart; it does not cross the end of a phrase."""
+
+    letter: str
+    """The letter of the phrase in its first row; otherwise empty."""
+    first_bar: int
+    """From 1."""
+    bars: tuple[str, ...]
+    """The chords of each bar, separated by a space."""
+
+
+@dataclass(frozen=True)
+class LeadSheet:
+    """Form, key and chords of a piece."""
+
+    key: str
+    """Such as `Bb major`; empty without pitched notes."""
+    phrases: tuple[Phrase, ...]
+    returns: tuple[int, ...]
+    """The earlier bar that each bar repeats, from 1; 0 for none."""
+    chords: tuple[tuple[str, ...], ...]
+    """The chords of each bar, one or two; none for drums alone."""
+
+    @classmethod
+    def of(cls, score: Score) -> LeadSheet:
+        """The lead sheet of a score; its notes sound as long as the sustain pedal holds them."""
+        return cls.of_plan(analyse(extend_by_pedal(score)))
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> LeadSheet:
+        """The lead sheet of a plan."""
+        symbols = {
+            chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
+            for chords in {bar.chords for bar in plan.bars}
+        }
+        return cls(
+            key_name(plan.key) if plan.key else "",
+            find_form(plan),
+            tuple(n - bar.source if bar.source else 0 for n, bar in enumerate(plan.bars, 1)),
+            tuple(symbols[bar.chords] for bar in plan.bars),
+        )
+
+    @property
+    def form(self) -> str:
+        """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
+        return " ".join(f"{phrase.letter}{phrase.num_bars}" for phrase in self.phrases)
+
+    def rows(self) -> Iterator[Row]:
+        """The chart, in rows of `ROW_BARS` bars; each phrase begins a row."""
+        if not any(self.chords):
+            return
+        for letter, first, count in self.phrases or (Phrase("", 0, len(self.chords)),):
+            for begin in range(first, first + count, ROW_BARS):
+                bars = self.chords[begin : min(begin + ROW_BARS, first + count)]
+                texts = [" ".join(bar) for bar in bars]
+                for place in range(len(bars) - 1, 0, -1):
+                    if bars[place] == bars[place - 1]:
+                        texts[place] = AS_BEFORE
+                yield Row(letter if begin == first else "", begin + 1, tuple(texts))

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+
+from app.cli.main import main
+from tokenization.midi import write_midi
+from tokenization.score import Score, Track
+
+
+def song() -> Score:
+    """C, F, G and C, a bar each."""
+    chords = [(48, 64, 67), (53, 60, 69), (55, 62, 71), (48, 64, 67)]
+    rows = [(1920 * bar, 1920, p, 80) for bar, pitches in enumerate(chords) for p in pitches]
+    return Score(480, (Track.of(rows),))
+
+
+def test_inspect_shows_key_form_and_chords(tmp_path, capsys):
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(song()))
+    assert main(["inspect", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *("song.mid", "Bars  4", "Key   C major", "Form  A4", ""),
+        "A 1 | C | F | G | C |",
+    ]
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "file": "song.mid",
+        "bars": 4,
+        "key": "C major",
+        "form": [{"letter": "A", "first_bar": 1, "bars": 4}],
+        "returns": [0, 0, 0, 1],
+        "chords": [["C"], ["F"], ["G"], ["C"]],
+    }
+
+
+def test_inspect_reads_drums_and_refuses_other_files(tmp_path, capsys):
+    path = tmp_path / "drums.mid"
+    path.write_bytes(write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),))))
+    assert main(["inspect", str(path)]) == 0
+    assert "Key   none: no pitched notes" in capsys.readouterr().out
+    path.write_bytes(b"no music")
+    assert main(["inspect", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("relpe: drums.mid: ")
+    assert message.count("\n") == 1

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from app.compose.lead_sheet import LeadSheet, Row
+from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
+from tokenization.score import Score, Track
+
+C, F, G_B = Chord(0, 0), Chord(5, 0), Chord(7, 0, 11)
+
+
+def bar(*chords: Chord | None, source: int = 0) -> BarPlan:
+    return BarPlan(source, tuple(map(PlannedChord, (0, 2), chords)))
+
+
+def test_a_chart_has_rows_of_four_bars_and_signs_for_repeated_bars():
+    bars = [bar(C), bar(C), bar(G_B), bar(C, F), bar(C, F), bar(None)]
+    sheet = LeadSheet.of_plan(Plan(tuple(bars), Key(0, minor=False)))
+    assert sheet.key == "C major"
+    assert sheet.chords == (("C",), ("C",), ("G/B",), ("C", "F"), ("C", "F"), ("N.C.",))
+    assert list(sheet.rows()) == [
+        Row("A", 1, ("C", "%", "G/B", "C F")),
+        Row("", 5, ("C F", "N.C.")),
+    ]
+
+
+def test_each_phrase_begins_a_row():
+    verse = [bar(Chord(root, 0)) for root in (0, 5, 7, 0, 0, 5, 7, 7)]
+    again = [bar_plan.__class__(8, bar_plan.chords) for bar_plan in verse]
+    sheet = LeadSheet.of_plan(Plan((*verse, *again)))
+    assert sheet.form == "A8 A8"
+    assert sheet.returns == (0,) * 8 + tuple(range(1, 9))
+    assert [(row.letter, row.first_bar) for row in sheet.rows()] == [
+        *(("A", 1), ("", 5)),
+        *(("A", 9), ("", 13)),
+    ]
+
+
+def test_drums_have_a_form_and_no_chart():
+    beat = [(48 * bar, 6, 36, 64) for bar in range(4)]
+    sheet = LeadSheet.of(Score(12, (Track.of(beat, is_drum=True),)))
+    assert (sheet.key, sheet.form, list(sheet.rows())) == ("", "A4", [])
+    assert sheet.returns == (0, 1, 2, 3)

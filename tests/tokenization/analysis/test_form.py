@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenization.analysis.form import MAX_BARS, find_form
+from tokenization.plan import BarPlan, Chord, Plan, PlannedChord
+
+
+def bar(root: int, source: int = 0) -> BarPlan:
+    return BarPlan(source, (PlannedChord(0, Chord(root, 0)),))
+
+
+def piece(*sections: str) -> Plan:
+    """Sections of eight bars; those of one letter return, and each has its own chords."""
+    chords = {"A": (0, 5, 7, 0, 0, 5, 7, 7), "B": (9, 2, 9, 4, 8, 1, 6, 11), "C": (3, 10) * 4}
+    bars: list[BarPlan] = []
+    for place, letter in enumerate(sections):
+        before = [earlier for earlier in range(place) if sections[earlier] == letter]
+        distance = 8 * (place - before[-1]) if before else 0
+        bars += [bar(root, distance) for root in chords[letter]]
+    return Plan(tuple(bars))
+
+
+@pytest.mark.parametrize("form", ["AABA", "ABAB", "ABCA", "AABB", "ABAC"])
+def test_sections_that_return_have_one_letter(form):
+    found = find_form(piece(*form))
+    letters = "".join(phrase.letter * phrase.num_bars for phrase in found)
+    assert letters == "".join(letter * 8 for letter in form)
+
+
+@given(
+    st.lists(
+        st.builds(bar, st.integers(0, 11), st.integers(0, 8))
+        | st.just(BarPlan(0, (PlannedChord(0, None),)))
+        | st.just(BarPlan()),
+        max_size=60,
+    ),
+    st.integers(0, 11),
+)
+def test_phrases_fill_the_piece_and_transposition_changes_nothing(bars, semitones):
+    bars = [BarPlan(min(b.source, i), b.chords) for i, b in enumerate(bars)]
+    found = find_form(Plan(tuple(bars)))
+    assert sum(phrase.num_bars for phrase in found) == len(bars)
+    ends = [0, *(phrase.first_bar + phrase.num_bars for phrase in found)]
+    assert [phrase.first_bar for phrase in found] == ends[:-1]
+    assert all(1 <= phrase.num_bars <= 16 for phrase in found)
+    moved = [
+        BarPlan(
+            b.source,
+            tuple(
+                c._replace(chord=c.chord and Chord((c.chord.root + semitones) % 12, 0))
+                for c in b.chords
+            ),
+        )
+        for b in bars
+    ]
+    assert find_form(Plan(tuple(moved))) == found
+
+
+def test_letters_continue_after_z_and_very_long_pieces_have_no_form():
+    # no bar resembles another: no chords, no returns
+    found = find_form(Plan((BarPlan(),) * 600))
+    letters = [phrase.letter for phrase in found]
+    assert letters[0] == "A"
+    assert letters[25:28] == ["Z", "AA", "AB"]
+    assert find_form(Plan((BarPlan(),) * (MAX_BARS + 1))) == ()
+    assert find_form(Plan(())) == ()

@@ -1,0 +1,29 @@
+"""The plan of a score: which bars return, the chords of each bar, and the key."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tokenization.analysis.bar_chords import find_bar_chords
+from tokenization.analysis.bars import ScoreBars
+from tokenization.analysis.keys import estimate_key
+from tokenization.analysis.returns import find_returns
+from tokenization.plan import BarPlan, Plan
+from tokenization.score import Score
+
+
+def analyse(score: Score) -> Plan:
+    """The plan of a score, with one bar for each notated bar.
+
+    The plan of a bar depends on that bar and earlier ones only, so that the plan of the first bars
+    of a piece is the beginning of its plan. The key is that of the whole score. Music outside the
+    score does not exist: in a part of a piece, bars that return from before it are new.
+
+    Apply `extend_by_pedal` first to include the sustain pedal, and `warp` if the notes do not
+    follow the bars of the score.
+    """
+    bars = ScoreBars.of(score)
+    returns = find_returns(bars).tolist()
+    chords = find_bar_chords(bars)
+    plan_of = lru_cache(maxsize=None)(BarPlan)  # equal bars share memory
+    return Plan(tuple(map(plan_of, returns, chords)), estimate_key(score))

@@ -1,0 +1,213 @@
+"""Sample continuations of a run, written after validations."""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing
+import shutil
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from relpe.models.decoder import DecoderConfig
+from tokenization.presets import load_tokenizer
+from training.continuations import continuations, write_sample
+from training.data.corpus import Corpus
+from training.learning.distributed import whole
+from training.runs.weights import fill
+from training.tasks.music import MusicModule
+
+logger = logging.getLogger(__name__)
+
+PROMPT_BARS = 4
+"""Bars of the prompt of a sample."""
+NEW_BARS = 8
+"""New bars of a sample."""
+SAMPLE_SECONDS = 30.0
+"""Time limit for samples: generation ends with the first bar completed after it."""
+ENDING_SECONDS = 60.0
+"""Time that a process that writes samples has to end after the run, besides `SAMPLE_SECONDS`."""
+
+
+class Samples(pl.Callback):
+    """Generates continuations of validation pieces after each validation.
+
+    Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
+    Prompts and seeds are always the same, so that samples differ only because of the weights, which
+    are those just validated. Training is not affected: random states are restored, and errors are
+    logged in one line. With several processes, another process on the CPU writes them, since all
+    would wait for the one that does.
+    """
+
+    def __init__(self, folder: Path, data: Path, count: int) -> None:
+        self._folder = folder / "samples"
+        self._data = data
+        self._count = count
+        self._due: int | None = None
+        self._process: BaseProcess | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step whose samples are due, or were written after the checkpoint."""
+        return {"due": self._due}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state."""
+        self._due = state_dict["due"]
+
+    @classmethod
+    def are_due(cls, checkpoint: dict[str, Any], run: Path) -> bool:
+        """Whether a run that resumes from this checkpoint must write its samples first."""
+        held, step = checkpoint["callbacks"].get(cls.__qualname__, {}), checkpoint["global_step"]
+        return held.get("due") == step and not _folder_of(run / "samples", step).exists()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Write the samples of this step if the run was stopped before they were complete."""
+        step = trainer.global_step
+        if self._due == step and not _folder_of(self._folder, step).exists():
+            self._sample(trainer, pl_module)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Note that samples are due, for the checkpoint that is written after the validation."""
+        self._due = trainer.global_step if self._count else None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Write the samples of this step."""
+        self._sample(trainer, pl_module)
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Wait for samples that are being written."""
+        self._wait()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Wait for samples that are being written."""
+        self._wait()
+
+    def _sample(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:
+        """Write samples; only rank 0 does this, with gathered weights."""
+        self._due = None
+        if not self._count:
+            return
+        weights = pl_module.decoder.state_dict()
+        held = {
+            "state_dict": {name: whole(tensor) for name, tensor in weights.items()},
+            "average": pl_module.average.state(),
+        }
+        if not trainer.is_global_zero:
+            return
+        folder = _folder_of(self._folder, trainer.global_step)
+        config = pl_module.decoder.config
+        if trainer.world_size == 1:
+            _try(config, held, self._data, self._count, folder, pl_module.device)
+            return
+        if self._process is not None and self._process.is_alive():
+            logger.warning(
+                "no samples at step %d: the previous ones are still being written; training "
+                "continues",
+                trainer.global_step,
+            )
+            return
+        stream = io.BytesIO()  # tensors themselves would be moved to shared memory
+        torch.save(held, stream)
+        process = multiprocessing.get_context("spawn").Process(
+            target=write_in_process,
+            args=(config, stream.getvalue(), self._data, self._count, folder),
+            daemon=True,
+        )
+        process.start()
+        self._process = process
+
+    def _wait(self) -> None:
+        if self._process is not None:
+            self._process.join(SAMPLE_SECONDS + ENDING_SECONDS)
+            self._process = None
+
+
+def _folder_of(samples: Path, step: int) -> Path:
+    """Folder of the samples of a step, which exists if they are complete."""
+    return samples / f"step_{step:06d}"
+
+
+def write_in_process(
+    config: DecoderConfig, held: bytes, data: Path, count: int, folder: Path
+) -> None:
+    """Write samples on one core, while the other processes train."""
+    torch.set_num_threads(1)
+    weights = torch.load(io.BytesIO(held), map_location="cpu", weights_only=True)
+    _try(config, weights, data, count, folder, torch.device("cpu"))
+
+
+def _try(
+    config: DecoderConfig,
+    held: dict[str, Any],
+    data: Path,
+    count: int,
+    folder: Path,
+    device: torch.device,
+) -> None:
+    """Write samples to a folder, which appears when they are complete."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        with isolate_rng():
+            _write(config, held, data, count, partial, device)
+        if folder.exists():  # of a run that was killed and repeats this step
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    # an error in a sample must not end hours of training
+    except Exception as error:  # noqa: BLE001
+        shutil.rmtree(partial, ignore_errors=True)
+        logger.warning(
+            "no samples at step %s: %s: %s; training continues",
+            folder.name.removeprefix("step_").lstrip("0"),
+            type(error).__name__,
+            error,
+        )
+
+
+def _write(
+    config: DecoderConfig,
+    held: dict[str, Any],
+    data: Path,
+    count: int,
+    folder: Path,
+    device: torch.device,
+) -> None:
+    # a separate model, because values that an encoding caches in inference mode have no gradient
+    decoder = config.build()
+    fill(decoder, held, folder)
+    decoder.to(device).eval()
+    tokenizer = load_tokenizer(data)
+    prompts = validation_prompts(data, count)
+    last = time.monotonic() + SAMPLE_SECONDS
+    pieces = continuations(
+        decoder,
+        tokenizer,
+        [ids for ids, _ in prompts],
+        bars=NEW_BARS,
+        enough=lambda: time.monotonic() > last,
+    )
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir(parents=True)
+    for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
+        write_sample(ids, tokenizer, folder / str(number), bars)
+
+
+def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
+    """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
+    corpus = Corpus.load(data, "validation")
+    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
+    prompts: list[tuple[NDArray[np.int64], int]] = []
+    for index in chosen:
+        ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
+        end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
+        prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))
+    return prompts
