@@ -80,7 +80,7 @@ def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
     firsts = (0, families.pitch, families.velocity, families.duration)
     return PointerConfig(
         unit=BAR,
-        ignored=((families.velocity, families.duration), (families.duration, families.size)),
+        ignored=((families.velocity, families.duration), (families.duration, families.return_)),
         families=firsts,
         gates=GateConfig(family=(0.0,) * len(firsts)),
     )

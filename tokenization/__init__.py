@@ -1,7 +1,9 @@
 """MIDI files to scores, scores to token ids, and back."""
 
+from tokenization.document import Document, Header, Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import append_to_midi, cut_midi, read_midi, write_midi
+from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.presets import PRESETS, TokenizerConfig, load_tokenizer
 from tokenization.remi import MultitrackRemi, PianoRemi
 from tokenization.score import Note, Score, Tempo, TimeSignature, Track
@@ -9,11 +11,19 @@ from tokenization.tokenizer import Tokenizer, TokenSequence, Vocabulary
 
 __all__ = [
     "PRESETS",
+    "BarPlan",
+    "Chord",
+    "Document",
+    "Header",
+    "Key",
     "MidiError",
     "MultitrackRemi",
     "Note",
     "PianoRemi",
+    "Plan",
+    "PlannedChord",
     "Score",
+    "Selection",
     "Tempo",
     "TimeSignature",
     "TokenSequence",

@@ -6,4 +6,4 @@ class MidiError(ValueError):
 
 
 class TokenizerError(ValueError):
-    """A tokenizer's file or configuration is invalid."""
+    """A tokenizer's file or configuration is invalid, or a plan or document cannot be encoded."""

@@ -23,6 +23,8 @@ TokenizerConfig = (
 PRESETS: dict[str, TokenizerConfig] = {
     "piano": PianoRemiConfig(),
     "multitrack": MultitrackRemiConfig(),
+    "piano-2": PianoRemiConfig(version=2),
+    "multitrack-2": MultitrackRemiConfig(version=2),
     "spe-pop": SpePopConfig(),
     "spe-groove": SpeGrooveConfig(),
     "miditok": MidiTokRemiConfig(),

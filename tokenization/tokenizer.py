@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.plan import PlannedChord
 from tokenization.score import Score, TimeSignature, Track
 
 FILE_NAME = "tokenizer.json"
@@ -21,6 +23,21 @@ FORMAT_VERSION = 1
 
 TempoRule = Literal["free", "bar_line", "never"]
 """Where the tempo may change. Generation always starts with a tempo, even with "never"."""
+
+
+class FixedBar(NamedTuple):
+    """What is decided in advance of one bar; None: the model chooses."""
+
+    source: int | None = None
+    """See `BarPlan.source`; a bar that is not in the document becomes New."""
+    chords: tuple[PlannedChord, ...] | None = None
+    given: tuple[int, ...] | None = None
+    """Ids of the given tracks, between the head of the bar and its Write; empty: a Write follows
+    the head. None: the bar has a Write only if the model chooses so. `BarLimit.planned` should fix
+    the length of the bar too, since a shorter one would not hold the given notes."""
+
+
+NO_BARS: Mapping[int, FixedBar] = MappingProxyType({})
 
 
 class Rules(NamedTuple):
@@ -33,6 +50,10 @@ class Rules(NamedTuple):
     """Whether the piece may end."""
     tracks: frozenset[int] | None = None
     """Ranks of the tracks that may play; None: all."""
+    write: bool = True
+    """Whether the model may choose which bars are to be written; only for version 2."""
+    bars: Mapping[int, FixedBar] = NO_BARS
+    """What is decided in advance of some bars, by `Grammar.bar`; only for version 2."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +177,7 @@ class Config(Protocol):
 class BaseTokenizer(ABC, Generic[GrammarT]):
     """Converts scores to token ids and back."""
 
-    vocabulary: ClassVar[Vocabulary]
+    vocabulary: Vocabulary
     """Names of the token ids."""
 
     def __init__(self, config: Config) -> None:
@@ -190,16 +211,19 @@ class BaseTokenizer(ABC, Generic[GrammarT]):
         end: bool = True,
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
+        write: bool = True,
+        bars: Mapping[int, FixedBar] | None = None,
     ) -> GrammarT:
         """Initial state of the grammar, which accepts exactly the canonical sequences.
 
         If tokens distinguish tracks, only `tracks` may play, except those at the indices `silent`.
+        The other arguments are those of `Rules`.
         """
         ranks = None
         if tracks is not None:
             every = enumerate(self.track_ranks(tuple(tracks)))
             ranks = frozenset(rank for index, rank in every if index not in silent)
-        return self._grammar(Rules(tempo, time_signature, end, ranks))
+        return self._grammar(Rules(tempo, time_signature, end, ranks, write, bars or NO_BARS))
 
     @abstractmethod
     def _grammar(self, rules: Rules) -> GrammarT: ...

@@ -152,7 +152,7 @@ def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -
     first = tuple(families.first_ids.values())
     gates = GateConfig(family=(0.0,) * len(first))
     balance = BalanceConfig() if before is None else before.balance
-    ignored = ((families.velocity, families.duration), (families.duration, families.size))
+    ignored = ((families.velocity, families.duration), (families.duration, families.return_))
     return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates, balance=balance)
 
 

@@ -17,8 +17,8 @@ from tokenization.remi.bars import BarMap
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.vocabulary import (
     BAR,
-    MIN_BPM,
     NUM_TEMPOS,
+    PIANO_FAMILIES,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
@@ -81,12 +81,13 @@ class NewBars:
         if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
             opening.append(metre)
         timing = self.prompt.timing
-        tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos))
+        families = PIANO_FAMILIES
+        tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos), families)
         splice = nearest_step(self.prompt.splice, timing.counted.ticks_per_beat)
-        bpm = int(tempos.bpm[np.searchsorted(tempos.steps, splice, side="right") - 1])
+        tempo = TEMPO + int(tempos.tempos[np.searchsorted(tempos.steps, splice, side="right") - 1])
         last = context[(context >= TEMPO) & (context < TEMPO + NUM_TEMPOS)][-1]
-        if last != bpm + TEMPO - MIN_BPM:
-            opening += [POSITION, bpm + TEMPO - MIN_BPM]
+        if last != tempo:
+            opening += [POSITION, tempo]
         return opening
 
     def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.remi import PianoRemi, Remi
-from tokenization.remi.vocabulary import BAR, BOS, EOS, POSITION, TEMPO, TIME_SIGNATURE
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
+from tokenization.remi.vocabulary import BAR, BOS, EOS
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 PIANO = PianoRemi()
@@ -64,17 +65,32 @@ def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,
 
 def first_ids(remi: Remi) -> tuple[int, ...]:
     """The first id of each family of tokens, in ascending order."""
-    of = remi.families
-    begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
-    return tuple(sorted({BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *begin}))
+    return tuple(sorted({BOS, *remi.families.first_ids.values()} - {0}))
+
+
+def to_the_end(state: RemiGrammar) -> list[int]:
+    """Tokens that lead to the end of a piece, the first of them that is allowed soonest."""
+    families = state.families
+    if not families.has_plans:
+        return [BAR]
+    needs_write = state.document.gap > 0
+    return [families.last, *([families.write] if needs_write else []), BAR, families.write]
 
 
 @st.composite
-def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> np.ndarray:
-    """Whole pieces drawn from the grammar; for each token, first its kind is drawn."""
+def canonical_ids(
+    draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60, *, write: bool = False
+) -> np.ndarray:
+    """Whole pieces drawn from the grammar; for each token, first its kind is drawn.
+
+    With `write`, they are documents of version 2 of all kinds; half of them have a gap.
+    """
     families = first_ids(remi)
-    state = remi.grammar().advance(BOS)
+    state = remi.grammar(write=write).advance(BOS)
     ids = [BOS]
+    if write and draw(st.booleans()):
+        ids.append(remi.families.gap + draw(st.integers(0, 2)))
+        state = state.advance(ids[-1])
     choices = st.tuples(st.integers(0, len(families) - 1), st.integers(0, 255))
     for kind, which in draw(st.lists(choices, max_size=max_tokens)):
         # kinds are in the order of their ids, so each is a range of the allowed ids
@@ -86,8 +102,8 @@ def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> 
         state = state.advance(ids[-1])
     while not state.allowed[EOS]:
         allowed = np.flatnonzero(state.allowed)
-        ids.append(BAR if BAR in allowed else int(allowed[0]))
-        state = state.advance(ids[-1])
+        ids.append(next(token for token in (*to_the_end(state), *allowed) if token in allowed))
+        state = state.advance(int(ids[-1]))
     return np.array([*ids, EOS], dtype=np.int32)
 
 
@@ -100,9 +116,11 @@ def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[
         | st.integers(-3, of.size + 3)
     )
     velocity = st.integers(of.velocity, of.duration - 1)
+    drum_velocity = st.integers(of.drum_velocity, of.return_ - 1) if of.has_plans else velocity
     few = st.integers(0, 3)
-    note = st.tuples(few.map(of.pitch.__add__), velocity, st.integers(of.duration, of.size))
-    drum = st.tuples(few.map(of.drum.__add__), velocity)
+    duration = st.integers(of.duration, of.drum_velocity)
+    note = st.tuples(few.map(of.pitch.__add__), velocity, duration)
+    drum = st.tuples(few.map(of.drum.__add__), drum_velocity)
     pieces = st.lists(st.tuples(token) | note | drum, max_size=max_tokens)
     return pieces.map(lambda rows: [token for row in rows for token in row])
 
@@ -116,7 +134,7 @@ class Case(NamedTuple):
     """Pitches of tracks other than drums."""
     scores: st.SearchStrategy[Score]
     ids: st.SearchStrategy[np.ndarray]
-    """Canonical sequences."""
+    """Canonical pieces, in version 2 without bars to be written."""
     any_ids: st.SearchStrategy[list[int]]
 
     @classmethod
@@ -125,11 +143,16 @@ class Case(NamedTuple):
         return cls(name, remi, pitches, *of_remi)
 
 
+PROGRAMS = (0, 0, 0, 33, 48, 65)
 PIANO_CASE = Case.of("piano", PIANO, range(21, 109), (0,))
-MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), (0, 0, 0, 33, 48, 65))
+MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), PROGRAMS)
+PIANO_2 = PianoRemi(PianoRemiConfig(version=2))
+MULTITRACK_2 = MultitrackRemi(MultitrackRemiConfig(version=2))
+PIANO_2_CASE = Case.of("piano-2", PIANO_2, range(128), (0,))
+MULTITRACK_2_CASE = Case.of("multitrack-2", MULTITRACK_2, range(128), PROGRAMS)
 
 
 def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
     """Run a test with the argument `case` for each vocabulary."""
-    cases = (PIANO_CASE, MULTITRACK_CASE)
+    cases = (PIANO_CASE, MULTITRACK_CASE, PIANO_2_CASE, MULTITRACK_2_CASE)
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

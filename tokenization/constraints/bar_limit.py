@@ -11,7 +11,6 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
-    MIN_BPM,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
@@ -19,8 +18,9 @@ from tokenization.remi.vocabulary import (
 )
 from tokenization.tokenizer import Grammar
 
-DEFAULT_BPM = 120
+DEFAULT_BPM = 120.0
 """Tempo before any is set, as in MIDI."""
+_TIMES = slice(TIME_SIGNATURE, TEMPO)
 
 
 class PlannedBar(NamedTuple):
@@ -71,8 +71,9 @@ class BarLimit(NamedTuple):
 
     def seconds_after(self, grammar: Grammar) -> float:
         """Duration of the music up to the end of the current bar."""
-        tempo = grammar.tempo if isinstance(grammar, RemiGrammar) else 0
-        bpm = tempo - TEMPO + MIN_BPM if tempo else DEFAULT_BPM
+        bpm = DEFAULT_BPM
+        if isinstance(grammar, RemiGrammar) and grammar.tempo:
+            bpm = float(grammar.families.bpm[grammar.tempo - TEMPO])
         return self.seconds_before + grammar.bar_length / STEPS_PER_BEAT * 60 / bpm
 
     def in_last_bar(self, grammar: Grammar) -> bool:
@@ -86,18 +87,19 @@ class BarLimit(NamedTuple):
         allowed = grammar.allowed
         if self.finished:
             return np.zeros_like(allowed)
-        if not allowed[BAR]:
-            return allowed
-        if self.max_tokens and self.tokens >= self.max_tokens:
+        if allowed[BAR] and self.max_tokens and self.tokens >= self.max_tokens:
             return np.arange(len(allowed)) == BAR
-        return self._as_planned(grammar) if self.planned else allowed
+        if self.planned and (allowed[BAR] or allowed[_TIMES].any()):
+            return self._as_planned(grammar)
+        return allowed
 
     def _as_planned(self, grammar: Grammar) -> NDArray[np.bool_]:
         bar = self.planned[grammar.bar - self.first_bar]
         allowed = grammar.allowed.copy()
         allowed[TIME_SIGNATURE:POSITION] = False
         allowed[POSITION + bar.room : TEMPO] = False
-        if bar.length != grammar.bar_length:  # only right after its Bar token
+        # only right after its Bar token
+        if bar.length != grammar.bar_length or not allowed.any():
             allowed[:] = False
             allowed[bar.time_signature] = True
         return allowed

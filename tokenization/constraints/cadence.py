@@ -35,7 +35,8 @@ class Cadence(NamedTuple):
         else:
             rest = max(length - position, 1)
             most = LONG + LONGER_LATE * position / length
-            bias[families.duration :] = most * np.minimum(DURATIONS / rest, 1)
+            durations = slice(families.duration, families.duration + len(DURATIONS))
+            bias[durations] = most * np.minimum(DURATIONS / rest, 1)
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Cadence:

@@ -70,9 +70,11 @@ class _Place(NamedTuple):
             return self._replace(track=track, pitch=-1, kind=_PROGRAM, notes=notes)
         if families.pitch <= token < families.velocity:
             return self._replace(pitch=token, kind=_PITCH, notes=(*self.notes, token))
-        if token < families.program:  # tempo, metre, BOS, EOS: ignored
+        # ignored: tempo, metre, BOS, EOS, plans
+        if token < families.program or token >= families.return_:
             return self
-        return self._replace(kind=_VELOCITY if token < families.duration else _DURATION)
+        ends = families.duration <= token < families.drum_velocity
+        return self._replace(kind=_DURATION if ends else _VELOCITY)
 
     @property
     def _left(self) -> tuple[int, ...]:
@@ -123,7 +125,8 @@ class Recall(NamedTuple):
         """The bias after a prompt; a last bar without notes is the first new bar."""
         tokens = np.asarray(ids, np.int64)
         bars = np.flatnonzero(tokens == BAR)
-        if len(bars) and not (tokens[bars[-1] :] >= families.pitch).any():
+        last = tokens[bars[-1] :] if len(bars) else tokens
+        if len(bars) and not ((last >= families.pitch) & (last < families.velocity)).any():
             bars, opening = bars[:-1], int(bars[-1])
         else:
             opening = len(tokens)

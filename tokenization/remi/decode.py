@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import separate_notes
+from tokenization.remi.quantize import separate_notes, starts_of_runs
 from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
@@ -56,29 +56,56 @@ class Tokens(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Times of the tokens of a row, in steps."""
+    """Times of the tokens of a row, in steps and in the order of the row."""
 
     lines: NDArray[np.int64]
     """Start of each bar, and end of the last (bars + 1,)."""
     times: NDArray[np.int64]
     """Time reached by the tokens before each one (l + 1,)."""
+    num_later: int = 0
+    """Number of bars at the start that come after the others in the music."""
+
+    def in_music(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Times of the music, from those of the row."""
+        if not self.num_later:
+            return steps
+        start, end = self.lines[self.num_later], self.lines[-1]
+        return np.where(steps < start, steps + (end - start), steps - start)
+
+    def music_lines(self) -> NDArray[np.int64]:
+        """Bar lines of the music."""
+        if not self.num_later:
+            return self.lines
+        return np.append(np.sort(self.in_music(self.lines[:-1])), self.lines[-1])
+
+
+_MARKS = np.zeros(256, bool)
+_MARKS[[Kind.BAR, Kind.POSITION, Kind.WRITE]] = True
 
 
 def read_bars(tokens: Tokens) -> Bars:
-    """Bars of any tokens; TimeSignatures count only after Bar, positions may exceed the bar."""
+    """Bars of any tokens; TimeSignatures count only after Bar, positions may exceed the bar.
+
+    A Later counts right after the Bar of the first bar, or of one that follows such bars.
+    """
     kinds, values = tokens
     is_bar = kinds == Kind.BAR
     after = is_bar.nonzero()[0] + 1
+    is_later = kinds[after] == Kind.LATER
+    num_later = 0
+    if len(after) and is_later[0]:
+        num_later = len(after) if is_later.all() else int(is_later.argmin())
+        after += is_later
     changes = (kinds[after] == Kind.TIME_SIGNATURE).nonzero()[0]
     lengths = np.concatenate(([_DEFAULT_BAR], values[after[changes]]))
     # before the first Bar, of each bar, and of the next one
-    starts = np.zeros(len(after) + 2, np.int64)
-    hold(lengths, changes - 1, len(after)).cumsum(out=starts[2:])
+    starts = np.zeros(len(is_later) + 2, np.int64)
+    hold(lengths, changes - 1, len(is_later)).cumsum(out=starts[2:])
 
-    marks = (is_bar | (kinds == Kind.POSITION)).nonzero()[0]
+    marks = _MARKS[kinds].nonzero()[0]
     times = np.zeros(len(marks) + 1, np.int64)
     np.add(starts[is_bar[marks].cumsum()], values[marks], out=times[1:])
-    return Bars(starts[1:], hold(times, marks, len(kinds)))
+    return Bars(starts[1:], hold(times, marks, len(kinds)), num_later)
 
 
 def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDArray[np.int64]:
@@ -89,11 +116,20 @@ def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDA
     return values.repeat(edges[1:] - edges[:-1])
 
 
-def read_tempos(tokens: Tokens, bars: Bars) -> tuple[Tempo, ...]:
-    """Tempos of any tokens, in any place."""
+def read_tempos(tokens: Tokens, bars: Bars, families: Families) -> tuple[Tempo, ...]:
+    """Tempos of any tokens, in any place.
+
+    If bars are not in the order of the music, a Tempo that repeats the one before it is left out.
+    """
     places = (tokens.kinds == Kind.TEMPO).nonzero()[0]
-    bpm = tokens.values[places].astype(float)
-    return tuple(map(Tempo, bars.times[places].tolist(), bpm.tolist()))
+    times, tempos = bars.times[places], tokens.values[places]
+    if bars.num_later:
+        times = bars.in_music(times)
+        order = times.argsort(kind="stable")
+        times, tempos = times[order], tempos[order]
+        changes = starts_of_runs(tempos)
+        times, tempos = times[changes], tempos[changes]
+    return tuple(map(Tempo, times.tolist(), families.bpm[tempos].tolist()))
 
 
 class Notes(NamedTuple):
@@ -106,6 +142,8 @@ class Notes(NamedTuple):
     """Durations in steps, even if the key is struck again before the end."""
     velocities: NDArray[np.int64]
     """Bins."""
+    places: NDArray[np.intp]
+    """Index of the Velocity of each note."""
 
 
 def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
@@ -124,14 +162,17 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
     whole = kinds_before == Kind.PITCH
     whole &= kinds[after] == Kind.DURATION
     whole &= ranks > 0
-    whole |= is_drum
+    if families.only_track < 0:
+        whole |= is_drum
+    is_drum &= whole
     if np.count_nonzero(whole) < len(whole):
         places, before, after = places[whole], before[whole], after[whole]
         ranks, is_drum = ranks[whole], is_drum[whole]
     durations = values[after]
     np.putmask(durations, is_drum, 1)
     np.putmask(ranks, is_drum, 0)
-    return Notes((ranks << 7) + values[before], bars.times[places], durations, values[places])
+    keys = (ranks << 7) + values[before]
+    return Notes(keys, bars.times[places], durations, values[places], places)
 
 
 def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> NDArray[np.int64]:
@@ -155,7 +196,7 @@ def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     Rows are sorted by rank, onset and pitch, and the table is read-only, as a track requires. A
     note ends where its key is struck again.
     """
-    keys, onsets, durations, velocities = _cut(notes)
+    keys, onsets, durations, velocities = _cut(*notes[:4])
     packed = _BY_TRACK.pack(keys >> 7, onsets, keys & 127, durations, velocities)
     packed.sort()
     ranks, onsets, pitches, durations, velocities = _BY_TRACK.unpack(packed)
@@ -168,12 +209,17 @@ def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return table, ranks
 
 
-def _cut(notes: Notes) -> Notes:
+def _cut(
+    keys: NDArray[np.int64],
+    onsets: NDArray[np.int64],
+    durations: NDArray[np.int64],
+    velocities: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], ...]:
     """Ends notes where their key is struck again; canonical sequences need no change."""
-    packed = _SOUNDING.pack(notes.keys, notes.onsets, notes.durations)
+    packed = _SOUNDING.pack(keys, onsets, durations)
     packed.sort()
     places = _SOUNDING.above(packed, 2)
     if (packed[:-1] & _LONGEST <= places[1:] - places[:-1]).all():
-        return notes
-    keys, onsets, durations, _, velocities = separate_notes(*notes)
-    return Notes(keys, onsets, durations, velocities)
+        return keys, onsets, durations, velocities
+    notes = separate_notes(keys, onsets, durations, velocities)
+    return notes.keys, notes.onsets, notes.durations, notes.velocities

@@ -3,107 +3,106 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.remi.documents.heads import BarHeads
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import SeparateNotes, Timeline, starts_of_runs
-from tokenization.remi.vocabulary import (
-    BAR,
-    BAR_UNIT,
-    BOS,
-    EOS,
-    MIN_BPM,
-    NUM_PARTS,
-    POSITION,
-    TEMPO,
-    TIME_SIGNATURE,
-    Families,
-)
+from tokenization.remi.quantize import SeparateNotes, TempoMap, starts_of_runs
+from tokenization.remi.vocabulary import NUM_PARTS, POSITION, TEMPO, Families
 
 _EVENT = Packing(21, 10, 10, 10, 10)
-"""Step, type of the event, and up to three ids, 0 if unused."""
-# Types in the order of tokens at one step: bar line, tempo, then notes by the rank of their track.
-_IS_BAR, _IS_TEMPO, _IS_NOTE = range(3)
-_BAR, _END = _EVENT.row(0, _IS_BAR, BAR, 0, 0), _EVENT.row(0, _IS_BAR, EOS, 0, 0)
-_FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
+"""Step in the order of the document, type of the event, and up to three ids, 0 if unused."""
+# Types in the order of tokens at one step: rows of a head, tempo, notes by rank of their track.
 
 
-def write_ids(
-    notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
-) -> NDArray[np.int32]:
-    """Canonical ids of notes up to a timeline's end; `durations` are indices into DURATIONS."""
-    tempos = timeline.tempos
+class Body(NamedTuple):
+    """Quantised music in the order of its document."""
+
+    heads: BarHeads
+    tempos: TempoMap
+    """The tempos that are not part of a head."""
+    notes: SeparateNotes
+    durations: NDArray[np.int64]
+    """Indices into DURATIONS."""
+
+
+def write_ids(body: Body, families: Families) -> NDArray[np.int32]:
+    """Canonical ids of the heads and what follows each."""
+    # One row per event: the Position if it is new, Program and Part if the track is new, then the
+    # ids of the event. Heads take whole rows.
+    has_programs = families.only_track < 0
+    width = 6 if has_programs else 4
+    heads = body.heads.rows(width)
+    per_head = len(heads) // len(body.heads.starts)
+    tempos = body.tempos
     events = np.concatenate(
         [
-            _bar_events(timeline.lines),
-            _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO),
-            _note_events(notes, durations, families),
+            _head_events(body.heads.starts, per_head),
+            _EVENT.place(tempos.steps, 0)
+            + (_EVENT.place(tempos.tempos, 2) + _EVENT.row(0, per_head, TEMPO, 0, 0)),
+            _note_events(body.notes, body.durations, families, per_head),
         ]
     )
     events.sort()
 
-    # One row per event: the Position if it is new, Program and Part if the track is new, then the
-    # ids of the event. BOS takes the column of a Position, and EOS that of a Bar.
-    has_programs = families.only_track < 0
-    rows = np.zeros((len(events), 6 if has_programs else 4), np.int32)
+    rows = np.zeros((len(events), width), np.int32)
     steps, whats, *ids = _EVENT.unpack(events)
     for column, of_event in zip((-3, -2, -1), ids, strict=True):
         rows[:, column] = of_event
 
-    bars = (whats == _IS_BAR).nonzero()[0]
+    of_heads = (whats < per_head).nonzero()[0]
+    firsts = of_heads[::per_head]
     is_new = starts_of_runs(steps)
-    is_new[bars[:-1] + 1] = True
-    is_new[bars] = False
-    events_per_bar = np.append(bars[1:], len(events)) - bars
-    zeros = (timeline.lines - POSITION).repeat(events_per_bar)
+    is_new[of_heads[per_head - 1 : -1 : per_head] + 1] = True
+    is_new[of_heads] = False
+    zeros = (body.heads.starts - POSITION).repeat(np.append(firsts[1:], len(events)) - firsts)
     rows[:, 0] = (steps - zeros) * is_new
-    rows[0, 0] = BOS
     if has_programs:
         is_new = starts_of_runs(_EVENT.above(events, 2))
-        programs, parts = _run_heads(families)
+        programs, parts = _run_heads(families, per_head)
         np.multiply(programs[whats], is_new, out=rows[:, 1])
         np.multiply(parts[whats], is_new, out=rows[:, 2])
+    rows[of_heads] = heads
     flat = rows.ravel()
     return flat.compress(flat > 0)
 
 
+def _head_events(starts: NDArray[np.int64], per_head: int) -> NDArray[np.int64]:
+    events = _EVENT.place(starts, 0)
+    if per_head == 1:
+        return events
+    return np.concatenate([events + _EVENT.row(0, row, 0, 0, 0) for row in range(per_head)])
+
+
 @cache
-def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _run_heads(families: Families, per_head: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Ids of the Program and Part before the notes of a track, by type of event; 0: no token."""
     ranks = np.arange((families.part - families.program) * NUM_PARTS, dtype=np.int32)
     programs = families.program + ranks // NUM_PARTS
     parts = ranks % NUM_PARTS
     parts[parts > 0] += families.part - 1
-    others = np.zeros(_IS_NOTE, np.int32)
+    others = np.zeros(per_head + 1, np.int32)
     return np.concatenate([others, programs]), np.concatenate([others, parts])
 
 
-def _bar_events(lines: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Events of the bars, with TimeSignatures where the length changes, and the final event."""
-    lengths = lines[1:] - lines[:-1]
-    signatures = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
-    events = _EVENT.place(lines, 0)
-    events[:-1] += _EVENT.place(signatures, 3) + _BAR
-    events[-1] += _END
-    return events
-
-
 def _note_events(
-    notes: SeparateNotes, durations: NDArray[np.int64], families: Families
+    notes: SeparateNotes, durations: NDArray[np.int64], families: Families, per_head: int
 ) -> NDArray[np.int64]:
     ranks, pitches = notes.keys >> 7, notes.keys & 127
     events = _EVENT.pack(notes.onsets, ranks, pitches, notes.velocities, durations)
-    all_notes, drums = _first_ids(families)
+    all_notes, drums = _first_ids(families, per_head)
     events += all_notes
     events[: int(notes.keys.searchsorted(128))] += drums  # they are sorted by key
     return events
 
 
 @cache
-def _first_ids(families: Families) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _first_ids(families: Families, per_head: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Offsets that convert pitches, velocities and durations to ids, and Pitch ids to Drum ids."""
     first_pitch = families.pitch - families.lowest_pitch
-    notes = _EVENT.row(0, _IS_NOTE, first_pitch, families.velocity, families.duration)
-    return notes, _EVENT.row(0, 0, families.num_pitches, 0, -families.duration)
+    notes = _EVENT.row(0, per_head + 1, first_pitch, families.velocity, families.duration)
+    louder = families.drum_velocity - families.velocity if families.has_plans else 0
+    return notes, _EVENT.row(0, 0, families.num_pitches, louder, -families.duration)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, auto
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
+from tokenization.remi.documents.state import DocumentState
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -21,6 +22,8 @@ from tokenization.remi.vocabulary import (
     NUM_PARTS,
     PAD,
     PIANO_FAMILIES,
+    PLANNED_FAMILIES,
+    PLANNED_PIANO_FAMILIES,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
@@ -32,12 +35,27 @@ from tokenization.tokenizer import Rules
 
 
 class After(IntEnum):
-    """Kind of the last token; NOTE is one that completes a note."""
+    """Kind of the last token; NOTE is one that completes a note. Version 1 does not have all."""
 
     NOTHING = auto()
     BOS = auto()
+    # the header of a document
+    HEADER = auto()
+    PLAYER = auto()
+    PLAYER_PART = auto()
+    # the head of a bar, in the order of its tokens
     BAR = auto()
+    LATER = auto()
     TIME_SIGNATURE = auto()
+    HEAD_TEMPO = auto()
+    RETURN = auto()
+    CHORD = auto()
+    BASS = auto()
+    SECOND_CHORD = auto()
+    SECOND_BASS = auto()
+    LAST = auto()
+    # the rest of a bar
+    WRITE = auto()
     POSITION = auto()
     TEMPO = auto()
     PROGRAM = auto()
@@ -47,6 +65,15 @@ class After(IntEnum):
     VELOCITY = auto()
     NOTE = auto()
     EOS = auto()
+
+
+def mask_of(families: Families, *ranges: tuple[int, int]) -> NDArray[np.bool_]:
+    """Read-only mask (v,) of the ids in some ranges."""
+    allowed = np.zeros(families.size, bool)
+    for first, stop in ranges:
+        allowed[first:stop] = True
+    allowed.setflags(write=False)
+    return allowed
 
 
 class FixedMasks(NamedTuple):
@@ -61,14 +88,14 @@ class FixedMasks(NamedTuple):
         """The masks of one vocabulary."""
 
         def mask(*ranges: tuple[int, int]) -> NDArray[np.bool_]:
-            allowed = np.zeros(families.size, bool)
-            for first, stop in ranges:
-                allowed[first:stop] = True
-            allowed.setflags(write=False)
-            return allowed
+            return mask_of(families, *ranges)
 
         velocity = mask((families.velocity, families.duration))
         position = mask((POSITION, POSITION + 1))
+        pad = mask((PAD, PAD + 1))
+        if families.has_plans:
+            drum_velocity = mask((families.drum_velocity, families.return_))
+            return cls({After.PITCH: velocity, After.DRUM: drum_velocity, After.EOS: pad}, {})
         return cls(
             {
                 After.NOTHING: mask((BOS, BOS + 1), (BAR, BAR + 1)),
@@ -76,7 +103,7 @@ class FixedMasks(NamedTuple):
                 After.PITCH: velocity,
                 After.DRUM: velocity,
                 After.VELOCITY: mask((families.duration, families.size)),
-                After.EOS: mask((PAD, PAD + 1)),
+                After.EOS: pad,
             },
             {
                 After.BAR: mask((TIME_SIGNATURE, POSITION)),
@@ -89,7 +116,11 @@ class FixedMasks(NamedTuple):
 
 
 FIXED_MASKS = {
-    families: FixedMasks.of(families) for families in (PIANO_FAMILIES, MULTITRACK_FAMILIES)
+    families: FixedMasks.of(families)
+    for families in (
+        *(PIANO_FAMILIES, MULTITRACK_FAMILIES),
+        *(PLANNED_PIANO_FAMILIES, PLANNED_FAMILIES),
+    )
 }
 
 
@@ -103,9 +134,11 @@ class Players(NamedTuple):
     """While fewer notes than this sound, at least one of the tracks can play another note."""
 
 
-@lru_cache(maxsize=64)
-def players(families: Families, ranks: frozenset[int] | None) -> Players:
-    """The tracks with some ranks; None: all."""
+@lru_cache(maxsize=1024)
+def players(
+    families: Families, ranks: frozenset[int] | None, silent: frozenset[int] = frozenset()
+) -> Players:
+    """The tracks with some ranks (None: all) except the silent ones."""
     num_programs = families.part - families.program
     tracks = np.zeros(max(num_programs * NUM_PARTS, families.only_track + 1), bool)
     if families.only_track >= 0:
@@ -115,6 +148,7 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
         tracks[1:NUM_PARTS] = False  # the drums are one track
     else:
         tracks[list(ranks)] = True
+    tracks[list(silent)] = False
     tracks.setflags(write=False)
     playing: list[int] = np.flatnonzero(tracks).tolist()
     # drums have no duration, so one can always be played
@@ -122,7 +156,7 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
     return Players(tracks, playing, full)
 
 
-_AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
+AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
 _DURATION_STEPS: list[int] = DURATIONS.tolist()
 
 
@@ -151,6 +185,8 @@ class _State(NamedTuple):
     """(rank, id of the Pitch, end step) of notes that may still sound."""
     sounds_until: int = 0
     """Step at which the last note ends."""
+    document: DocumentState = DocumentState()
+    """Never changes in version 1."""
 
 
 class RemiGrammar(_State):
@@ -164,6 +200,11 @@ class RemiGrammar(_State):
     def beat(self) -> float:
         """Time reached by the tokens so far, in quarter notes from the start."""
         return (self.bar_start + max(self.position, 0)) / STEPS_PER_BEAT
+
+    @property
+    def _players(self) -> Players:
+        """The tracks that may play now."""
+        return players(self.families, self.rules.tracks)
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
@@ -187,7 +228,7 @@ class RemiGrammar(_State):
             elif self._tempo_at(self.position):
                 mask[TEMPO : families.program] = True
                 mask[self.tempo] = False
-            if after in _AT_POSITION:
+            if after in AT_POSITION:
                 self._allow_notes(mask)
         mask.setflags(write=False)
         return mask
@@ -197,7 +238,7 @@ class RemiGrammar(_State):
         mask[BAR] = True
         mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
         mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
-        if len(self.sounding) >= players(self.families, self.rules.tracks).full:
+        if len(self.sounding) >= self._players.full:
             self._forbid_full_positions(mask)
         if self.after is After.BAR and self.rules.time_signature:
             mask[TIME_SIGNATURE:POSITION] = True
@@ -235,7 +276,7 @@ class RemiGrammar(_State):
 
     def _tracks_after(self, track: int) -> NDArray[np.bool_]:
         """Mask (ranks,) of the tracks that may follow the track of rank `track` at the position."""
-        tracks = players(self.families, self.rules.tracks).tracks.copy()
+        tracks = self._players.tracks.copy()
         tracks[: track + 1] = False
         if len(self.sounding) >= self.families.num_pitches:
             now = self.bar_start + self.position
@@ -245,7 +286,7 @@ class RemiGrammar(_State):
     def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
         """Forbids positions at which no track can play a note, since nothing could follow them."""
         full_until = self._full_until()
-        ranks = players(self.families, self.rules.tracks).ranks
+        ranks = self._players.ranks
         bar_end = self.bar_start + self.bar_length
         first_free = min([bar_end, *(full_until.get(rank, 0) for rank in ranks)])
         for position in range(self.position + 1, first_free - self.bar_start):
@@ -260,11 +301,11 @@ class RemiGrammar(_State):
         num_pitches = self.families.num_pitches
         return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
 
-    def advance(self, token: int) -> RemiGrammar:
+    def advance(self, token: int) -> Self:
         """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token < self.families.size and self.allowed[token]):
-            raise ValueError(self._refusal(token))
         families = self.families
+        if not (0 <= token < families.size and self.allowed[token]):
+            raise ValueError(self._refusal(token))
         if token >= families.duration:
             now = self.bar_start + self.position
             end = now + _DURATION_STEPS[token - families.duration]
@@ -311,7 +352,7 @@ class RemiGrammar(_State):
             )
         return self._replace(after=After.BOS if token == BOS else After.EOS)
 
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> RemiGrammar:
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
         """The same state with more notes sounding: rank of the track, MIDI pitch, step of its end.
 
         Notes without a token are ignored: drums, and pitches outside the range.
@@ -328,7 +369,7 @@ class RemiGrammar(_State):
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
         )
 
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
+    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Self:
         """State after a prompt. The rules do not apply to it, only to the tokens that follow.
 
         This is fast for prompts of any length: if called in the initial state, all bars before the
@@ -344,7 +385,7 @@ class RemiGrammar(_State):
             state = state.advance(token)
         return state._replace(rules=self.rules)
 
-    def _after_bars(self, ids: NDArray[np.int64]) -> RemiGrammar:
+    def _after_bars(self, ids: NDArray[np.int64]) -> Self:
         """State after whole bars, computed from all of them at once."""
         tokens = Tokens.of(ids, self.families)
         bars = read_bars(tokens)

@@ -14,8 +14,8 @@ from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import (
     DRUMS,
     MULTITRACK_FAMILIES,
-    MULTITRACK_VOCABULARY,
     NUM_PARTS,
+    PLANNED_FAMILIES,
     PROGRAM_ORDER,
 )
 from tokenization.score import NO_NOTES, Track
@@ -35,6 +35,8 @@ class MultitrackRemiConfig:
     """Configuration of a `MultitrackRemi`."""
 
     kind: Literal["multitrack_remi"] = "multitrack_remi"
+    version: Literal[1, 2] = 1
+    """Version of the vocabulary; released models have version 1."""
 
     def build(self) -> MultitrackRemi:
         """The tokenizer."""
@@ -42,7 +44,7 @@ class MultitrackRemiConfig:
 
 
 class MultitrackRemi(Remi):
-    """Music with several tracks, in 812 tokens; see `Remi`.
+    """Music with several tracks, in 812 tokens (version 2: 1,246); see `Remi`.
 
     At a position, each track has one group: a Program, a Part unless it is the first track of that
     program, then its notes. Groups are in the order drums, basses, chords, others. A drum note is a
@@ -52,11 +54,9 @@ class MultitrackRemi(Remi):
     present even without notes.
     """
 
-    vocabulary = MULTITRACK_VOCABULARY
-    families = MULTITRACK_FAMILIES
-
     def __init__(self, config: MultitrackRemiConfig | None = None) -> None:
-        super().__init__(MultitrackRemiConfig() if config is None else config)
+        config = MultitrackRemiConfig() if config is None else config
+        super().__init__(config, MULTITRACK_FAMILIES if config.version == 1 else PLANNED_FAMILIES)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
         """Rank of each track, its place among the groups of a position, from program and part."""

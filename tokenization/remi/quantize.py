@@ -15,9 +15,8 @@ from tokenization.remi.vocabulary import (
     BAR_UNIT,
     DURATIONS,
     MAX_BAR_STEPS,
-    MAX_BPM,
-    MIN_BPM,
     VELOCITY_STEP,
+    Families,
 )
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, nearest_ratio
 
@@ -70,6 +69,13 @@ class SeparateNotes(NamedTuple):
     velocities: NDArray[np.int64]
     """In bins, unchanged."""
 
+    def cut_at(self, step: int) -> SeparateNotes:
+        """The notes, with those that begin before a step ending there at the latest."""
+        room = np.where(self.onsets < step, step - self.onsets, _NEVER)
+        return self._replace(
+            durations=np.minimum(self.durations, room), gaps=np.minimum(self.gaps, room)
+        )
+
     def duration_tokens(self) -> NDArray[np.int64]:
         """Index into DURATIONS nearest to each length, without reaching the next note."""
         nearest = _NEAREST[self.durations]
@@ -119,30 +125,32 @@ def quantize_notes(
 
 
 class TempoMap(NamedTuple):
-    """Tempo changes (n,): steps, strictly ascending from 0, and whole quarter notes per minute."""
+    """Tempo changes (n,)."""
 
     steps: NDArray[np.int64]
-    bpm: NDArray[np.int64]
+    """Strictly ascending from 0."""
+    tempos: NDArray[np.int64]
+    """Indices into the tempos of the vocabulary, `Families.bpm`."""
     clipped: int
-    """Number of tempos of the score outside 30 to 240."""
+    """Number of tempos of the score outside the range of the vocabulary."""
 
 
-def quantize_tempos(score: Score) -> TempoMap:
+def quantize_tempos(score: Score, families: Families) -> TempoMap:
     """Quantises tempos; of several at one step the last applies, and repetitions are removed."""
     tempos = score.tempos
     if not tempos or tempos[0].tick > 0:
         tempos = (Tempo(0, DEFAULT_BPM), *tempos)
     ticks, exact = zip(*tempos, strict=True)
     steps = nearest_step(np.array(ticks), score.ticks_per_beat)
-    rounded = (np.minimum(exact, 2 * MAX_BPM) + 0.5).astype(np.int64)
-    bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
-    clipped = int(np.count_nonzero(bpm != rounded))
-    if len(bpm) > 1:
+    places = families.tempo_edges.searchsorted(exact, side="right") - 1
+    nearest = np.minimum(np.maximum(places, 0), len(families.bpm) - 1)
+    clipped = int(np.count_nonzero(nearest != places))
+    if len(nearest) > 1:
         last = ends_of_runs(steps)
-        steps, bpm = steps[last], bpm[last]
-        changed = starts_of_runs(bpm)
-        steps, bpm = steps[changed], bpm[changed]
-    return TempoMap(steps, bpm, clipped)
+        steps, nearest = steps[last], nearest[last]
+        changed = starts_of_runs(nearest)
+        steps, nearest = steps[changed], nearest[changed]
+    return TempoMap(steps, nearest, clipped)
 
 
 def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
@@ -242,7 +250,7 @@ class Timeline(NamedTuple):
     tempos: TempoMap
 
 
-def quantize_timeline(score: Score, end: int) -> Timeline:
+def quantize_timeline(score: Score, end: int, families: Families) -> Timeline:
     """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
 
     A score of more than 65,536 quarters ends at `end`, so that an endless note, which is clipped,
@@ -254,12 +262,12 @@ def quantize_timeline(score: Score, end: int) -> Timeline:
     signatures = quantize_time_signatures(score)
     lines = bar_lines(signatures, end)
     end = int(lines[-1])
-    steps, bpm, clipped = quantize_tempos(score)
+    steps, tempos, clipped = quantize_tempos(score, families)
     count = int(steps.searchsorted(end))
     return Timeline(
         lines,
         tuple(change for change in signatures if change.tick < end),
-        TempoMap(steps[:count], bpm[:count], clipped),
+        TempoMap(steps[:count], tempos[:count], clipped),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.grid import notated_lines
-from tokenization.remi.vocabulary import MAX_BPM, MIN_BPM
+from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, once_each
 
 _MOST: Final = 6
@@ -20,12 +20,15 @@ _LARGEST_NUMERATOR: Final = 255
 _LARGEST_DENOMINATOR: Final = 128
 
 
-def tempos_out_of_range(score: Score) -> int:
+def tempos_out_of_range(score: Score, families: Families = PIANO_FAMILIES) -> int:
     """Number of tempos that `in_tempo_range` changes."""
-    return sum(_doublings(tempo.bpm) != 0 for tempo in score.tempos)
+    limits: tuple[float, float] = (*families.tempo_edges[[0, -1]].tolist(),)
+    return sum(_doublings(tempo.bpm, *limits) != 0 for tempo in score.tempos)
 
 
-def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
+def in_tempo_range(
+    score: Score, ticks_per_beat: int | None = None, *, families: Families = PIANO_FAMILIES
+) -> Score:
     """The same music with all tempos in the range of the vocabulary; seconds do not change.
 
     A tempo outside the range is doubled or halved until it is inside, and so are the lengths in
@@ -37,8 +40,10 @@ def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
         score: a score.
         ticks_per_beat: the resolution of the result, a multiple of that of the score. Default: one
             at which no time has to be rounded.
+        families: the vocabulary; by default, version 1.
     """
-    doublings = [_doublings(tempo.bpm) for tempo in score.tempos]
+    limits: tuple[float, float] = (*families.tempo_edges[[0, -1]].tolist(),)
+    doublings = [_doublings(tempo.bpm, *limits) for tempo in score.tempos]
     finer = _EXACT << -min([0, *doublings]) if any(doublings) else 1
     if ticks_per_beat is not None:
         finer = ticks_per_beat // score.ticks_per_beat
@@ -70,12 +75,12 @@ def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
     )
 
 
-def _doublings(bpm: float) -> int:
-    """How often a tempo must be doubled to be in the range; negative: halved."""
+def _doublings(bpm: float, lowest: float, highest: float) -> int:
+    """How often a tempo must be doubled to be in a range; negative: halved."""
     doublings = 0
-    while doublings < _MOST and bpm * 2.0**doublings < MIN_BPM - 0.5:
+    while doublings < _MOST and bpm * 2.0**doublings < lowest:
         doublings += 1
-    while doublings > -_MOST and bpm * 2.0**doublings >= MAX_BPM + 0.5:
+    while doublings > -_MOST and bpm * 2.0**doublings >= highest:
         doublings -= 1
     return doublings
 

@@ -1,9 +1,14 @@
-"""Names and ids of REMI tokens. Released weights depend on the ids, so none may change."""
+"""Names and ids of REMI tokens. Released weights depend on the ids, so none may change.
+
+Version 1 has a vocabulary for piano and one for several tracks. Version 2 has one for both.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.analysis.chords import CHORD_NAMES
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.tokenizer import Vocabulary
 
@@ -29,7 +34,7 @@ POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
 NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-"""Ids up to the tempos are the same in all vocabularies. For the others, see `Families`."""
+"""Ids up to the first tempo are the same in all vocabularies. For the others, see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
 
 _NOTE_VALUES = (
@@ -47,7 +52,7 @@ PIANO_VOCABULARY = Vocabulary(
         *_NOTE_VALUES,
     )
 )
-"""The 512 tokens of `PianoRemi`."""
+"""The 512 tokens of `PianoRemi`, version 1."""
 
 DRUMS = 128
 """Program number of the drums; other programs are 0 to 127."""
@@ -66,73 +71,144 @@ MULTITRACK_VOCABULARY = Vocabulary(
         *_NOTE_VALUES,
     )
 )
-"""The 812 tokens of `MultitrackRemi`."""
+"""The 812 tokens of `MultitrackRemi`, version 1."""
+
+TEMPOS_PER_OCTAVE = 36
+"""Tempos of version 2 are a geometric grid through 120; neighbours differ by 1.9 %."""
+TEMPO_GRID = 15 * 2 ** (np.arange(183) / TEMPOS_PER_OCTAVE)
+"""Quarter notes per minute of each Tempo token of version 2: 15 to 499."""
+TEMPO_GRID.setflags(write=False)
+MAX_DISTANCE = 64
+"""Maximum distance in bars of a Return, in both directions."""
+MAX_GAP = 64
+"""Maximum number of bars of a gap."""
+NUM_STYLES = 64
+
+PLANNED_VOCABULARY = Vocabulary(
+    (
+        *MULTITRACK_VOCABULARY.names[:TEMPO],
+        *(f"Tempo_{bpm:.1f}" for bpm in TEMPO_GRID.tolist()),
+        *MULTITRACK_VOCABULARY.names[TEMPO + NUM_TEMPOS :],
+        *(f"DrumVelocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
+        "Return_New",
+        *(f"Return_{distance}" for distance in range(1, MAX_DISTANCE + 1)),
+        *(f"Return_{-distance}" for distance in range(1, MAX_DISTANCE + 1)),
+        *(f"Chord_{name}" for name in CHORD_NAMES),
+        *(f"Bass_{pitch_class}" for pitch_class in range(12)),
+        *("Later", "Write", "Last"),
+        *(f"Style_{style}" for style in range(NUM_STYLES)),
+        *(f"Key_{tonic}_{mode}" for mode in ("major", "minor") for tonic in range(12)),
+        "Plays",
+        *(f"Gap_{bars}" for bars in range(1, MAX_GAP + 1)),
+    )
+)
+"""The 1,246 tokens of version 2."""
 
 
 _KINDS = (
-    *("Other", "EOS", "Bar", "TimeSignature", "Position", "Tempo"),
+    *("Other", "BOS", "EOS", "Bar", "TimeSignature", "Position", "Tempo"),
     *("Program", "Part", "Pitch", "Drum", "Velocity", "Duration"),
+    *("DrumVelocity", "Return", "Chord", "Bass", "Later", "Write", "Last"),
+    *("Style", "Key", "Plays", "Gap"),
 )
 
 
 class Kind:
     """Kinds of tokens, from the beginning of their names; from Bar on in the order of ids.
 
-    They are arrays of shape () because NumPy is twice as fast with these as with Python numbers.
+    `Families.kinds` counts a DRUM_VELOCITY as VELOCITY. They are arrays of shape () because NumPy
+    is twice as fast with these as with Python numbers.
     """
 
-    OTHER, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
+    OTHER, BOS, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
         np.array(kind, np.uint8) for kind in range(len(_KINDS))
     )
-    PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION = _later
+    PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION, *_later = _later
+    DRUM_VELOCITY, RETURN, CHORD, BASS, LATER, WRITE, LAST, STYLE, KEY, PLAYS, GAP = _later
 
 
 class Families:
     """Ids of the families of tokens in one vocabulary, and the meaning of each token.
 
-    `program`, `part`, `pitch`, `drum`, `velocity` and `duration` are the first ids of the families,
-    in this order. A family ends where the next one begins, and may be empty. The rank of a track is
-    its place among the tracks at one position; drums have rank 0.
+    The attributes from `program` to `gap` are the first ids of the families, in this order. A
+    family ends where the next one begins, and may be empty. The rank of a track is its place among
+    the tracks at one position; drums have rank 0.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, only_track: int = -1) -> None:
-        names = [name.split("_") for name in (*vocabulary.names, "Other")]
+        names = [name.split("_", 1) for name in (*vocabulary.names, "Other")]
         kinds = np.array([_KINDS.index(n[0]) if n[0] in _KINDS else 0 for n in names], np.uint8)
-        values = np.array([int(n[-1]) if n[-1].isdigit() else 0 for n in names], np.int64)
-        is_program = kinds == Kind.PROGRAM
-        values[is_program] = np.arange(np.count_nonzero(is_program)) * NUM_PARTS
+        values = np.array([_number(n[-1]) for n in names], np.int64)
+        self.first_ids = _first_ids(kinds[:-1])
+        for kind, step in (
+            (Kind.TEMPO, 1),
+            (Kind.PROGRAM, NUM_PARTS),
+            (Kind.CHORD, 1),
+            (Kind.KEY, 1),
+        ):
+            of_kind = kinds == kind
+            values[of_kind] = np.arange(np.count_nonzero(of_kind)) * step
         later = np.arange(Kind.PROGRAM, len(_KINDS), dtype=np.uint8)
         first: list[int] = (np.searchsorted(kinds[BAR:-1], later) + BAR).tolist()
-        self.program, self.part, self.pitch, self.drum, self.velocity, self.duration = first
+        self.program, self.part, self.pitch, self.drum, self.velocity, self.duration = first[:6]
+        self.drum_velocity, self.return_, self.chord, self.bass = first[6:10]
+        self.later, self.write, self.last = first[10:13]
+        self.style, self.key, self.plays, self.gap = first[13:]
         self.vocabulary = vocabulary
         self.size = len(vocabulary)
+        self.has_plans = self.return_ < self.size
+        """Whether the vocabulary is that of version 2."""
         self.num_pitches = self.drum - self.pitch
         """Number of pitches of a melodic track."""
         self.lowest_pitch = int(values[self.pitch])
         """MIDI pitch of the first Pitch token."""
+        self.bpm = TEMPO_GRID if self.has_plans else _WHOLE_TEMPOS
+        """Quarter notes per minute of each Tempo token (n,)."""
+        self.tempo_edges: NDArray[np.float64] = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
+        """Limits (n + 1,) between which each Tempo token is the nearest."""
         self.only_track = only_track
         """Rank of the only track; -1 if Program tokens distinguish tracks."""
+        kinds[kinds == Kind.DRUM_VELOCITY] = Kind.VELOCITY
         self.kinds = kinds
         """`Kind` of each id (size + 1,); OTHER at the end."""
         self.values = values
-        """Number in the name of each id (size + 1,), or 0; of a Program, its first rank."""
+        """The number that each id stands for (size + 1,).
+
+        It is the number in the name, or 0. For a Program, it is the rank of its first part; for a
+        Tempo, Chord or Key, the index in its family; for a Return, 0 is New.
+        """
         kinds.setflags(write=False)
         values.setflags(write=False)
 
-    @property
-    def first_ids(self) -> dict[str, int]:
-        """First id of each family that is not empty, by its name, ascending.
 
-        PAD, BOS, EOS and MASK are the family `Other`.
-        """
-        kinds, first = np.unique(self.kinds[:-1], return_index=True)
-        return {
-            _KINDS[kind]: id_
-            for kind, id_ in zip(kinds.tolist(), first.tolist(), strict=True)
-            if kind != Kind.EOS
-        }
+_WHOLE_TEMPOS = np.arange(MIN_BPM, MAX_BPM + 1, dtype=np.float64)
+_WHOLE_TEMPOS.setflags(write=False)
+_WHOLE_EDGES = np.arange(MIN_BPM, MAX_BPM + 2) - 0.5
+_PLANNED_EDGES = np.asarray(
+    15 * 2 ** ((np.arange(len(TEMPO_GRID) + 1) - 0.5) / TEMPOS_PER_OCTAVE), np.float64
+)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdigit() else 0
+
+
+def _first_ids(kinds: NDArray[np.uint8]) -> dict[str, int]:
+    """First id of each family that is not empty, by its name, ascending.
+
+    PAD, BOS, EOS and MASK are the family `Other`.
+    """
+    found, first = np.unique(kinds, return_index=True)
+    ids: dict[str, int] = {
+        _KINDS[kind]: id_
+        for kind, id_ in zip(found.tolist(), first.tolist(), strict=True)
+        if kind not in (Kind.BOS, Kind.EOS)
+    }
+    return dict(sorted(ids.items(), key=lambda item: item[1]))
 
 
 PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
 """All notes belong to one track, with rank 1; there are no drums."""
 MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)
+PLANNED_PIANO_FAMILIES = Families(PLANNED_VOCABULARY, only_track=1)
+PLANNED_FAMILIES = Families(PLANNED_VOCABULARY)

@@ -3,12 +3,14 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import strategies
 from tests.support.guided import FAMILIES, A, B, piano_bar, rule_of, sample
-from tokenization.constraints.bar_limit import BarLimit
+from tests.support.strategies import MULTITRACK_2, PIANO_2
+from tokenization.constraints.bar_limit import BarLimit, PlannedBar
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
@@ -16,6 +18,7 @@ from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias, ConstrainedGrammar, biases_of_prompt
+from tokenization.plan import BarPlan, Plan
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -125,3 +128,32 @@ def test_the_work_per_token_does_not_grow_with_the_piece():
     early = min(spent for number, spent in seconds.items() if 6 <= number < 30)
     late = min(spent for number, spent in seconds.items() if number >= 386)
     assert late < 2 * early
+
+
+@pytest.mark.parametrize("tokenizer", [PIANO_2, MULTITRACK_2], ids=["piano-2", "multitrack-2"])
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_limits_and_biases_work_with_version_2(tokenizer, is_planned):
+    score = Score(12, (Track.of([(0, 12, 60, 64), (48, 12, 62, 64)]), Track.of([], is_drum=True)))
+    bars = (BarPlan(), BarPlan(1))
+    prompt = tokenizer.encode(score, Plan(bars) if is_planned else None, ends=False).ids
+    grammar = tokenizer.grammar(tempo="never", end=False, write=False).resume(prompt)
+    grammar = grammar.advance(BAR)
+    planned = (PlannedBar(36, 36, 0), PlannedBar(48, 44, 1), PlannedBar(48, 48, 2))
+    limit = BarLimit(grammar.bar, grammar.bar + 2, planned)
+    biases = (
+        *all_biases(tokenizer.families),
+        *biases_of_prompt([*prompt.tolist(), BAR], grammar),
+    )
+    rule, made, draw = ConstrainedGrammar(grammar, limit, biases), [BAR], np.random.default_rng(1)
+    while not rule.finished:
+        logits = np.where(rule.allowed, draw.gumbel(size=tokenizer.families.size), -np.inf)
+        logits += 0 if rule.bias is None else rule.bias
+        logits[BAR] += 3 if rule.allowed[BAR] else 0
+        made.append(int(logits.argmax()))
+        rule = rule.advance(made[-1])
+    assert len(rule.grammar.document.ringing) < 500
+    document = tokenizer.decode_document([*prompt.tolist(), *made[:-1]])
+    assert (document.plan is not None) == is_planned
+    assert document.selection is None
+    signatures = [(tick, numerator) for tick, numerator, _ in document.score.time_signatures]
+    assert signatures == [(0, 4), (96, 3), (132, 4)]

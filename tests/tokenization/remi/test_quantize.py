@@ -18,7 +18,7 @@ from tokenization.remi.quantize import (
     quantize_time_signatures,
     separate_notes,
 )
-from tokenization.remi.vocabulary import DURATIONS
+from tokenization.remi.vocabulary import DURATIONS, PIANO_FAMILIES
 from tokenization.score import Score, Tempo, TimeSignature
 
 
@@ -87,7 +87,8 @@ def test_a_duration_token_is_the_nearest_that_leaves_room(duration, gap):
 
 @given(score=scores())
 def test_a_tempo_map_starts_at_0_and_changes_at_every_entry(score):
-    steps, bpm, clipped = quantize_tempos(score)
+    steps, tempos, clipped = quantize_tempos(score, PIANO_FAMILIES)
+    bpm = PIANO_FAMILIES.bpm[tempos]
     assert steps[0] == 0
     assert (np.diff(steps) > 0).all()
     assert np.diff(bpm).all()
@@ -102,8 +103,9 @@ def test_a_tempo_map_starts_at_0_and_changes_at_every_entry(score):
 
 def test_the_last_tempo_at_a_step_counts():
     score = Score(480, tempos=(Tempo(480, 100.2), Tempo(490, 90.0), Tempo(1000, 90.4)))
-    steps, bpm, _ = quantize_tempos(score)
-    assert list(zip(steps.tolist(), bpm.tolist(), strict=True)) == [(0, 120), (12, 90)]
+    steps, tempos, _ = quantize_tempos(score, PIANO_FAMILIES)
+    bpm = PIANO_FAMILIES.bpm[tempos].tolist()
+    assert list(zip(steps.tolist(), bpm, strict=True)) == [(0, 120), (12, 90)]
 
 
 # ---- bars

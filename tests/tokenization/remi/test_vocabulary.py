@@ -10,6 +10,8 @@ from tokenization.remi.vocabulary import (
     MULTITRACK_VOCABULARY,
     PIANO_FAMILIES,
     PIANO_VOCABULARY,
+    PLANNED_FAMILIES,
+    PLANNED_VOCABULARY,
     POSITION,
     PROGRAM_ORDER,
     TEMPO,
@@ -27,6 +29,11 @@ from tokenization.remi.vocabulary import (
             MULTITRACK_VOCABULARY,
             812,
             "38f3fa4ee814abef661bcd81b809c8bd70dd1a2f0d3ed409b1a0c2a286126d06",
+        ),
+        (
+            PLANNED_VOCABULARY,
+            1246,
+            "b0f142c62bfc135b9902e29d8ec3fb0c8731b974220b23f8c4695f0c39a8a3b2",
         ),
     ],
 )
@@ -77,19 +84,25 @@ def test_families_match_the_documented_table(families: Families):
     assert names[families.pitch] == f"Pitch_{families.lowest_pitch}"
 
 
-@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
+@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES, PLANNED_FAMILIES])
 def test_kinds_and_values_match_the_names(families: Families):
-    kinds = {"TimeSignature": Kind.TIME_SIGNATURE, "Bar": Kind.BAR, "EOS": Kind.EOS}
+    kinds = {"TimeSignature": Kind.TIME_SIGNATURE, "Bar": Kind.BAR}
+    kinds |= {"BOS": Kind.BOS, "EOS": Kind.EOS, "DrumVelocity": Kind.VELOCITY}
     kinds |= {k: getattr(Kind, k.upper()) for k in ("Position", "Tempo", "Program", "Part")}
     kinds |= {k: getattr(Kind, k.upper()) for k in ("Pitch", "Drum", "Velocity", "Duration")}
+    kinds |= {k: getattr(Kind, k.upper()) for k in ("Return", "Chord", "Bass", "Later", "Write")}
+    kinds |= {k: getattr(Kind, k.upper()) for k in ("Last", "Style", "Key", "Plays", "Gap")}
+    first = families.first_ids
     rows = zip(families.vocabulary.names, families.kinds, families.values, strict=False)
-    for name, kind, value in rows:
+    for index, (name, kind, value) in enumerate(rows):
         family, _, number = name.partition("_")
         assert kind == kinds.get(family, Kind.OTHER)
         if family == "Program":
             program = vocabulary.DRUMS if number == "Drums" else int(number)
             number = 4 * PROGRAM_ORDER.index(program)
-        assert value == int(number or 0)
+        elif family in {"Tempo", "Chord", "Key"}:
+            number = index - first[family]
+        assert value == (0 if number == "New" else int(number or 0))
     assert len(families.kinds) == len(families.values) == families.size + 1
     assert families.kinds[-1] == Kind.OTHER
 
@@ -103,3 +116,26 @@ def test_durations_grow_by_steps_and_then_by_quarter_octaves():
     ratios = DURATIONS[48:] / DURATIONS[47:-1]
     np.testing.assert_allclose(ratios, 2**0.25, rtol=0.01)
     assert DURATIONS[-1] == 768
+
+
+def test_tempos_of_version_2_are_a_fine_geometric_grid():
+    tempos, edges = PLANNED_FAMILIES.bpm, PLANNED_FAMILIES.tempo_edges
+    assert tempos[0] == 15
+    assert {30.0, 60.0, 120.0, 240.0, 480.0} <= {*tempos.tolist()}
+    assert tempos[1:].max() > 498
+    assert (tempos[1:] / tempos[:-1]).max() <= 1.02
+    for families in (PIANO_FAMILIES, PLANNED_FAMILIES):
+        inner = families.tempo_edges[1:-1]
+        assert (families.bpm[:-1] < inner).all()
+        assert (inner < families.bpm[1:]).all()
+    assert edges[-1] > 500
+
+
+def test_version_2_begins_like_version_1():
+    names = PLANNED_VOCABULARY.names
+    assert names[:TEMPO] == MULTITRACK_VOCABULARY.names[:TEMPO]
+    families = PLANNED_FAMILIES
+    for name, first in families.first_ids.items():
+        assert names[first].split("_")[0] == name or name == "Other"
+    assert names[families.return_] == "Return_New"
+    assert names[families.bass - 1] == "Chord_N_N"

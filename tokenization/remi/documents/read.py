@@ -1,0 +1,169 @@
+"""What token ids say besides notes and bars: plan, header, and what is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization.analysis.chords import QUALITIES
+from tokenization.document import Header
+from tokenization.plan import BarPlan, Chord, Key, PlannedChord
+from tokenization.remi.decode import Bars, Notes, Tokens
+from tokenization.remi.vocabulary import Kind
+from tokenization.score import TimeSignature
+
+_NONE = -1
+
+
+class Signs(NamedTuple):
+    """The tokens of a row that only version 2 has, except those of drum notes: columns (n,)."""
+
+    tokens: Tokens
+    places: NDArray[np.intp]
+    """Index of each in the row."""
+    kinds: NDArray[np.uint8]
+    values: NDArray[np.int64]
+    counts: list[int]
+    """Number of signs of each kind."""
+    bar_places: NDArray[np.intp]
+    """Index of each Bar (bars,) in the row."""
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> Signs:
+        """The signs of any tokens."""
+        places = (tokens.kinds >= Kind.RETURN).nonzero()[0]
+        bar_places = (tokens.kinds == Kind.BAR).nonzero()[0]
+        kinds = tokens.kinds[places]
+        counts = np.bincount(kinds, minlength=int(Kind.GAP) + 1).tolist()
+        return cls(tokens, places, kinds, tokens.values[places], counts, bar_places)
+
+    @property
+    def first_bar(self) -> int:
+        """Index of the first Bar; the length of the row without any."""
+        return int(self.bar_places[0]) if len(self.bar_places) else len(self.tokens.kinds)
+
+    def bar_of(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Bar in which each place of the row is; -1 before the first one."""
+        return self.bar_places.searchsorted(places, side="right") - 1
+
+    def has(self, kind: NDArray[np.uint8]) -> bool:
+        """Whether there is a token of a kind."""
+        return self.counts[kind] > 0
+
+    def in_bars(self, kind: NDArray[np.uint8]) -> NDArray[np.intp]:
+        """Which signs (n,) are tokens of a kind after the first Bar."""
+        found = (self.kinds == kind).nonzero()[0]
+        return found[self.bar_of(self.places[found]) >= 0]
+
+
+def read_key(signs: Signs) -> Key | None:
+    """The first Key."""
+    if not signs.has(Kind.KEY):
+        return None
+    minor, tonic = divmod(int(signs.values[signs.kinds == Kind.KEY][0]), 12)
+    return Key(tonic, bool(minor))
+
+
+def read_header(signs: Signs) -> Header:
+    """The first Style, and the players: Program, Part if any, Plays."""
+    kinds, values = signs.tokens
+    players: set[int] = set()
+    plays: list[int] = (
+        signs.places[signs.kinds == Kind.PLAYS].tolist() if signs.has(Kind.PLAYS) else []
+    )
+    for place in plays:
+        has_part = bool(kinds[place - 1] == Kind.PART)
+        at = place - 1 - has_part
+        if kinds[at] == Kind.PROGRAM:
+            program = int(values[at])
+            players.add(program + (int(values[place - 1]) if has_part and program else 0))
+    style = None
+    if signs.has(Kind.STYLE):
+        style = int(signs.values[signs.kinds == Kind.STYLE][0])
+    return Header(style, tuple(sorted(players)))
+
+
+def read_plan(
+    signs: Signs, bars: Bars, lines: NDArray[np.int64], signatures: Sequence[TimeSignature]
+) -> tuple[BarPlan, ...]:
+    """The plan of each bar in the order of the music; empty without any Return.
+
+    The first Return after a Bar counts, and the first two Chords. A Bass counts right after one of
+    these. `lines` are the bar lines of the music, `signatures` those that name its bars.
+    """
+    if not signs.has(Kind.RETURN):
+        return ()
+    returns, chords = signs.in_bars(Kind.RETURN), signs.in_bars(Kind.CHORD)
+    table = np.full((len(lines) - 1, 5), _NONE, np.int64)
+    table[:, 0] = 0
+    returns = returns[::-1]  # of several in a bar, the first is assigned last
+    table[signs.bar_of(signs.places[returns]), 0] = signs.values[returns]
+
+    of_bar = signs.bar_of(signs.places[chords])
+    nth = np.arange(len(chords)) - of_bar.searchsorted(of_bar)
+    if (nth > 1).any():
+        chords, of_bar, nth = chords[nth < 2], of_bar[nth < 2], nth[nth < 2]
+    table[of_bar, 1 + 2 * nth] = signs.values[chords]
+    after = signs.places[chords] + 1
+    kinds, values = signs.tokens
+    table[of_bar, 2 + 2 * nth] = np.where(kinds[after] == Kind.BASS, values[after], _NONE)
+    if bars.num_later:
+        table = np.roll(table, -bars.num_later, 0)
+    starts = np.array([signature.tick for signature in signatures])
+    at = starts.searchsorted(lines[:-1], side="right") - 1
+    halves = np.array([-(-signature.numerator // 2) for signature in signatures])[at]
+    return tuple(map(_bar_plan, *table.T.tolist(), halves.tolist()))
+
+
+@lru_cache(maxsize=65_536)
+def _bar_plan(source: int, first: int, bass: int, second: int, bass_2: int, half: int) -> BarPlan:
+    """A plan from its values, with `_NONE` for tokens that are missing."""
+    pairs = ((0, first, bass), (half, second, bass_2))
+    chords = (PlannedChord(beat, _chord(c, b)) for beat, c, b in pairs if c != _NONE)
+    return BarPlan(source, tuple(chords))
+
+
+def _chord(index: int, bass: int) -> Chord | None:
+    root, quality = divmod(index, len(QUALITIES))
+    if root == 12:
+        return None
+    return Chord(root, quality, None if bass in (_NONE, root) else bass)
+
+
+class Written(NamedTuple):
+    """The bars of a document that are to be written, in the order of the music."""
+
+    first: int
+    stop: int | None
+    """None if the document has no gap."""
+    given: frozenset[int]
+    """Ranks of the tracks with notes before the Write of these bars."""
+    others: frozenset[int]
+    """Ranks of the other tracks in these bars."""
+
+
+def read_written(signs: Signs, bars: Bars, notes: Notes) -> Written | None:
+    """The bars to be written: from the first one with a Write to the end, or to that of the gap."""
+    if not signs.has(Kind.WRITE):
+        return None
+    writes = signs.places[signs.in_bars(Kind.WRITE)]
+    of_bar = signs.bar_of(writes)
+    writes, of_bar = writes[of_bar >= bars.num_later], of_bar[of_bar >= bars.num_later]
+    if not len(writes):
+        return None
+    first_write = np.full(len(bars.lines) - 1, -1)
+    first_write[of_bar[::-1]] = writes[::-1]
+    of_note = signs.bar_of(notes.places)
+    is_written = of_note >= of_bar[0]
+    is_given = is_written & (notes.places < first_write[of_note])
+    ranks = notes.keys >> 7
+    return Written(
+        int(of_bar[0]) - bars.num_later,
+        len(bars.lines) - 1 - bars.num_later if signs.has(Kind.GAP) else None,
+        frozenset(ranks[is_given].tolist()),
+        frozenset(ranks[is_written & ~is_given].tolist()),
+    )
