@@ -164,7 +164,7 @@ class Families:
         """MIDI pitch of the first Pitch token."""
         self.bpm = TEMPO_GRID if self.has_plans else _WHOLE_TEMPOS
         """Quarter notes per minute of each Tempo token (n,)."""
-        self.tempo_edges: NDArray[np.float64] = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
+        self.tempo_edges: NDArray[np.floating] = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
         """Limits (n + 1,) between which each Tempo token is the nearest."""
         self.only_track = only_track
         """Rank of the only track; -1 if Program tokens distinguish tracks."""

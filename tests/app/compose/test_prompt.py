@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -99,8 +99,8 @@ def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicM
 class Deaf(PianoRemi):
     """Encodes only the first track."""
 
-    def encode(self, score: Score) -> TokenSequence:
-        return super().encode(score.with_tracks(score.tracks[:1]))
+    def encode(self, score: Score, *args: Any, **how: Any) -> TokenSequence:
+        return super().encode(score.with_tracks(score.tracks[:1]), *args, **how)
 
 
 def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:

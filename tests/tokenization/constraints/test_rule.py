@@ -151,6 +151,7 @@ def test_limits_and_biases_work_with_version_2(tokenizer, is_planned):
         logits[BAR] += 3 if rule.allowed[BAR] else 0
         made.append(int(logits.argmax()))
         rule = rule.advance(made[-1])
+    assert isinstance(rule.grammar, RemiGrammar)
     assert len(rule.grammar.document.ringing) < 500
     document = tokenizer.decode_document([*prompt.tolist(), *made[:-1]])
     assert (document.plan is not None) == is_planned

@@ -193,9 +193,13 @@ def test_chords_basses_and_keys_move_with_the_notes(document, semitones):
     ids = MULTITRACK_2.encode(*document).ids
     moved = MULTITRACK_2.transpose(ids, semitones)
     assume(moved is not None and document.plan is not None)
+    assert moved is not None
     before, after = (MULTITRACK_2.decode_document(row).plan for row in (ids, moved))
+    assert before is not None
+    assert after is not None
     up = semitones % 12
     if before.key:
+        assert after.key is not None
         assert after.key == Key((before.key.tonic + up) % 12, before.key.minor)
     for one, other in zip(before.bars, after.bars, strict=True):
         assert other.source == one.source
