@@ -98,9 +98,9 @@ def read_file(path: Path, most: int) -> bytes:
 def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
     """Finds MIDI files; `places` are files, or folders that are searched recursively.
 
-    Returns the names of the files by path, those of a folder in sorted order. A file in a folder is
-    named after its path in the folder, without suffix. Hidden files, files in the folder `besides`
-    and duplicates are skipped.
+    Returns a dict from paths to names; the files of each folder are sorted by path. A file in a
+    folder is named after its path in the folder, without suffix. Hidden files, files in the folder
+    `besides` and duplicates are skipped.
 
     Raises CommandError for a place that does not exist or a folder without MIDI files.
     """

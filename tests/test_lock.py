@@ -1,4 +1,4 @@
-"""The lock file has the versions of `constraints.txt`, with hashes and without addresses."""
+"""The lock file has the versions of `constraints.txt`, with hashes and without URLs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_versions_are_those_of_the_constraints():
     assert {name: pinned.get(plain(name), version) for name, version in locked.items()} == locked
 
 
-def test_every_package_has_hashes_and_nothing_names_a_place():
+def test_every_package_has_hashes_and_there_are_no_urls_or_options():
     packages = re.split(r"\n(?=\w)", LOCK.strip())
     assert all("--hash=sha256:" in package for package in packages)
     assert "://" not in LOCK
@@ -30,6 +30,6 @@ def test_every_package_has_hashes_and_nothing_names_a_place():
     assert not re.search("^(-i |--)", LOCK, re.MULTILINE)
 
 
-def test_torch_is_installed_first_in_the_build_that_fits():
+def test_torch_is_pinned_in_the_constraints_but_not_locked():
     assert not re.search("^(torch==|triton|nvidia|cuda)", LOCK, re.MULTILINE)
     assert PINS["torch"]

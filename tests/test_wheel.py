@@ -27,7 +27,7 @@ def run(*command: str | Path, folder: Path) -> str:
 
 
 class Installed:
-    """An environment with the wheel, beside the packages of the environment of this test."""
+    """A virtual environment with the wheel, and access to the packages of this environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -109,7 +109,7 @@ def unique_names(wanted: Iterable[str]) -> list[str]:
 
 
 def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
-    """All prompts, keyed by the names of their clips; the same prompts get the same names."""
+    """All prompts, keyed by the names of their sources; the names depend only on the prompts."""
     found = find_midi(options.prompts, options.output / "midi")
     return dict(zip(unique_names(found.values()), found, strict=True))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 LEFT_SECONDS = 24 * 3600.0
-"""Age from which temporary files are those of commands that were killed."""
+"""Temporary files of at least this age are removed: their commands must have been killed."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tokenization.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class NewBars:
-    """The notated bars after the splice, and the bars of the vocabulary that represent them."""
+    """The notated bars after the splice, and the `Bar` tokens that represent them."""
 
     map: BarMap
     """Converts between ticks of `Timing.counted` and grid steps from the splice."""
@@ -93,9 +93,9 @@ class NewBars:
     def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:
         """Notes of the prompt that sound beyond the splice: rank of the track, pitch, end in steps.
 
-        `start` is the splice in steps from the first bar of the context. Ends are those
-        in the file, since tokens round them: a new note on a key that still sounds in the file
-        would end with the earlier note.
+        `start` is the splice in steps from the first bar of the context. Ends are read from the
+        file, since tokens round them. A new note must not start while the same key still sounds in
+        the file, because the end of the earlier note would also end the new one.
         """
         splice = self.prompt.splice
         playing = self.prompt.parts.of_score(self.prompt.timing.counted)

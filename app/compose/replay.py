@@ -179,7 +179,7 @@ def from_settings(told: dict[str, Any]) -> Replay:
 
 
 def _as_then(chosen: dict[str, Any], *, after_prompt: bool) -> dict[str, Any]:
-    """The options of an earlier release, which lack those that it did not have."""
+    """Adds options that an earlier release did not have, with values that keep its music."""
     before: dict[str, Any] = {"memory": 0.0}
     if "prompt_bars" in chosen:
         before |= {"presence": 0.0, "recall": 0.0}

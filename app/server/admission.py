@@ -21,7 +21,7 @@ class Owner(NamedTuple):
     """The user of a job."""
 
     user: str = ""
-    """An account or an address; empty if it is not known, and then not bounded."""
+    """An account or an address; empty if unknown, and then no limit per user applies."""
     session: str = ""
 
 
@@ -157,7 +157,7 @@ class Queue(Generic[WorkT]):
         while waiting:
             chosen = min(
                 waiting, key=lambda one: (of_user[one.owner.user], of_session[one.owner])
-            )  # the first of several
+            )  # in a tie, the oldest job
             waiting.remove(chosen)
             of_user[chosen.owner.user] += chosen.rows
             of_session[chosen.owner] += chosen.rows

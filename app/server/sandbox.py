@@ -220,7 +220,7 @@ class _Worker:
         self._process.kill()
         self._process.wait()
         for pipe in (self._requests, self._answers):
-            with suppress(OSError, ValueError):  # of a request that was not flushed
+            with suppress(OSError, ValueError):  # closing flushes a request
                 pipe.close()
 
 
@@ -246,7 +246,7 @@ def serve(max_bytes: int, preload: Sequence[str]) -> None:
 
 
 def _answer(function: Callable[..., object], arguments: Any, named: Any) -> bytes:  # noqa: ANN401
-    """The pickled kind of an answer and the answer."""
+    """Calls a function; returns a pickled pair, the kind of the answer and the answer."""
     try:
         # ends the call even if the page is killed first
         _limit("RLIMIT_CPU", int(time.process_time() + 3 * SECONDS))

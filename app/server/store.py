@@ -41,7 +41,7 @@ A lost connection looks like a closed tab, so a session may come back.
 
 
 class KeptJobs:
-    """Jobs whose files can be requested, by their ids, with their sessions."""
+    """Maps ids to jobs and their sessions, as long as the files of the job can be requested."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, tuple[str, Job]] = OrderedDict()  # last used at the end
@@ -75,7 +75,10 @@ class KeptJobs:
             return [(session, job.sound) for session, job in self._jobs.values()]
 
     def _crowded(self, newest: str) -> set[str]:
-        """The sessions of which one has to drop a job; `newest` is that of the newest job."""
+        """Sessions, one of which must drop a job; empty if all jobs fit.
+
+        `newest` is the session of the newest job.
+        """
         counts, sizes = Counter[str](), Counter[str]()
         for name, (owner, _) in self._jobs.items():
             counts[owner] += 1
@@ -99,7 +102,7 @@ class KeptJobs:
 
 
 class SessionFolders:
-    """Folders of jobs, inside a folder for each session whose name cannot be guessed.
+    """Folders of jobs: each session has a folder with a name that cannot be guessed.
 
     Unless `keep` is set, files are removed a day after they were made, or an hour after their
     session has ended without coming back.
@@ -186,7 +189,7 @@ def remove_raw(kept: Path, run: str = "*", untouched_seconds: float = 0.0) -> No
 
     Args:
         kept: the folder.
-        run: subfolder of one start of the page; all of them by default.
+        run: name of the subfolder of one start of the server; by default, those of all starts.
         untouched_seconds: removes only what has not changed for this time.
     """
     for folder in _folders_of_page(kept, run):
@@ -203,4 +206,4 @@ def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
 
 
 _OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
-"""Path of a job's folder below the folder of kept music: start of the page, session, number."""
+"""Path of a job's folder below the folder of kept music: start of the server, session, number."""

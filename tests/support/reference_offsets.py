@@ -1,4 +1,4 @@
-"""Naive attention with scores of offsets, over every pair of query and key.
+"""Naive relative attention, computed for every pair of a query and a key.
 
 Offsets are key minus query; grids have any number of axes and are flattened with the last axis
 running fastest.

@@ -129,7 +129,7 @@ def test_new_music_has_the_metre_and_the_instruments_of_the_prompt(experiment):
     }
 
 
-def test_bar_lines_match_the_tokens_and_no_note_exceeds_the_last(tokenizer):
+def test_bar_lines_match_the_tokens_and_notes_are_cut_at_the_last_one(tokenizer):
     score = Score(
         12,
         (Track.of([(0, 12, 60, 80), (40, 100, 62, 80)]),),

@@ -21,7 +21,7 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, Families
 
 GAIN = 5.0
-"""Bias of a token that always followed its context, many times."""
+"""Bias, before the factors below, of a token that always follows a frequent context."""
 ANYWHERE = (0.42, 0.33, 0.28, 0.18)
 """Shares of the bias, by how much of the context matches somewhere in the prompt."""
 IN_PHRASE = (1.14, 0.78, 0.42)
@@ -182,10 +182,12 @@ class Recall(NamedTuple):
 def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
     """Length in bars of the phrase of a prompt, from the notes of each of its bars; at least 1.
 
-    By default, this is the length of the prompt if that is a multiple of four and at most
-    `LONGEST_PHRASE`, else the largest power of two that exceeds neither. If enough bars follow such
-    a phrase to decide whether it repeats, the result is the phrase of at least four bars that
-    repeats best. Otherwise it is the longest phrase that clearly repeats, if there is one.
+    The default is the length of the prompt, if it is a multiple of four and at most
+    `LONGEST_PHRASE`; otherwise the largest power of two that exceeds neither the prompt nor
+    `LONGEST_PHRASE`. If at least `FEWEST_REPEATS` bars follow a phrase of the default length, the
+    result is the length, at least `SHORTEST_PHRASE`, at which bars are most similar to those one
+    phrase earlier. If fewer bars follow, it is the largest length with a similarity of at least
+    `SAME`. If there is no such length, it is the default.
     """
     count = len(notes)
     likeness = {

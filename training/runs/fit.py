@@ -74,8 +74,8 @@ def fit(
 ) -> Result:
     """Train a model, resuming from `last.ckpt` if the folder has one.
 
-    `fresh` removes an existing run first. `init_from` is the folder of a run or of a released model
-    with the initial weights of a new run. Without validation pieces, `best.ckpt` equals
+    `fresh` removes an existing run first. `init_from` is the folder of another run or of a released
+    model; a new run starts from its weights. Without validation pieces, `best.ckpt` equals
     `last.ckpt`. `show` displays progress on the terminal.
 
     Raises:
@@ -290,7 +290,7 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         use_distributed_sampler=False,
         default_root_dir=folder,
     )
-    if trainer.world_size != processes.world:  # rows would be left out
+    if trainer.world_size != processes.world:  # some rows would not be trained on
         raise TrainingError(
             f"Lightning found {trainer.world_size} processes, expected {processes.world} "
             f"({processes.devices} on each of {processes.nodes} nodes); check trainer.devices, "

@@ -26,7 +26,7 @@ _cache = ToneCache()
 
 
 class Mixer:
-    """Renders the voices of a score from a time on, including a tail after its end."""
+    """Renders the voices of a score from `begin_seconds` to the end of its tail."""
 
     def __init__(
         self, score: Score, font: SoundFont, sample_rate: int, begin_seconds: float = 0.0
@@ -42,7 +42,7 @@ class Mixer:
     def mix(
         self, progress: Callable[[float], None] | None = None, tracks: Collection[int] | None = None
     ) -> NDArray[np.float32]:
-        """The sum (2, length) of all voices, or of those of the tracks with some indices.
+        """The sum (2, length) of all voices, or only of the voices of `tracks`, given by index.
 
         `progress` is called with the fraction done, up to 0.9; the rest is for measuring loudness.
         """
@@ -116,7 +116,7 @@ class _Tone:
     def add_to(
         self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None, begin: int = 0
     ) -> None:
-        """Adds all voices, or those of some tracks, to a mix (2, n) that begins at a sample."""
+        """Adds the voices of all or some tracks to a mix (2, n) that starts at sample `begin`."""
         chosen = self.of(tracks)
         if not chosen.any():
             return

@@ -25,7 +25,7 @@ def rising_seconds(draw: st.DrawFn) -> np.ndarray:
 
 @st.composite
 def steady_scores(draw: st.DrawFn) -> Score:
-    """Scores whose tempo changes on quarters and whose metre on bar lines, as files have them."""
+    """Scores that change tempo only on quarter notes, and metre only on bar lines."""
     resolution = draw(st.sampled_from(RESOLUTIONS))
     times = st.integers(0, 30 * resolution)
     notes = st.tuples(times, times, st.integers(0, 127), st.integers(1, 127))
@@ -64,7 +64,7 @@ def pedalled(draw: st.DrawFn) -> Score:
 
 
 @given(score=steady_scores())
-def test_the_beats_of_the_file_change_nothing(score):
+def test_warping_to_the_beats_of_the_file_changes_nothing(score):
     num_beats = score.end_ticks // score.ticks_per_beat
     beats = score.seconds_at(np.arange(num_beats + 1) * score.ticks_per_beat)
     lines, line = [], 0
@@ -185,7 +185,7 @@ def test_a_player_near_the_grid_is_on_it():
 
 
 def slow_pedal(track: Track, end_ticks: int) -> list[list[int]]:
-    """Tick by tick."""
+    """Notes extended by the sustain pedal; a slow reference that moves each end tick by tick."""
     events = track.controls[track.controls[:, 1] == 64].tolist()
     last = max([end_ticks, *(tick for tick, *_ in events)])
 

@@ -1,4 +1,4 @@
-"""Which tokens may follow: properties for both vocabularies, then each state."""
+"""Tokens that the grammar allows: properties for each vocabulary, then examples of states."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_changed_sequence_is_accepted_if_and_only_if_it_is_canonical(case, dat
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_any_row_is_accepted_if_and_only_if_it_is_canonical(case, data):
+def test_any_sequence_is_accepted_if_and_only_if_it_is_canonical(case, data):
     whole = [BOS, *data.draw(case.any_ids), EOS]
     assert accepts(case.remi, whole) == is_canonical(case.remi, whole)
 
@@ -127,7 +127,7 @@ def test_the_grammar_gives_the_place_of_the_next_token(case, data):
     end=st.booleans(),
     tracks=st.none() | st.frozensets(st.sampled_from([0, 4, 5, 36, 512]), min_size=1),
 )
-def test_rules_only_forbid_and_always_leave_a_token(case, data, tempo, time_signature, end, tracks):
+def test_rules_forbid_tokens_but_never_all_of_them(case, data, tempo, time_signature, end, tracks):
     free = case.remi.grammar()
     tracks = None if case.remi.families.only_track >= 0 else tracks
     rules = Rules(tempo, time_signature, end, tracks)
@@ -303,7 +303,7 @@ def test_a_sounding_pitch_is_not_struck():
     assert state.advance(NAMES["Position_6"]).allowed[NAMES["Pitch_60"]]
 
 
-def test_a_piece_ends_when_its_notes_have():
+def test_a_piece_may_end_only_after_its_last_note_has_ended():
     state = after(START + "Position_47 Pitch_60 Velocity_16 Duration_2")
     assert not state.allowed[EOS]
     assert state.advance(BAR).allowed[EOS]

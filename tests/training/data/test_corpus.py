@@ -26,7 +26,7 @@ ids = PianoRemi().vocabulary.ids
 @given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))
 def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
     first, second = crops(data, seed=seed), crops(data, seed=seed)
-    second[step + 1]  # does not depend on earlier draws
+    second[step + 1]  # an earlier draw must not affect the next one
     batch = first[step]
     assert batch.shape == (4, 65)
     assert np.array_equal(batch, second[step])
@@ -56,7 +56,7 @@ def test_one_crop_in_ten_is_a_beginning(data):
     assert 0.07 < (drawn[:, 0] == ids["BOS"]).mean() < 0.13
 
 
-def test_crops_are_filled_and_whole_pieces_end(data):
+def test_crops_have_little_padding_and_some_end_with_eos(data):
     drawn = crops(data, batch_size=500)[0]
     assert (drawn != 0).mean() > 0.9
     assert (drawn == ids["EOS"]).any()

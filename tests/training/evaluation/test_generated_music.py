@@ -78,19 +78,19 @@ def test_options_out_of_range_are_refused(changes, message):
 
 
 def passage(notes, bars, prompt_bars=2):
-    """A piece of 4/4 bars, prepared for the measures."""
+    """A passage of `bars` 4/4 bars that contains `notes`."""
     tokenizer = PianoRemi()
     ids = tokenizer.encode(Score(12, (Track.of(notes),), end_ticks=48 * bars)).ids
     return Passage.of(ids, tokenizer, prompt_bars, bars - prompt_bars)
 
 
-def test_faults_are_found_only_where_they_are():
+def test_each_fault_is_found_and_no_other():
     good = [(48 * bar, 12, 60, 80) for bar in range(8)]
     none = {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
     assert passage(good, 8).faults == none
     held = [*good, (48 * 2, 48 * STUCK_BARS, 70, 80)]
     assert passage(held, 8).faults == none
-    longer = 228  # the length of a token after that of four bars
+    longer = 228  # the next duration in the vocabulary after four bars (192)
     stuck = [*good, (48 * 2, longer, 70, 80)]
     assert passage(stuck, 8).faults == {**none, "stuck_notes": 1}
     # a note as long as one of the prompt is not a fault
@@ -141,7 +141,7 @@ def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, t
         )
 
     found = measured(options)
-    # two pieces, so twice as many continuations of each
+    # only two pieces are long enough, so each of them is continued twice
     assert (found["protocol"]["prompts"], found["protocol"]["continuations"]) == (2, 4)
     names = [f"{name}.{seed}" for name in ("1", "5") for seed in (0, 1)]
     assert sorted(path.stem for path in (tmp_path / "samples").glob("*.mid")) == names
@@ -154,7 +154,7 @@ def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, t
     mean = np.mean([float(row["polyphony"]) for row in rows])
     assert found["figures"]["generated"]["polyphony"]["mean"] == pytest.approx(mean)
     assert found["figures"]["real"]["bars"]["mean"] == 4
-    # over pieces, of the means of the two continuations of each
+    # first the mean of the two continuations of each piece, then the mean over pieces
     polyphony = np.array([float(row["polyphony"]) for row in rows]).reshape(2, 2).mean(1)
     difference = found["differences"]["polyphony"]
     assert difference["prompts"] == 2

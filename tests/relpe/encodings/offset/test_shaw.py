@@ -9,7 +9,7 @@ from tests.support.paths import GOLDEN_FOLDER
 ALGEBRAIC = np.load(GOLDEN_FOLDER / "algebraic.npz", allow_pickle=False)
 
 
-def test_clamped_vectors_give_the_scores_of_the_original() -> None:
+def test_scores_match_those_of_the_reference_implementation() -> None:
     for suffix, atol in (("f64", 1e-11), ("f32", 1e-4)):
         q, k = (torch.from_numpy(ALGEBRAIC[f"seq/self_{x}/{suffix}"]).movedim(3, 2) for x in "qk")
         vectors = torch.from_numpy(ALGEBRAIC[f"rel/embedding/{suffix}"])
