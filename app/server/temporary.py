@@ -77,8 +77,9 @@ def _is_mine(folder: Path) -> bool:
 def make_room(uploads: Path) -> None:
     """Removes the oldest uploaded files while there are too many, or they take too much space."""
     found: list[tuple[float, int, Path]] = []
-    for path in uploads.rglob("*"):
-        with suppress(OSError):  # removed in the meantime
+    # folders and files may be removed in the meantime: `os.walk` leaves such folders out
+    for path in (Path(folder) / name for folder, _, names in os.walk(uploads) for name in names):
+        with suppress(OSError):
             about = path.stat()
             if stat.S_ISREG(about.st_mode):
                 found.append((about.st_mtime, about.st_size, path))

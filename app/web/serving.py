@@ -248,11 +248,13 @@ def _repeated(work: Callable[[], object]) -> Iterator[None]:
             if over.wait(SECONDS_BETWEEN_PRUNINGS):
                 return
 
-    threading.Thread(target=repeat, name="pruning", daemon=True).start()
+    thread = threading.Thread(target=repeat, name="pruning", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
+        thread.join(ENDING_SECONDS)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
