@@ -255,7 +255,7 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
         "--balance",
         action="append",
         metavar="NAME=LOG_ODDS",
-        help="what generation adds to the fitted gates: strength, most, generated, aligned or "
+        help="what generation adds to the fitted gates: strength, most, most_generated, aligned or "
         "near; may be repeated (default: what the model has, otherwise none)",
     )
     option("--chunk", type=int, help="tokens that the model reads per call (default: 1024)")
