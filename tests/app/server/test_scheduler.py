@@ -133,7 +133,7 @@ def test_two_jobs_are_generated_side_by_side(held, monkeypatch):
         gate.set()
         tokens = [work.result(30).tokens for work in works]
     both = widths.count(2)
-    assert both >= 0.25 * min(tokens)  # 0 one after the other; a busy machine lets one begin later
+    assert both >= 0.8 * min(tokens)
     assert len(widths) < sum(tokens)
 
 
