@@ -64,11 +64,11 @@ class ModelSpeed:
             self._bars.learn(result.tokens, sum(piece.bars for piece in result.pieces))
 
     def reading(self, tokens: int) -> float:
-        """Seconds to read a prompt of so many tokens; 0 before the first prompt."""
+        """Seconds to read a prompt of `tokens` tokens; 0 before the first prompt."""
         return tokens / (self._reading.value or np.inf)
 
     def generating(self, prompt: Prompt | None, bars: float, rows: int) -> float | None:
-        """Seconds to generate so many bars in each row; None before the first job."""
+        """Seconds to generate `bars` bars in each row; None before the first job."""
         known = {number: rate.value for number, rate in list(self._tokens.items()) if rate.value}
         if not known:
             return None

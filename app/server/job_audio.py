@@ -39,7 +39,7 @@ MOST_RAW = 2 << 30
 
 
 BEGIN_STEP = 5
-"""Sound begins at a multiple of so many seconds, so that equal requests share it."""
+"""Sound begins at a multiple of this number of seconds, so that similar requests share it."""
 SILENCE_SECONDS = 10.0
 """Silence before the first note is left out if it is longer than this."""
 

@@ -251,7 +251,7 @@ export class Sound {
     this.showTime();
   }
 
-  /** Goes to a second that the loaded sound does not contain, and goes on playing there. */
+  /** Seeks to a time that the loaded sound does not contain, and continues to play there. */
   leave(second) {
     const isPlaying = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
     this.drop();
