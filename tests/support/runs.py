@@ -14,7 +14,8 @@ import torch
 
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from training.data.corpus import Corpus, Crops
+from training.data.corpus import Corpus
+from training.data.examples import Crops, Examples
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -66,14 +67,14 @@ def break_at(patch, step):
 
 
 def _before_drawing(patch: pytest.MonkeyPatch, step, act):
-    draw = Crops.__getitem__
+    draw = Examples.__getitem__
 
     def drawn(self, index):
         if index == step:
             act()
         return draw(self, index)
 
-    patch.setattr(Crops, "__getitem__", drawn)
+    patch.setattr(Examples, "__getitem__", drawn)
 
 
 def checkpoint(folder, name="last"):
