@@ -257,7 +257,9 @@ class Score:
             notes = track.until(end).notes
             notes = notes[notes[:, 0] >= start] - [start, 0, 0, 0]
             tracks.append(replace(track.without_events(), notes=notes))
-        tempos, metres = (_between(changes, start, end) for changes in (self.tempos, self.time_signatures))
+        tempos, metres = (
+            _between(changes, start, end) for changes in (self.tempos, self.time_signatures)
+        )
         return Score(self.ticks_per_beat, tuple(tracks), tempos, metres, end - start)
 
     def refined(self, factor: int) -> Score:

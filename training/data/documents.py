@@ -15,10 +15,10 @@ from tokenization.document import Document, Header, Selection
 from tokenization.grid import notated_lines
 from tokenization.plan import Plan
 from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH, POSITION, TEMPO
+from tokenization.remi.vocabulary import EOS, MAX_PITCH, MIN_PITCH, POSITION, TEMPO
 from tokenization.score import Score, Track, all_notes
-from training.data.examples import Examples
-from training.data.masks import VELOCITIES
+from training.data.examples import Examples, draw_bar
+from training.data.masks import VELOCITIES, masked_ids
 from training.errors import TrainingError, check_range
 
 Kind = Literal["from_nothing", "continuation", "infilling", "accompaniment", "infilling_with_given"]
@@ -30,6 +30,8 @@ _NEEDS_TRACKS = ("accompaniment", "infilling_with_given")
 _LONGEST_GAP = 16
 _AT_EDGE = 0.125
 """Probability that no bars stand before a gap; the same for after it."""
+_LEAST_ROOM = 256
+"""Tokens that have to be left in an example for another document."""
 _HEADER_ROOM = 12
 """Tokens that a document with a gap may have besides those of its bars."""
 
@@ -68,7 +70,7 @@ class DocumentShares:
 
 
 class Drawn(NamedTuple):
-    """An example before it is cut to its length."""
+    """A document before it is cut to the length of its example."""
 
     kind: Kind
     piece: int
@@ -109,17 +111,27 @@ class Documents(Examples):
 
     A corpus is drawn by its weight, a piece of it in proportion to its tokens, and a part of the
     piece. The part is decoded, transposed and changed, analysed as if it were an upload, and
-    encoded. `beginnings` is the share of accompaniments that are the beginning of a piece.
+    encoded. If it ends before the example does, another document follows. `beginnings` is the share
+    of accompaniments that are the beginning of a piece.
     """
 
     shares: DocumentShares = DocumentShares()
 
-    def _draw(self, draw: np.random.Generator) -> tuple[NDArray[np.integer], int]:
+    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
+        vocabulary = self.tokenizer.vocabulary
         drawn = self.draw(draw)
-        return drawn.ids, drawn.masked
+        return np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
 
-    def draw(self, draw: np.random.Generator) -> Drawn:
-        """A document of a random piece."""
+    def draw(self, draw: np.random.Generator) -> list[Drawn]:
+        """The documents of an example; only the last one may be too long."""
+        drawn, room = list[Drawn](), self.length + 1
+        while not drawn or (room >= _LEAST_ROOM and drawn[-1].ids[-1] == EOS):
+            drawn.append(self._draw_document(draw, room))
+            room -= len(drawn[-1].ids)
+        return drawn
+
+    def _draw_document(self, draw: np.random.Generator, room: int) -> Drawn:
+        """A document of a random piece that fills `room` tokens, if the piece is long enough."""
         shares = self.shares
         piece = self._draw_piece(draw)
         kind = self._draw_kind(draw)
@@ -130,7 +142,10 @@ class Documents(Examples):
         if kind.startswith("infilling"):
             gap = int((_LONGEST_GAP + 1) ** draw.random())  # each doubling is equally frequent
         part, masked = self._changed(
-            self._draw_part(piece, kind, gap, draw, has_plan=bool(has_plan)), piece, draw
+            self._draw_part(piece, kind, gap, room, draw, has_plan=bool(has_plan)),
+            piece,
+            room,
+            draw,
         )
         selection, kind = self._draw_selection(part, kind, gap, draw)
         style = self.corpus.facts(piece).style
@@ -142,7 +157,7 @@ class Documents(Examples):
             if has_players:
                 document = self._with_players(document)
             ids = self._remi.encode(*document).ids
-            excess = len(ids) - self.length - 1
+            excess = len(ids) - room
             if excess <= 0 or selection is None or selection.stop is None:
                 break
             bars = len(part.lines) - 1
@@ -196,17 +211,28 @@ class Documents(Examples):
         return int(pieces[np.searchsorted(ends, draw.integers(ends[-1]), side="right")])
 
     def _draw_part(
-        self, piece: int, kind: Kind, gap: int, draw: np.random.Generator, *, has_plan: bool
+        self,
+        piece: int,
+        kind: Kind,
+        gap: int,
+        room: int,
+        draw: np.random.Generator,
+        *,
+        has_plan: bool,
     ) -> _Part:
-        """Bars of a piece that fill an example of a kind; of infilling, as many as fit into it."""
-        ids, bars, families = self.corpus.piece(piece), self.corpus.piece_bars(piece), self._remi.families
+        """Bars of a piece that fill some room; for infilling, as many as fit into it."""
+        ids, bars, families = (
+            self.corpus.piece(piece),
+            self.corpus.piece_bars(piece),
+            self._remi.families,
+        )
         is_kept = np.ones(len(ids), bool)
         if not has_plan:
             is_kept = (ids < families.return_) | (ids >= families.later)
         ends = np.append(0, np.cumsum(is_kept))
         starts, length = ends[bars], int(ends[-1])
         if gap:
-            room = self.length + 1 - _HEADER_ROOM - gap
+            room -= _HEADER_ROOM + gap
             if kind == "infilling_with_given":  # positions of the gap may occur twice
                 positions = np.count_nonzero((ids >= POSITION) & (ids < TEMPO))
                 room -= gap * positions // len(bars)
@@ -222,8 +248,8 @@ class Documents(Examples):
                 first = 0
             else:
                 share = self.beginnings if kind == "accompaniment" else 0
-                first = self._draw_bar(starts, length, share, draw)
-            stop = int(np.searchsorted(starts, starts[first] + self.length + 1))
+                first = draw_bar(starts, length, (room - 1) // 2, share, draw)
+            stop = int(np.searchsorted(starts, starts[first] + room))
         has_more = stop < len(bars)
         crop = self._remi.crop(ids[: bars[stop] if has_more else None], first)
         score = self._remi.decode(crop)
@@ -231,8 +257,9 @@ class Documents(Examples):
         end = notated_lines(score, max(score.end_ticks, 1))[stop - first]
         return _Part(score.between(0, int(end)), first, not has_more)
 
-
-    def _changed(self, part: _Part, piece: int, draw: np.random.Generator) -> tuple[_Part, int]:
+    def _changed(
+        self, part: _Part, piece: int, room: int, draw: np.random.Generator
+    ) -> tuple[_Part, int]:
         """The part transposed and changed, and the flags of what is not to be predicted in it."""
         facts = self.corpus.facts(piece)
         masked = facts.masked
@@ -245,7 +272,9 @@ class Documents(Examples):
             for _ in range(100):
                 by = int(draw.integers(self.transposition[0], self.transposition[1] + 1))
                 if low <= pitches.min() + by and pitches.max() + by <= high:
-                    tracks = (track if track.is_drum else _moved(track, by) for track in score.tracks)
+                    tracks = (
+                        track if track.is_drum else _moved(track, by) for track in score.tracks
+                    )
                     score = score.with_tracks(tracks)
                     break
 
@@ -254,7 +283,7 @@ class Documents(Examples):
             nonlocal masked
             found = self._draw_piece(draw, facts.corpus)
             masked |= self.corpus.facts(found).masked & VELOCITIES
-            return self._draw_part(found, "continuation", 0, draw, has_plan=True).score
+            return self._draw_part(found, "continuation", 0, room, draw, has_plan=True).score
 
         score = self.augmentation(score, other, draw)
         slowest, fastest = self._remi.families.bpm[[0, -1]].tolist()
@@ -342,4 +371,4 @@ class Documents(Examples):
 
 def _moved(track: Track, semitones: int) -> Track:
     """A transposed track."""
-    return replace(track, notes=track.notes + [0, 0, semitones, 0])
+    return replace(track, notes=np.add(track.notes, [0, 0, semitones, 0]))

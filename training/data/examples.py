@@ -55,34 +55,21 @@ class Examples(ABC):
 
     def example(self, step: int, row: int) -> NDArray[np.int64]:
         """One row of the batch of a step: (length + 1,)."""
-        ids, masked = self._draw(generator(self.seed, step, "data", row))
-        ids = masked_ids(ids[: self.length + 1], masked, self.tokenizer.vocabulary)
+        ids = self._draw(generator(self.seed, step, "data", row))[: self.length + 1]
         padded = np.full(self.length + 1, PAD, np.int64)
         padded[: len(ids)] = ids
         return padded
 
     @abstractmethod
-    def _draw(self, draw: np.random.Generator) -> tuple[NDArray[np.integer], int]:
-        """An example, which may be too long, and the flags of what is not predicted in it."""
-
-    def _draw_bar(
-        self, starts: NDArray[np.int64], length: int, beginnings: float, draw: np.random.Generator
-    ) -> int:
-        """First bar of an example of a piece; 0 with probability `beginnings`.
-
-        Bars followed by less than half an example are not drawn, since most of the example would be
-        padding. `starts` are the indices of the Bar tokens of the piece, `length` its tokens.
-        """
-        last = int(np.searchsorted(starts, length - self.length // 2, side="right"))
-        beginning = draw.random() < beginnings
-        return 0 if beginning or last < 2 else int(draw.integers(1, last))
+    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
+        """An example, which may be too long."""
 
 
 @dataclass(frozen=True)
 class Crops(Examples):
     """Transposed parts of pieces, from a bar on."""
 
-    def _draw(self, draw: np.random.Generator) -> tuple[NDArray[np.integer], int]:
+    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
         piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
         ids = self._any_crop(piece, draw)
         low, high = self.transposition
@@ -91,22 +78,21 @@ class Crops(Examples):
             if moved is not None:
                 ids = moved
                 break
-        masked = self.corpus.facts(piece).masked
-        if self.augmentation == NOTHING:
-            return ids, masked
-        decode = self.tokenizer.decode
-        score = self.augmentation(
-            decode(ids),
-            lambda: decode(self._any_crop(int(draw.integers(len(self.corpus))), draw)),
-            draw,
-        )
-        made = self.tokenizer.encode(score).ids
-        begins, ends = ids[:1].tolist() == [BOS], ids[-1:].tolist() == [EOS]
-        return made[0 if begins else 1 : None if ends else -1], masked
+        if self.augmentation != NOTHING:
+            decode = self.tokenizer.decode
+            score = self.augmentation(
+                decode(ids),
+                lambda: decode(self._any_crop(int(draw.integers(len(self.corpus))), draw)),
+                draw,
+            )
+            begins, ends = ids[:1].tolist() == [BOS], ids[-1:].tolist() == [EOS]
+            ids = self.tokenizer.encode(score).ids
+            ids = ids[0 if begins else 1 : None if ends else -1]
+        return masked_ids(ids, self.corpus.facts(piece).masked, self.tokenizer.vocabulary)
 
     def _any_crop(self, piece: int, draw: np.random.Generator) -> NDArray[np.integer]:
         starts, length = self.corpus.piece_bars(piece), self.corpus.length(piece)
-        return self.crop(piece, self._draw_bar(starts, length, self.beginnings, draw))
+        return self.crop(piece, draw_bar(starts, length, self.length // 2, self.beginnings, draw))
 
     def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
         """Up to length + 1 tokens of a piece, starting at a bar."""
@@ -115,3 +101,20 @@ class Crops(Examples):
         stop = int(bars[next_bar]) if next_bar < len(bars) else None
         ids = self.corpus.piece(piece, stop=stop)  # from the start, to find the metre and tempo
         return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
+
+
+def draw_bar(
+    starts: NDArray[np.int64],
+    length: int,
+    least: int,
+    beginnings: float,
+    draw: np.random.Generator,
+) -> int:
+    """First bar of an example of a piece; 0 with probability `beginnings`.
+
+    Bars followed by less than `least` tokens are not drawn, since most of the example would be
+    padding. `starts` are the indices of the Bar tokens of the piece, `length` its tokens.
+    """
+    last = int(np.searchsorted(starts, length - least, side="right"))
+    beginning = draw.random() < beginnings
+    return 0 if beginning or last < 2 else int(draw.integers(1, last))

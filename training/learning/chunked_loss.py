@@ -43,8 +43,8 @@ def negative_log_likelihoods(
 ) -> Iterator[Tensor]:
     """Yield sums of the negative log-likelihood of tokens (b, l + 1), in nats.
 
-    The first token, PAD and tokens that are only read are not counted. The sums add up to the loss of the batch; call
-    `backward` on each of them before requesting the next.
+    The first token, PAD and tokens that are only read are not counted. The sums add up to the loss
+    of the batch; call `backward` on each of them before requesting the next.
 
     - Without a `chunk`, or with one of at least l tokens, there is one sum.
     - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one

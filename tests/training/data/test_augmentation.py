@@ -45,9 +45,7 @@ def changed(
 ) -> Score:
     """The score of an example after the changes, as a model reads it."""
     other = ids if other is None else other
-    score = augmentation(
-        REMI.decode(ids), lambda: REMI.decode(other), np.random.default_rng(seed)
-    )
+    score = augmentation(REMI.decode(ids), lambda: REMI.decode(other), np.random.default_rng(seed))
     return REMI.decode(REMI.encode(score).ids)
 
 
