@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,25 @@ from training.errors import TrainingError
 
 SHARD_TOKENS = 2**27
 """Maximum tokens of a shard, 256 MiB; a longer piece has its own shard."""
-
 PIECE = np.dtype([("corpus", "u1"), ("style", "i1"), ("masked", "u1")])
-"""Facts of a piece: its corpus, its style or -1, and flags of what is not to be predicted."""
+"""A row of `pieces.npy`: see `PieceFacts`."""
+
+
+class PieceFacts(NamedTuple):
+    """What is known of a piece besides its tokens."""
+
+    corpus: int = 0
+    """Index into `corpora` of data.json."""
+    style: int = -1
+    """Index into `styles` of data.json; -1: none."""
+    masked: int = 0
+    """What is read but not predicted, as bit flags: MASKED_VELOCITIES and MASKED_TEMPOS."""
+
+
+MASKED_VELOCITIES = 1
+"""All notes of the piece have the same velocity."""
+MASKED_TEMPOS = 2
+"""The only tempo is the default of a notation program, or that of files without a tempo."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
@@ -40,7 +57,7 @@ class Shard:
     bar_offsets: NDArray[np.int64]
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
     pieces: NDArray[np.void]
-    """Facts of each piece (pieces,): `PIECE`."""
+    """Facts of each piece (pieces,) of type `PIECE`."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
@@ -55,6 +72,7 @@ class Shard:
                 np.load(folder / f"{name}.npy") for name in ("offsets", "bar_offsets")
             )
             bars = np.load(folder / "bars.npy", mmap_mode="r").view(np.ndarray)
+            pieces = _pieces(folder, len(offsets) - 1)
         except (ValueError, EOFError, FileNotFoundError) as error:
             raise TrainingError(f"{folder}: damaged ({error}); prepare again") from error
         for found, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
@@ -62,11 +80,11 @@ class Shard:
                 raise TrainingError(
                     f"{folder}: found {found} {what}, expected {of_pieces[-1]}; prepare again"
                 )
-        if (folder / "pieces.npy").is_file():
-            pieces = np.load(folder / "pieces.npy")
-        else:
-            pieces = np.zeros(len(offsets) - 1, PIECE)
-            pieces["style"] = -1
+        if len(pieces) != len(offsets) - 1:
+            raise TrainingError(
+                f"{folder}: found {len(pieces)} rows in pieces.npy, expected {len(offsets) - 1}; "
+                "prepare again"
+            )
         if not size:
             return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets, pieces)
         # a plain array: slicing a memmap is several times slower
@@ -88,6 +106,14 @@ class Shard:
             return []
         text = path.read_text(encoding="utf-8", errors="replace")
         return text.removesuffix("\n").split("\n")
+
+
+def _pieces(folder: Path, count: int) -> NDArray[np.void]:
+    """The facts of the pieces; older versions have no file of them."""
+    path = folder / "pieces.npy"
+    if path.is_file():
+        return np.load(path)
+    return np.full(count, np.array(tuple(PieceFacts()), PIECE))
 
 
 class ShardWriter:
