@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenization.analysis.chords import QUALITIES
 from tokenization.document import UNKNOWN, Document, Header, Selection
 from tokenization.errors import TokenizerError
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import Plan
 from tokenization.remi.decode import (
     Bars,
@@ -42,7 +43,6 @@ from tokenization.remi.vocabulary import (
     PIANO_FAMILIES,
     PLANNED_PIANO_FAMILIES,
     POSITION,
-    STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
     Families,
@@ -110,8 +110,9 @@ class Remi(BaseTokenizer[RemiGrammar]):
         see `in_tempo_range`.
 
         The other arguments are those of a `Document`, which only version 2 can represent. A source
-        of the plan that is not in the document before its bar becomes New. A note that begins
-        before the end of a gap ends there at the latest.
+        of the plan that is not in the document before its bar becomes New, and so does a bar after
+        the last one of the plan; bars of the plan after the end of the piece are left out. A note
+        that begins before the end of a gap ends there at the latest.
 
         Raises MidiError if a note is later than 65,536 quarters, and TokenizerError if the document
         cannot be represented.
