@@ -19,6 +19,7 @@ import pytest
 
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
@@ -156,7 +157,7 @@ def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]
     ids = sequence.ids
     names_of_tracks = (sequence.tracks,) if preset == "multitrack" else ()
     decoded: Score = tokenizer.decode(ids, sequence.signatures, *names_of_tracks)
-    wanted = quantized(score, preset)
+    wanted = quantized(in_tempo_range(score), preset)
     places = places_of(preset, decoded.tracks)
     found = {
         place: sorted(map(tuple, track.notes.tolist()))
