@@ -31,7 +31,7 @@ from tokenization.remi.documents.order import Order
 from tokenization.remi.documents.read import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
+from tokenization.remi.quantize import SeparateNotes, name_bars, quantize_notes, quantize_timeline
 from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
     BAR,
@@ -103,6 +103,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         selection: Selection | None = None,
         begins: bool = True,
         ends: bool = True,
+        num_bars: int | None = None,
     ) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
@@ -124,9 +125,14 @@ class Remi(BaseTokenizer[RemiGrammar]):
         ranks = self.track_ranks(score.tracks)
         table, keys, dropped = _heard(score.tracks, ranks, families)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
+        merged = len(keys) - len(notes.onsets)
         durations = notes.duration_tokens()
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
-        timeline = quantize_timeline(score, end, families)
+        timeline = quantize_timeline(score, end, families, num_bars)
+        if num_bars is not None:
+            begins_inside = notes.onsets < timeline.lines[-1]
+            notes = SeparateNotes(*(column[begins_inside] for column in notes))
+            durations = durations[begins_inside]
         if not families.has_plans:
             if plan or selection or header != UNKNOWN:
                 raise TokenizerError(
@@ -147,7 +153,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             )
             prefix = self._prefix(plan, header, selection, begins=begins)
             if not order.is_plain:
-                if order.num_later:
+                if selection is not None and selection.stop is not None:
                     notes = notes.cut_at(int(order.lines[order.stop]))
                     durations = notes.duration_tokens()
                 is_given = self._is_given(notes.keys >> 7, ranks, selection)
@@ -157,7 +163,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ids=np.concatenate([prefix, ids]),
             dropped=dropped,
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
-            merged=len(keys) - len(notes.onsets),
+            merged=merged,
             tempos_clipped=timeline.tempos.clipped,
             tempos_scaled=tempos_scaled,
             signatures=timeline.signatures,
@@ -257,13 +263,15 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ranks = self.track_ranks(score.tracks)
             given = tuple(at for at, rank in enumerate(ranks) if rank in written.given)
             selection = Selection(written.first, written.stop, given)
+        ends = signs.has(Kind.LAST) or not self.families.has_plans
         return Document(
             score,
             Plan(plans, key) if plans or key else None,
             read_header(signs),
             selection,
             begins=bool((tokens.kinds[: signs.first_bar] == Kind.BOS).any()),
-            ends=signs.has(Kind.LAST) or not self.families.has_plans,
+            ends=ends,
+            num_bars=None if ends else len(lines) - 1,
         )
 
     def split_at_written(
