@@ -556,7 +556,7 @@ def test_errors_of_seed_and_key_are_shown_in_place(page):
     fresh = page.get_by_label("new each time").locator("visible=true")
     playwright.expect(fresh).not_to_be_checked(timeout=SLOWLY)
     button(page, "Generate").click()
-    page.wait_for_function("/The seed is 99,999,999,999, expected/.test(document.body.innerText)")
+    page.wait_for_function("/Seed is 99,999,999,999, expected/.test(document.body.innerText)")
     seed.fill("5")
     button(page, "Generate").click()
     phase(page, "composing")

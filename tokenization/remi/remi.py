@@ -119,7 +119,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         cannot be represented.
         """
         families = self.families
-        tempos_scaled = tempos_out_of_range(score, families)
+        tempos_scaled = len(tempos_out_of_range(score, families))
         if tempos_scaled:
             score = in_tempo_range(score, families=families)
         ranks = self.track_ranks(score.tracks)
