@@ -37,8 +37,9 @@ from tokenization.midi import write_midi
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.score import Score, Track
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.corpus import Corpus, Crops
+from training.data.corpus import Corpus
 from training.data.corpus_writer import COUNTS, join
+from training.data.examples import Crops
 from training.data.prepare import plan_batches, prepare
 
 if TYPE_CHECKING:

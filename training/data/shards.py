@@ -18,6 +18,9 @@ from training.errors import TrainingError
 SHARD_TOKENS = 2**27
 """Maximum tokens of a shard, 256 MiB; a longer piece has its own shard."""
 
+PIECE = np.dtype([("corpus", "u1"), ("style", "i1"), ("masked", "u1")])
+"""Facts of a piece: its corpus, its style or -1, and flags of what is not to be predicted."""
+
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
     """Folders of the shards of a split."""
@@ -36,6 +39,8 @@ class Shard:
     """Indices of the Bar tokens of all pieces, counted from the start of each piece."""
     bar_offsets: NDArray[np.int64]
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
+    pieces: NDArray[np.void]
+    """Facts of each piece (pieces,): `PIECE`."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
@@ -57,11 +62,16 @@ class Shard:
                 raise TrainingError(
                     f"{folder}: found {found} {what}, expected {of_pieces[-1]}; prepare again"
                 )
+        if (folder / "pieces.npy").is_file():
+            pieces = np.load(folder / "pieces.npy")
+        else:
+            pieces = np.zeros(len(offsets) - 1, PIECE)
+            pieces["style"] = -1
         if not size:
-            return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets)
+            return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets, pieces)
         # a plain array: slicing a memmap is several times slower
         tokens = np.memmap(folder / "tokens.uint16", dtype="<u2", mode="r").view(np.ndarray)
-        return cls(folder, tokens, offsets, bars, bar_offsets)
+        return cls(folder, tokens, offsets, bars, bar_offsets, pieces)
 
     def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
         """Pickle only the folder; the receiving process maps the files again."""
