@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention
@@ -17,7 +16,10 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.models.blocks import Block
+from relpe.models.layers import Layer, LayerConfig, layers_of, shared_encodings
 from relpe.models.pointer import PointerConfig
 
 
@@ -36,9 +38,13 @@ class DecoderConfig:
     hidden: int = 704
     """Width of the hidden layer of the feed-forward network."""
     attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
-    """Kind of attention, the same in all layers."""
+    """Kind of attention of all layers, unless `layers` names others."""
     encoding: EncodingConfig = field(default_factory=SineSPEConfig)
-    """Positional encoding, shared by all layers."""
+    """Positional encoding, shared by all layers, unless `layers` names others."""
+    layers: tuple[LayerConfig, ...] = ()
+    """Pattern of layers of different kinds, repeated until there are `num_layers`, for example
+    [{count: 3}, {attention: {kind: windowed}, encoding: {kind: algebraic}}]; []: all layers are
+    alike."""
     normalize_queries_keys: bool = True
     """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
     encoding."""
@@ -77,15 +83,24 @@ class DecoderConfig:
         if self.pointer is not None:
             self.pointer.check(self.vocabulary_size)
 
+    @property
+    def layers_in_order(self) -> list[Layer]:
+        """Attention and encoding of each block."""
+        return layers_of(self.layers, self.num_layers, self.attention, self.encoding)
+
     def build(self) -> Decoder:
-        """A decoder with new weights."""
+        """A decoder with new weights.
+
+        Raises:
+            ValueError: an encoding does not fit the attention of its layer.
+        """
         return Decoder(self)
 
 
 class DecoderState(NamedTuple):
     """State of a decoder; its size is constant with linear attention."""
 
-    encoding: Any  # shared by the rows
+    encodings: tuple[Any, ...]  # of each encoding, shared by the rows
     layers: tuple[ConvolvedState, ...]
 
     def rows(self, index: Tensor) -> DecoderState:
@@ -94,47 +109,10 @@ class DecoderState(NamedTuple):
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
         """The state with `change` applied to each tensor that belongs to rows."""
-        encoding = self.encoding
-        if hasattr(encoding, "map_rows"):
-            encoding = encoding.map_rows(change)
-        return DecoderState(encoding, tuple(layer.map_rows(change) for layer in self.layers))
-
-
-class FeedForward(nn.Module):
-    """Gated feed-forward layer, SwiGLU (Shazeer, 2020)."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.project_in = nn.Linear(width, 2 * hidden, bias=False)
-        self.project_out = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., m) to (..., m)."""
-        gate, value = self.project_in(x).chunk(2, -1)
-        return self.project_out(functional.silu(gate) * value)
-
-
-class Block(nn.Module):
-    """Pre-norm block: x + attention(norm x), then x + feed-forward(norm x)."""
-
-    def __init__(self, attention: SelfAttention, *, width: int, hidden: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = attention
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = FeedForward(width, hidden)
-
-    def forward(
-        self,
-        x: Tensor,
-        encoding: Encoding,
-        codes: Any,  # noqa: ANN401
-        state: ConvolvedState,
-    ) -> tuple[Tensor, ConvolvedState]:
-        """(b, l, m) and state to (b, l, m) and state."""
-        attended, state = self.attention(self.attention_norm(x), encoding, codes, state)
-        x = x + attended
-        return x + self.feed_forward(self.feed_forward_norm(x)), state
+        encodings = tuple(
+            one.map_rows(change) if hasattr(one, "map_rows") else one for one in self.encodings
+        )
+        return DecoderState(encodings, tuple(layer.map_rows(change) for layer in self.layers))
 
 
 class Decoder(nn.Module):
@@ -145,19 +123,38 @@ class Decoder(nn.Module):
         self.config = config
         head_dim = config.width // config.num_heads
         self.embedding = nn.Embedding(config.vocabulary_size, config.width)
-        self.encoding: Encoding = config.encoding.build(
-            num_layers=config.num_layers, num_heads=config.num_heads, head_dim=head_dim
-        )
-        if config.attention.name not in self.encoding.fits:
+        layers = config.layers_in_order
+        shared = shared_encodings(layers)
+        self._axes = [one.axes for one in shared]
+        self._encoding_of = [0] * config.num_layers
+        self._place_in_encoding = [0] * config.num_layers
+        built: list[Encoding] = []
+        for index, one in enumerate(shared):
+            for place, block in enumerate(one.blocks):
+                self._encoding_of[block], self._place_in_encoding[block] = index, place
+            encoding = one.encoding.build(
+                num_layers=len(one.blocks), num_heads=config.num_heads, head_dim=head_dim
+            )
+            built.append(encoding)
+        # the names of the parameters of a model with one encoding are those of earlier versions
+        self.encoding: Encoding = built[0]
+        self.more_encodings = nn.ModuleList(built[1:])
+        for layer, index in zip(layers, self._encoding_of, strict=True):
+            if layer.attention.name not in built[index].fits:
+                raise ValueError(
+                    f"encoding {layer.encoding.kind} does not fit {layer.attention.name} "
+                    f"attention, expected {' or '.join(built[index].fits)}"
+                )
+        if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
-                f"encoding {config.encoding.kind} does not fit {config.attention.name} attention, "
-                f"expected {' or '.join(self.encoding.fits)}"
+                "the random features of different layers are redrawn at different steps; use the "
+                "same redraw_interval and redraw_probability in all layers"
             )
         self.blocks = nn.ModuleList(
             Block(
                 SelfAttention(
-                    config.attention,
-                    layer=layer,
+                    layer.attention,
+                    layer=place,
                     width=config.width,
                     num_heads=config.num_heads,
                     normalize=config.normalize_queries_keys,
@@ -167,7 +164,7 @@ class Decoder(nn.Module):
                 width=config.width,
                 hidden=config.hidden,
             )
-            for layer in range(config.num_layers)
+            for layer, place in zip(layers, self._place_in_encoding, strict=True)
         )
         self.norm = nn.LayerNorm(config.width)
         self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
@@ -179,10 +176,36 @@ class Decoder(nn.Module):
         Source: Radford et al. (2019). Encodings initialise their own weights.
         """
         for name, module in self.named_modules():
-            if name.split(".")[0] != "encoding" and isinstance(module, nn.Linear | nn.Embedding):
+            own = name.split(".")[0] not in ("encoding", "more_encodings")
+            if own and isinstance(module, nn.Linear | nn.Embedding):
                 into_stream = name.endswith("project_out") and name != "project_out"
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
+
+    @property
+    def encodings(self) -> list[Encoding]:
+        """The distinct encodings, in the order of the first blocks that use them."""
+        return [self.encoding, *self.more_encodings]  # pyright: ignore[reportReturnType]
+
+    def encoding_of(self, block: int) -> Encoding:
+        """The encoding of a block, which may share it with others."""
+        return self.encodings[self._encoding_of[block]]
+
+    def place_in_encoding(self, block: int) -> int:
+        """Number of a block among those that share its encoding: the `layer` of its methods."""
+        return self._place_in_encoding[block]
+
+    def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters of all encodings; names begin with the encoding's number if there are more."""
+        for index, encoding in enumerate(self.encodings):
+            prefix = f"{index}" if self.more_encodings else ""
+            yield from encoding.named_parameters(prefix)
+
+    def training_window(self) -> Windows | None:
+        """The learned windows of all encodings, if there are any."""
+        found = [encoding.training_window() for encoding in self.encodings]
+        windows = [window for window in found if window is not None]
+        return Windows(windows) if windows else None
 
     def init_state(
         self,
@@ -204,32 +227,37 @@ class Decoder(nn.Module):
         """
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
-        encoding, device = self.encoding, self.embedding.weight.device
-        features = encoding.out_features
-        if num_realizations is None:
-            noise = encoding.init_state(seed, device)
-        elif isinstance(encoding, StochasticEncoding):
-            noise = encoding.init_state(seed, device, num_realizations)
-            features = num_realizations
-        else:
+        device = self.embedding.weight.device
+        draws = [isinstance(encoding, StochasticEncoding) for encoding in self.encodings]
+        if num_realizations is not None and not any(draws):
+            kinds = ", ".join(dict.fromkeys(x.encoding.kind for x in self.config.layers_in_order))
             raise ValueError(
-                f"num_realizations is {num_realizations}, but encoding "
-                f"{self.config.encoding.kind} has no random codes; leave it out"
+                f"num_realizations is {num_realizations}, but encoding {kinds} has no random "
+                "codes; leave it out"
             )
+        noise, features = [], []
+        for encoding in self.encodings:
+            if num_realizations is not None and isinstance(encoding, StochasticEncoding):
+                noise.append(encoding.init_state(seed, device, num_realizations))
+                features.append(num_realizations)
+            else:
+                noise.append(encoding.init_state(seed, device))
+                features.append(encoding.out_features)
         generator = torch.Generator().manual_seed(feature_seed + 1)
         layers: list[ConvolvedState] = []
-        for block in self.blocks:
+        for block, index in zip(self.blocks, self._encoding_of, strict=True):
             assert isinstance(block, Block)
-            layers.append(block.attention.init_state(batch_size, generator, features))
-        return DecoderState(noise, tuple(layers))
+            layers.append(block.attention.init_state(batch_size, generator, features[index]))
+        return DecoderState(tuple(noise), tuple(layers))
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
         """The last training step, up to `step`, at which random features were redrawn.
 
         See `FavorConfig.last_redraw`. Without random features, `step` itself.
         """
-        feature_map = getattr(self.config.attention, "feature_map", None)
-        return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
+        maps = [getattr(x.attention, "feature_map", None) for x in self.config.layers_in_order]
+        favor = next((one for one in maps if isinstance(one, FavorConfig)), None)
+        return step if favor is None else favor.last_redraw(step, seed)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState
@@ -243,10 +271,46 @@ class Decoder(nn.Module):
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size
             ), state
-        codes, encoding = self.encoding.prepare(positions, state.encoding)
-        x = self.encoding.embed(self.embedding(tokens), codes)
+        codes, encodings = self.prepare(positions, state.encodings)
+        x = self.embed(self.embedding(tokens), codes)
         layers = []
-        for block, layer_state in zip(self.blocks, state.layers, strict=True):
-            x, layer_state = block(x, self.encoding, codes, layer_state)
-            layers.append(layer_state)
-        return self.project_out(self.norm(x)), DecoderState(encoding, tuple(layers))
+        for block, index, layer in zip(self.blocks, self._encoding_of, state.layers, strict=True):
+            x, layer = block(x, self.encodings[index], codes[index], layer)
+            layers.append(layer)
+        return self.project_out(self.norm(x)), DecoderState(encodings, tuple(layers))
+
+    def prepare(
+        self, positions: Tensor, states: tuple[Any, ...]
+    ) -> tuple[list[Any], tuple[Any, ...]]:
+        """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
+        codes, after = [], []
+        for encoding, axes, state in zip(self.encodings, self._axes, states, strict=True):
+            own = positions if axes is None else _axes_of(positions, axes)
+            found, state = encoding.prepare(own, state)
+            codes.append(found)
+            after.append(state)
+        return codes, tuple(after)
+
+    def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
+        """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
+        for encoding, own in zip(self.encodings, codes, strict=True):
+            x = encoding.embed(x, own)
+        return x
+
+
+def _axes_of(positions: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The axes of positions (1 or b, l, p) that a layer reads."""
+    if max(axes) >= positions.shape[-1]:
+        raise ValueError(
+            f"positions have {positions.shape[-1]} axes, but a layer reads the axes {list(axes)}; "
+            f"expected at least {max(axes) + 1} axes"
+        )
+    return positions[..., list(axes)]
+
+
+def _redraws(layer: Layer) -> tuple[object, ...] | None:
+    """What determines when the random features of a layer are redrawn; None without any."""
+    features = getattr(layer.attention, "feature_map", None)
+    if not isinstance(features, FavorConfig):
+        return None
+    return features.redraw_interval, features.redraw_probability

@@ -59,6 +59,10 @@ class LinearAttentionConfig:
         return LinearOperation(self.feature_map.build(), self.half_lives)
 
 
+VANISHED = -1e30
+"""Logarithm of the weight of a key that does not exist; finite, so that differences are."""
+
+
 class LinearOperation:
     """Causal linear attention with its feature map."""
 
@@ -94,11 +98,12 @@ class LinearOperation:
         v: Tensor,
         state: LinearAttentionState,
         turn: Callable[..., Tensor] | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
         """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         `turn`, if given, is `Encoding.rotate_features` of this call. It is applied only in the
-        numerator.
+        numerator. `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
         if not q.shape[1]:
             return v, state
@@ -112,6 +117,8 @@ class LinearOperation:
             if self.half_lives is not None:
                 ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
+            if lengths is not None:
+                log_scale, faded = _ended(lengths, k, log_scale, faded)
             features = queries.values, keys.values
             if turn is None:
                 by_kernel = fla.serves(v) and q.shape[1] > 1
@@ -136,6 +143,20 @@ class LinearOperation:
         rates = _rates_on(*self.half_lives, heads, device)
         ramp = torch.arange(1, length + 1, device=device)[:, None] * rates
         return ramp, ramp[-1]
+
+
+def _ended(
+    lengths: Tensor, k: Tensor, log_scale: Tensor | None, faded: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Logarithms (b, l, h) that make keys after the end of each row vanish.
+
+    Second, the logarithm of the newest key's weight, for each row (b, h), if keys decay.
+    """
+    if log_scale is None:
+        log_scale = k.new_zeros(1, *k.shape[1:3])
+    beyond = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
+    log_scale = log_scale.masked_fill(beyond[..., None], VANISHED)
+    return log_scale, None if faded is None else faded / k.shape[1] * lengths[:, None]
 
 
 @lru_cache(maxsize=64)
