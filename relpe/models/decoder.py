@@ -124,26 +124,23 @@ class Decoder(nn.Module):
         head_dim = config.width // config.num_heads
         self.embedding = nn.Embedding(config.vocabulary_size, config.width)
         layers = config.layers_in_order
-        shared = shared_encodings(layers)
-        self._axes = [one.axes for one in shared]
-        self._encoding_of = [0] * config.num_layers
-        self._place_in_encoding = [0] * config.num_layers
-        built: list[Encoding] = []
-        for index, one in enumerate(shared):
-            for place, block in enumerate(one.blocks):
-                self._encoding_of[block], self._place_in_encoding[block] = index, place
-            encoding = one.encoding.build(
+        self._shared = shared_encodings(layers)
+        self._encoding_of = {b: index for index, one in enumerate(self._shared) for b in one.blocks}
+        built: list[Encoding] = [
+            one.encoding.build(
                 num_layers=len(one.blocks), num_heads=config.num_heads, head_dim=head_dim
             )
-            built.append(encoding)
+            for one in self._shared
+        ]
         # the names of the parameters of a model with one encoding are those of earlier versions
         self.encoding: Encoding = built[0]
         self.more_encodings = nn.ModuleList(built[1:])
-        for layer, index in zip(layers, self._encoding_of, strict=True):
-            if layer.attention.name not in built[index].fits:
+        for block, layer in enumerate(layers):
+            fits = built[self._encoding_of[block]].fits
+            if layer.attention.name not in fits:
                 raise ValueError(
                     f"encoding {layer.encoding.kind} does not fit {layer.attention.name} "
-                    f"attention, expected {' or '.join(built[index].fits)}"
+                    f"attention, expected {' or '.join(fits)}"
                 )
         if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
@@ -154,7 +151,7 @@ class Decoder(nn.Module):
             Block(
                 SelfAttention(
                     layer.attention,
-                    layer=place,
+                    layer=self.place_in_encoding(block),
                     width=config.width,
                     num_heads=config.num_heads,
                     normalize=config.normalize_queries_keys,
@@ -164,7 +161,7 @@ class Decoder(nn.Module):
                 width=config.width,
                 hidden=config.hidden,
             )
-            for layer, place in zip(layers, self._place_in_encoding, strict=True)
+            for block, layer in enumerate(layers)
         )
         self.norm = nn.LayerNorm(config.width)
         self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
@@ -191,9 +188,13 @@ class Decoder(nn.Module):
         """The encoding of a block, which may share it with others."""
         return self.encodings[self._encoding_of[block]]
 
+    def blocks_of(self, encoding: int) -> list[int]:
+        """The blocks that share an encoding, given by its number."""
+        return self._shared[encoding].blocks
+
     def place_in_encoding(self, block: int) -> int:
         """Number of a block among those that share its encoding: the `layer` of its methods."""
-        return self._place_in_encoding[block]
+        return self._shared[self._encoding_of[block]].blocks.index(block)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters of all encodings; names begin with the encoding's number if there are more."""
@@ -245,9 +246,10 @@ class Decoder(nn.Module):
                 features.append(encoding.out_features)
         generator = torch.Generator().manual_seed(feature_seed + 1)
         layers: list[ConvolvedState] = []
-        for block, index in zip(self.blocks, self._encoding_of, strict=True):
+        for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            layers.append(block.attention.init_state(batch_size, generator, features[index]))
+            encoded = features[self._encoding_of[number]]
+            layers.append(block.attention.init_state(batch_size, generator, encoded))
         return DecoderState(tuple(noise), tuple(layers))
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
@@ -274,7 +276,8 @@ class Decoder(nn.Module):
         codes, encodings = self.prepare(positions, state.encodings)
         x = self.embed(self.embedding(tokens), codes)
         layers = []
-        for block, index, layer in zip(self.blocks, self._encoding_of, state.layers, strict=True):
+        for number, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
+            index = self._encoding_of[number]
             x, layer = block(x, self.encodings[index], codes[index], layer)
             layers.append(layer)
         return self.project_out(self.norm(x)), DecoderState(encodings, tuple(layers))
@@ -284,8 +287,8 @@ class Decoder(nn.Module):
     ) -> tuple[list[Any], tuple[Any, ...]]:
         """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
         codes, after = [], []
-        for encoding, axes, state in zip(self.encodings, self._axes, states, strict=True):
-            own = positions if axes is None else _axes_of(positions, axes)
+        for encoding, shared, state in zip(self.encodings, self._shared, states, strict=True):
+            own = positions if shared.axes is None else _axes_of(positions, shared.axes)
             found, state = encoding.prepare(own, state)
             codes.append(found)
             after.append(state)
