@@ -16,9 +16,11 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.blocks import Block
+from relpe.models.events import Events, EventsConfig, EventState
 from relpe.models.layers import Layer, LayerConfig, layers_of, shared_encodings
 from relpe.models.pointer import PointerConfig
 
@@ -57,6 +59,8 @@ class DecoderConfig:
     noise_seed: int = 0
     """Seed of the noise and random features in evaluation and generation, so that they are the same
     for all users of a model."""
+    events: EventsConfig | None = None
+    """Groups of tokens that pass the blocks as one position; None: every token does."""
     pointer: PointerConfig | None = None
     """Pointer that generation mixes with the predictions; logits and training do without it."""
 
@@ -102,6 +106,7 @@ class DecoderState(NamedTuple):
 
     encodings: tuple[Any, ...]  # of each encoding, shared by the rows
     layers: tuple[ConvolvedState, ...]
+    events: EventState | None = None
 
     def rows(self, index: Tensor) -> DecoderState:
         """The rows of `index` (n,), int64, in that order; indices may repeat."""
@@ -112,7 +117,9 @@ class DecoderState(NamedTuple):
         encodings = tuple(
             one.map_rows(change) if hasattr(one, "map_rows") else one for one in self.encodings
         )
-        return DecoderState(encodings, tuple(layer.map_rows(change) for layer in self.layers))
+        layers = tuple(layer.map_rows(change) for layer in self.layers)
+        events = None if self.events is None else self.events.map_rows(change)
+        return DecoderState(encodings, layers, events)
 
 
 class Decoder(nn.Module):
@@ -163,6 +170,15 @@ class Decoder(nn.Module):
             )
             for block, layer in enumerate(layers)
         )
+        self.events = None
+        if config.events is not None:
+            for block, layer in enumerate(layers):
+                problem = _why_without_events(layer, built[self._encoding_of[block]])
+                if problem is not None:
+                    raise ValueError(f"{problem}, which models with events do not support")
+            self.events = Events(
+                config.events, vocabulary_size=config.vocabulary_size, width=config.width
+            )
         self.norm = nn.LayerNorm(config.width)
         self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
         self._init_weights()
@@ -178,6 +194,8 @@ class Decoder(nn.Module):
                 into_stream = name.endswith("project_out") and name != "project_out"
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
+        if self.events is not None:
+            nn.init.normal_(self.events.start, std=0.02)
 
     @property
     def encodings(self) -> list[Encoding]:
@@ -250,7 +268,8 @@ class Decoder(nn.Module):
             assert isinstance(block, Block)
             encoded = features[self._encoding_of[number]]
             layers.append(block.attention.init_state(batch_size, generator, encoded))
-        return DecoderState(tuple(noise), tuple(layers))
+        events = None if self.events is None else self.events.init_state(batch_size)
+        return DecoderState(tuple(noise), tuple(layers), events)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
         """The last training step, up to `step`, at which random features were redrawn.
@@ -266,21 +285,41 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), and the new state.
 
-        `positions` are (1, l, p), or (b, l, p) for positions of each row, which only encodings
-        whose codes are not shared by the rows accept.
+        `positions` are (1, l, p), or (b, l, p) for positions of each row. With events, the blocks
+        use the number of the event instead of the first axis, and the others at its last token.
         """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size
             ), state
+        x = self.embedding(tokens)
+        if self.events is None or state.events is None:
+            x, state = self._through_blocks(x, positions, state)
+        else:
+            grouped = self.events.group(tokens, x, state.events)
+            places = self.events.positions(positions, grouped, state.events)
+            rows, after = self._through_blocks(grouped.inputs, places, state, grouped.padded)
+            x, events = self.events(tokens, rows, grouped, state.events)
+            state = after._replace(events=events)
+        return self.project_out(self.norm(x)), state
+
+    def _through_blocks(
+        self, x: Tensor, positions: Tensor, state: DecoderState, lengths: Tensor | None = None
+    ) -> tuple[Tensor, DecoderState]:
+        """Outputs of the blocks for inputs x (b, n, m) at `positions` (1 or b, n, p).
+
+        `lengths` (b,) is the number of positions of each row, if rows are padded; None: n.
+        """
+        if not x.shape[1]:
+            return x, state
         codes, encodings = self.prepare(positions, state.encodings)
-        x = self.embed(self.embedding(tokens), codes)
+        x = self.embed(x, codes)
         layers = []
         for number, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
             index = self._encoding_of[number]
-            x, layer = block(x, self.encodings[index], codes[index], layer)
+            x, layer = block(x, self.encodings[index], codes[index], layer, lengths)
             layers.append(layer)
-        return self.project_out(self.norm(x)), DecoderState(encodings, tuple(layers))
+        return x, state._replace(encodings=encodings, layers=tuple(layers))
 
     def prepare(
         self, positions: Tensor, states: tuple[Any, ...]
@@ -317,3 +356,12 @@ def _redraws(layer: Layer) -> tuple[object, ...] | None:
     if not isinstance(features, FavorConfig):
         return None
     return features.redraw_interval, features.redraw_probability
+
+
+def _why_without_events(layer: Layer, encoding: Encoding) -> str | None:
+    """Why rows of a layer cannot have different lengths; None if they can."""
+    if layer.attention.name == "softmax":
+        return "softmax attention without a window has one length for all rows"
+    if isinstance(encoding, OffsetEncoding) and encoding.coordinates != "index":
+        return f"encoding {layer.encoding.kind} keeps the positions of all keys"
+    return None

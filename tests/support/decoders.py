@@ -27,11 +27,13 @@ from relpe.encodings import (
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
 from relpe.models.pointer import PointerConfig
 
 SMALL_SIREN = SirenNetworkConfig(width=8)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+EVENTS = EventsConfig(closing=((3, 5), (8, 11)), hidden=24, most=3)
 CONFIGS: dict[str, dict[str, Any]] = {
     "sine relu": {"encoding": SINE},
     "sine favor": {
@@ -166,6 +168,44 @@ CONFIGS: dict[str, dict[str, Any]] = {
             LayerConfig(),
             LayerConfig(encoding=SirenConfig(network=SirenNetworkConfig(width=4))),
         ),
+    },
+    "events: sine relu, fading": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(half_lives=(1, 40)),
+        "events": EVENTS,
+    },
+    "events: sine favor": {
+        "encoding": SineSPEConfig(num_realizations=6, shared_by_layers=False),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
+        "events": EVENTS,
+        "convolution_taps": 0,
+    },
+    "events: conv relu": {
+        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6),
+        "events": EVENTS,
+    },
+    "events: siren windowed": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+        "events": EVENTS,
+    },
+    "events: sinusoid elu": {
+        "encoding": SinusoidConfig(),
+        "attention": LinearAttentionConfig(feature_map=EluConfig()),
+        "events": EVENTS,
+    },
+    "events: sine relu and algebraic windowed, 1:1": {
+        "encoding": SINE,
+        "layers": (
+            LayerConfig(),
+            LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
+        ),
+        "events": EVENTS,
+    },
+    "events: algebraic elu, numerator, fading": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+        "events": EVENTS,
     },
     "none elu": {
         "encoding": NoEncodingConfig(),

@@ -117,9 +117,15 @@ class LinearOperation:
             if self.half_lives is not None:
                 ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
-            if lengths is not None:
-                log_scale, faded = _ended(lengths, k, log_scale, faded)
             features = queries.values, keys.values
+            if lengths is not None:
+                beyond = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
+                if log_scale is None:
+                    features = features[0], features[1].masked_fill(beyond[..., None, None], 0.0)
+                else:
+                    log_scale = log_scale.masked_fill(beyond[..., None], VANISHED)
+                if faded is not None:
+                    faded = faded / k.shape[1] * lengths[:, None]
             if turn is None:
                 by_kernel = fla.serves(v) and q.shape[1] > 1
                 attend = fla.causal_linear_attention if by_kernel else causal_linear_attention
@@ -143,20 +149,6 @@ class LinearOperation:
         rates = _rates_on(*self.half_lives, heads, device)
         ramp = torch.arange(1, length + 1, device=device)[:, None] * rates
         return ramp, ramp[-1]
-
-
-def _ended(
-    lengths: Tensor, k: Tensor, log_scale: Tensor | None, faded: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Logarithms (b, l, h) that make keys after the end of each row vanish.
-
-    Second, the logarithm of the newest key's weight, for each row (b, h), if keys decay.
-    """
-    if log_scale is None:
-        log_scale = k.new_zeros(1, *k.shape[1:3])
-    beyond = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
-    log_scale = log_scale.masked_fill(beyond[..., None], VANISHED)
-    return log_scale, None if faded is None else faded / k.shape[1] * lengths[:, None]
 
 
 @lru_cache(maxsize=64)
