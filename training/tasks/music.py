@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from relpe.encodings.offset.windows import Window
+from relpe.encodings.offset.windows import Windows
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -241,7 +241,7 @@ class MusicModule(pl.LightningModule):
         self.settings = optimizer
         self.budget = Budget(trainer, optimizer, task.tokens_per_step)
         self.average = Average(decoder, trainer.ema_decay)
-        self.movement = Movement(decoder.encoding.named_parameters())
+        self.movement = Movement(decoder.named_encoding_parameters())
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
@@ -263,9 +263,9 @@ class MusicModule(pl.LightningModule):
             shard(self.decoder, self.device_mesh)
 
     @property
-    def window(self) -> Window | None:
-        """The window of the encoding, if any; a property, so that it is not stored twice."""
-        return self.decoder.encoding.training_window()
+    def window(self) -> Windows | None:
+        """The learned windows, if any; a property, so that they are not stored twice."""
+        return self.decoder.training_window()
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
         """Sums of the negative log-likelihood of tokens; see `negative_log_likelihoods`."""
