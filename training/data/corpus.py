@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 
 from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.shards import Shard, shard_folders
+from training.data.shards import PieceFacts, Shard, shard_folders
 from training.errors import TrainingError
 from training.files import read_json
 from training.learning.seeding import generator
 
 FORMAT_VERSION = 2
 """Version of the format. Format 1, with a single shard per split, can still be read."""
+ONE_CORPUS: tuple[Mapping[str, Any], ...] = ({"name": "", "weight": 1.0},)
+"""The corpora of a prepared corpus of an older version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,8 @@ class Corpus:
     """
 
     shards: tuple[Shard, ...]
+    corpora: tuple[Mapping[str, Any], ...] = ONE_CORPUS
+    """The corpora of which it was made, as in data.json: `name`, `weight` and other facts."""
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Corpus:
@@ -38,12 +43,13 @@ class Corpus:
         Raises:
             TrainingError: the folder is not a prepared corpus with this split.
         """
-        splits = read_facts(folder)["splits"]
+        facts = read_facts(folder)
+        splits = facts["splits"]
         if split not in splits:
             known = ", ".join(splits)
             raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
         folders = shard_folders(folder / split, splits[split].get("shards", 1))
-        return cls(tuple(map(Shard.load, folders)))
+        return cls(tuple(map(Shard.load, folders)), tuple(facts.get("corpora", ONE_CORPUS)))
 
     @cached_property
     def _first_pieces(self) -> NDArray[np.int64]:
@@ -97,6 +103,11 @@ class Corpus:
         first, end = shard.offsets[number : number + 2]
         end = end if stop is None else min(first + stop, end)
         return shard.tokens[first + start : end].astype(np.int32)
+
+    def facts(self, index: int) -> PieceFacts:
+        """Corpus, style and masked properties of a piece."""
+        shard, number = self._shard_of(index)
+        return PieceFacts(*shard.pieces[number].item())
 
     def piece_bars(self, index: int) -> NDArray[np.int64]:
         """Indices of the Bar tokens within a piece."""

@@ -241,7 +241,13 @@ def test_a_run_stopped_while_joining_encodes_nothing_again(
     monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
     facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
-    assert facts["listed"] == {"refused": 1, "damaged": 0, "copies": 0, "unassigned": 0}
+    assert facts["listed"] == {
+        "refused": 1,
+        "damaged": 0,
+        "copies": 0,
+        "moved": 0,
+        "unassigned": 0,
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
