@@ -85,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         help="checkpoint of the run (default: best)",
     )
     export.add_argument(
-        "--licence", default="unknown", help="licence of the data (default: unknown)"
+        "--licence",
+        default="unknown",
+        help="licence of the data (default: those of the corpora of a mixture, otherwise unknown)",
     )
     export.set_defaults(call=_export)
     return parser
@@ -103,7 +105,7 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
         "--mixture",
         metavar="NAME",
         help="several corpora with weights, styles and licences, instead of --corpus: piano, band, "
-        "or a YAML file",
+        "or a YAML file (default: none)",
     )
     option(
         "--from",

@@ -48,11 +48,9 @@ class Listing:
         if config.train_only:
             dealt, unassigned = {"train": every, "validation": [], "test": []}, []
         rows = _rows(source, config, every)
-        taken = {member for member, row in rows.items() if config.takes(row)}
-        if rows:
-            dealt = {split: [m for m in members if m in taken] for split, members in dealt.items()}
-            unassigned = [member for member in unassigned if member in taken]
-        found = {member: config.style_of(rows.get(member, {})) for member in rows or every}
+        taken = {member for member in every if not rows or config.takes(rows[member])}
+        dealt = {split: [m for m in members if m in taken] for split, members in dealt.items()}
+        found = {member: config.style_of(rows.get(member, {})) for member in taken}
         warnings: list[str] = []
         if missing:
             warnings.append(
@@ -70,9 +68,9 @@ class Listing:
             config,
             source,
             dealt,
-            unassigned,
+            [member for member in unassigned if member in taken],
             {member: style for member, style in found.items() if style is not None},
-            len(every) - len(taken) if rows else 0,
+            len(every) - len(taken),
             warnings,
         )
 

@@ -20,9 +20,10 @@ from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.remi.losses import Losses, losses
 from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
+from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
-from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.card import card
+from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
 from training.data.listing import Listing
 from training.data.melody import melody_runs
@@ -123,7 +124,7 @@ def prepare_mixture(
         "format": FORMAT_VERSION,
         "source": source,
         "include": ", ".join(p or "*" for p in includes) if several else includes[0],
-        "styles": styles,
+        "styles": [*styles],
         "warnings": [*(w for one in listings for w in one.warnings), *_empty_splits(facts)],
         **facts,
     }
@@ -290,8 +291,7 @@ def _encode(batch: Batch) -> int:
             file = read_midi(content, name=name, strict=batch.strict)
             score = batch.reading.prepared(file)
             ranks = batch.tokenizer.track_ranks(score.tracks)
-            pairs = zip(score.tracks, ranks, strict=True)
-            heard = score.with_tracks(track for track, rank in pairs if rank >= 0)
+            heard = _with_ranks(score, ranks)
             sequence = encode_with_plan(batch.tokenizer, score, heard)
         except MidiError as error:
             refused[name] = str(error) if name in str(error) else f"{name}: {error}"
@@ -304,7 +304,7 @@ def _encode(batch: Batch) -> int:
         counts.append([notes, *(getattr(sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
-        runs_of.append(melody_runs(heard))
+        runs_of.append(melody_runs(_with_ranks(file, ranks)))
         masked.append(batch.reading.masked(score, heard))
         names.append(name)
     with replacing(batch.path) as path, path.open("wb") as stream:
@@ -321,6 +321,12 @@ def _encode(batch: Batch) -> int:
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)
+
+
+def _with_ranks(score: Score, ranks: Sequence[int]) -> Score:
+    """The score without tracks that are not encoded, whose rank is -1."""
+    pairs = zip(score.tracks, ranks, strict=True)
+    return score.with_tracks(track for track, rank in pairs if rank >= 0)
 
 
 def _join_all(
