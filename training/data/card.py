@@ -119,7 +119,8 @@ def _corpora(data: dict[str, Any]) -> list[str]:
 def credit(corpus: Mapping[str, Any]) -> str:
     """Licence, attribution, changes and address of a corpus, as an item of a Markdown list."""
     changes = f" Changes: {corpus['changes']}." if corpus["changes"] else ""
-    parts = [corpus["attribution"], corpus["address"]]
+    address = corpus["address"]
+    parts = [corpus["attribution"], "" if address in corpus["attribution"] else address]
     whom = " ".join(f"{part.rstrip('.')}." for part in parts if part)
     return f"- {corpus['name']}: licence {corpus['licence']}. {whom}{changes}".rstrip()
 

@@ -118,12 +118,15 @@ def prepare_mixture(
         shutil.rmtree(_partial(output))
         found = ", ".join(str(listing.source.path) for listing in listings)
         raise TrainingError(f"{found}: no music to train on; {reason}")
-    includes = [config.include for config in mixture.corpora.values()]
-    several = len(set(includes)) > 1
+    includes = [
+        config.include if len(listings) == 1 else f"{config.include} of {name}"
+        for name, config in mixture.corpora.items()
+        if config.include is not None
+    ]
     data = {
         "format": FORMAT_VERSION,
         "source": source,
-        "include": ", ".join(p or "*" for p in includes) if several else includes[0],
+        "include": ", ".join(includes) or None,
         "styles": [*styles],
         "warnings": [*(w for one in listings for w in one.warnings), *_empty_splits(facts)],
         **facts,

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 
 from tests.support.corpora import archive, stand_ins
+from tests.support.paths import ROOT
 from tests.support.runs import piece
 from tokenization.presets import PRESETS, load_tokenizer
 from training.cli import main
@@ -149,20 +151,10 @@ def test_the_card_credits_the_corpora_and_warns(prepared):
     assert "| polish | 11.0% |" in card
 
 
-MINE = """
-extends: piano
-corpora:
-  jazz:
-    source: jazz.zip
-    weight: 25
-    style: jazz
-    licence: CC BY 4.0
-    attribution: Jane Doe, Jazz Piano
-"""
-
-
-def test_a_mixture_of_ones_own_extends_one_of_the_project(corpora, tmp_path):
-    (tmp_path / "mine.yaml").write_text(MINE)
+def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora, tmp_path):
+    readme = (ROOT / "training" / "README.md").read_text("utf-8")
+    [example] = re.findall(r"```yaml\n(# mine.yaml.*?)```", readme, re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(example)
     some = {f"{n}.mid": piece(200 + n) for n in range(3)}
     archive(corpora / "jazz.zip", some, {"train": ["0"], "validation": ["1"], "test": ["2"]})
     mixture = Mixture.load(str(tmp_path / "mine.yaml"), corpora)
