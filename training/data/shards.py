@@ -132,8 +132,12 @@ class ShardWriter:
         bars: NDArray[np.int64],
         num_bars: NDArray[np.int64],
         names: Sequence[str],
+        pieces: NDArray[np.void],
     ) -> None:
-        """Append pieces: the tokens of all and the number of each, and likewise their bars."""
+        """Append pieces: the tokens of all and the number of each, and likewise their bars.
+
+        `pieces` are their facts (pieces,) of type `PIECE`.
+        """
         ends, bar_ends = (np.append(0, np.cumsum(sizes)) for sizes in (lengths, num_bars))
         first = 0
         while first < len(names):
@@ -150,6 +154,7 @@ class ShardWriter:
             self._lengths.append(lengths[first:last])
             self._bars.append(bars[bar_ends[first] : bar_ends[last]])
             self._num_bars.append(num_bars[first:last])
+            self._pieces.append(pieces[first:last])
             with (self._shard / "names.txt").open("ab") as stream:
                 listed = "".join(f"{name}\n" for name in names[first:last])
                 stream.write(listed.encode("utf-8", "surrogateescape"))
@@ -172,9 +177,11 @@ class ShardWriter:
         (self._shard / "names.txt").touch()
         self._filled = 0
         self._lengths, self._bars, self._num_bars = ([np.zeros(0, np.int64)] for _ in range(3))
+        self._pieces = [np.zeros(0, PIECE)]
 
     def _end(self) -> None:
         for name, sizes in (("offsets", self._lengths), ("bar_offsets", self._num_bars)):
             np.save(self._shard / f"{name}.npy", np.append(0, np.cumsum(np.concatenate(sizes))))
         np.save(self._shard / "bars.npy", np.concatenate(self._bars))
+        np.save(self._shard / "pieces.npy", np.concatenate(self._pieces))
         self._count += 1

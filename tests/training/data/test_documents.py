@@ -83,7 +83,7 @@ def test_documents_are_accepted_by_the_grammar_and_decoded(folders, kind, step, 
         left -= len(one.ids)
         found = remi.decode_document(one.ids)
         np.testing.assert_array_equal(remi.encode(*found).ids, one.ids)
-        score, plan, header, selection, begins, ends = one.document
+        score, plan, header, selection, begins, ends, _ = one.document
         assert (found.header, found.begins, found.ends) == (header, begins, ends)
         assert (found.plan is None) == (plan is None)
         if selection is None:
