@@ -40,8 +40,8 @@ from tokenization.score import Score, Track
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
-from training.data.listing import Listing
-from training.data.mixture import CorpusConfig
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import CorpusConfig
 from training.data.prepare import plan_batches, prepare
 
 if TYPE_CHECKING:
