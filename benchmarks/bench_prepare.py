@@ -41,8 +41,8 @@ from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
 from training.data.examples import Crops
-from training.data.listing import Listing
-from training.data.mixture import CorpusConfig
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import CorpusConfig
 from training.data.prepare import plan_batches, prepare
 
 if TYPE_CHECKING:

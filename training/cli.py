@@ -165,7 +165,7 @@ def _prepare(options: argparse.Namespace) -> int:
 def _prepared(options: argparse.Namespace) -> dict[str, Any]:
     """Prepare the corpora or the mixture; return the contents of data.json."""
     from tokenization.presets import PRESETS
-    from training.data.mixture import Mixture
+    from training.data.mixtures.mixture import Mixture
     from training.data.prepare import prepare, prepare_mixture
 
     # training examples start at a Bar token, which tokenizers of other projects do not have

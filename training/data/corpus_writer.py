@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.remi.losses import Losses
-from training.data.placement import Pieces, place
+from training.data.copies.placement import Pieces, place
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")

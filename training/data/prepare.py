@@ -23,11 +23,11 @@ from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
 from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
 from training.data.card import card
+from training.data.copies.melody import melody_runs
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
-from training.data.listing import Listing
-from training.data.melody import melody_runs
-from training.data.mixture import Mixture
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import Mixture
 from training.data.reading import Reading, encode_with_plan
 from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range

@@ -14,7 +14,7 @@ from tokenization.errors import TokenizerError
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
 from tokenization.tokenizer import Tokenizer, TokenSequence
-from training.data.mixture import CorpusConfig
+from training.data.mixtures.mixture import CorpusConfig
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from training.config import build, read_yaml
 from training.errors import TrainingError, check_range
 
-FOLDER = Path(__file__).parents[1] / "mixtures"
+FOLDER = Path(__file__).parent
 """Folder of the mixtures that can be given by name."""
 SPLITS = ("train", "validation", "test")
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.mixture import SPLITS, CorpusConfig
+from training.data.mixtures.mixture import SPLITS, CorpusConfig
 from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError
 

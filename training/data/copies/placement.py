@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.near_copies import Pairs, groups_of, similar_pairs
+from training.data.copies.near_copies import Pairs, groups_of, similar_pairs
 
 
 @dataclass(frozen=True, kw_only=True)

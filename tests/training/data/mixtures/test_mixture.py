@@ -13,7 +13,7 @@ from tests.support.runs import piece
 from tokenization.presets import PRESETS, load_tokenizer
 from training.cli import main
 from training.data.corpus import Corpus, read_facts
-from training.data.mixture import Mixture
+from training.data.mixtures.mixture import Mixture
 from training.data.prepare import prepare_mixture
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 from training.errors import TrainingError

@@ -6,9 +6,15 @@ import pytest
 from tests.support.corpora import as_drums, transposed
 from tests.support.runs import piece
 from tokenization.score import Score, Track
-from training.data.melody import RUN, melody_runs
-from training.data.near_copies import FEWEST_RUNS, MOST_PIECES, SHARE, groups_of, similar_pairs
-from training.data.placement import Pieces, place
+from training.data.copies.melody import RUN, melody_runs
+from training.data.copies.near_copies import (
+    FEWEST_RUNS,
+    MOST_PIECES,
+    SHARE,
+    groups_of,
+    similar_pairs,
+)
+from training.data.copies.placement import Pieces, place
 
 
 def naive_pairs(sets):
