@@ -199,6 +199,11 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
             container=False,
             elem_classes=["segments", "unit"],
         )
+        gr.HTML(
+            elem_classes="length-note",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("length.js"),
+        )
     creativity = gr.Radio(
         list(CREATIVITY),
         value="Balanced",
