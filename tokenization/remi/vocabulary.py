@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES
-from tokenization.grid import STEPS_PER_BEAT
+from tokenization.grid import BAR_UNIT, MAX_BAR_STEPS
 from tokenization.tokenizer import Vocabulary
 
 PAD, BOS, EOS, MASK, BAR = range(5)
 
-BAR_UNIT = STEPS_PER_BEAT // 2
-"""Bar lengths are multiples of this many grid steps, which is an eighth note."""
-MAX_BAR_STEPS = 96
 MIN_BPM, MAX_BPM = 30, 240
 MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4
@@ -105,6 +102,16 @@ PLANNED_VOCABULARY = Vocabulary(
 """The 1,246 tokens of version 2."""
 
 
+def closing_ids(vocabulary: Vocabulary) -> list[int]:
+    """Ids of the tokens that close an event, such as a note: all that do not begin or continue one.
+
+    PAD does not, so that padding costs little. In version 1, the Velocity of a Drum does not close
+    its event, as that of a Pitch does not.
+    """
+    return [i for i, name in enumerate(vocabulary.names) if name.split("_")[0] not in _CONTINUED]
+
+
+_CONTINUED = {"PAD", "Position", "Program", "Part", "Pitch", "Drum", "Velocity"}
 _KINDS = (
     *("Other", "BOS", "EOS", "Bar", "TimeSignature", "Position", "Tempo"),
     *("Program", "Part", "Pitch", "Drum", "Velocity", "Duration"),
