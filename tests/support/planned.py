@@ -47,7 +47,9 @@ def write_corpus(
     plain = {"licence": "CC0", "attribution": "nobody", "changes": "none", "address": ""}
     facts = {"format": FORMAT_VERSION, "vocabulary": remi.vocabulary.hash, "hash": "0"}
     given = {"corpora": [plain | {"splits": entries} | dict(one) for one in corpora]}
-    (folder / "data.json").write_text(json.dumps({**facts, **(given if corpora else {}), "splits": entries}))
+    (folder / "data.json").write_text(
+        json.dumps({**facts, **(given if corpora else {}), "splits": entries})
+    )
     remi.save(folder)
     return folder
 
