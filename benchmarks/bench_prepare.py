@@ -38,8 +38,9 @@ from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.losses import Losses
 from tokenization.score import Score, Track
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.corpus import Corpus, Crops
+from training.data.corpus import Corpus
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
+from training.data.examples import Crops
 from training.data.mixtures.listing import Listing
 from training.data.mixtures.mixture import CorpusConfig
 from training.data.prepare import plan_batches, prepare

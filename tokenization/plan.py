@@ -51,5 +51,6 @@ class Plan:
     """The plan of a piece; it is data of the piece, like its notes, and encoded with them."""
 
     bars: tuple[BarPlan, ...]
-    """One for each notated bar; empty if only the key is known."""
+    """One for each bar, see `tokenization.grid.bar_lines`; empty if only the key is known. A piece
+    may have more bars, in which its last notes sound: they are new and have no chords."""
     key: Key | None = None

@@ -65,8 +65,10 @@ class TrainerConfig:
     token_budget: int = 20_000_000
     """Number of training tokens after which the run ends (batch_size x length per step)."""
     time_budget_minutes: float | None = None
-    """Wall-clock minutes after which the run ends, including time before it was resumed; None: no
-    limit."""
+    """Minutes after which the run ends, including time before it was resumed; None: no limit."""
+    clock: Literal["wall", "cpu"] = "wall"
+    """What `time_budget_minutes` counts: wall-clock time, or CPU time of all threads of this process
+    (not of `workers`). Runs with equal CPU time can be compared on a machine that has other work."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the noise."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

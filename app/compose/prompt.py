@@ -16,11 +16,11 @@ from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import Beats, extend_by_pedal
 from tokenization.errors import MidiError
-from tokenization.grid import notated_lines
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
+from tokenization.remi.vocabulary import BAR, EOS
 from tokenization.score import MAX_BEATS, Score, Track
 from tokenization.tokenizer import Tokenizer, TokenSequence
 

@@ -135,10 +135,7 @@ def prompt_facts(
     if unread := _losses(timing, tokenizer, beats):
         notices.append(unread)
     if beats == "file" and (others := tempos_out_of_range(score)):
-        notices.append(
-            f"{plural(others, 'tempo')} outside {MIN_BPM} to {MAX_BPM} beats per minute: the model "
-            "reads these beats halved or doubled, so that the speed of the music stays the same"
-        )
+        notices.append(_tempo_notice(others))
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
         notices.append(f"the tempo changes {times}; the new music uses the last tempo")
@@ -204,6 +201,17 @@ def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
     how = sure if beats == "estimate" else "a fixed grid"
     return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
+
+
+def _tempo_notice(others: Sequence[float]) -> str:
+    """The notice about tempos outside the range of the model."""
+    slowest, fastest = min(others), max(others)
+    which = f"of {slowest:g}" if slowest == fastest else f"from {slowest:g} to {fastest:g}"
+    how = "doubled" if fastest < MIN_BPM else "halved" if slowest > MIN_BPM else "halved or doubled"
+    return (
+        f"{plural(len(others), 'tempo')} {which}, outside {MIN_BPM} to {MAX_BPM} beats per minute: "
+        f"the model reads these beats {how}, so that the speed of the music stays the same"
+    )
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:

@@ -7,15 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import (
-    BAR,
-    BAR_UNIT,
-    POSITION,
-    STEPS_PER_BEAT,
-    TEMPO,
-    TIME_SIGNATURE,
-)
+from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, TIME_SIGNATURE
 from tokenization.tokenizer import Grammar
 
 DEFAULT_BPM = 120.0

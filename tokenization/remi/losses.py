@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tokenization.grid import nearest_step
+from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import PIANO_FAMILIES, STEPS_PER_BEAT, Families
+from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
 from tokenization.score import Score, all_notes
 
 _SUSTAIN_PEDAL: Final = 64

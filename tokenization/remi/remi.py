@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenization.analysis.chords import QUALITIES
 from tokenization.document import UNKNOWN, Document, Header, Selection
 from tokenization.errors import TokenizerError
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import Plan
 from tokenization.remi.decode import (
     Bars,
@@ -30,7 +31,7 @@ from tokenization.remi.documents.order import Order
 from tokenization.remi.documents.read import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
+from tokenization.remi.quantize import SeparateNotes, name_bars, quantize_notes, quantize_timeline
 from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
     BAR,
@@ -42,7 +43,6 @@ from tokenization.remi.vocabulary import (
     PIANO_FAMILIES,
     PLANNED_PIANO_FAMILIES,
     POSITION,
-    STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
     Families,
@@ -103,6 +103,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         selection: Selection | None = None,
         begins: bool = True,
         ends: bool = True,
+        num_bars: int | None = None,
     ) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
@@ -110,22 +111,28 @@ class Remi(BaseTokenizer[RemiGrammar]):
         see `in_tempo_range`.
 
         The other arguments are those of a `Document`, which only version 2 can represent. A source
-        of the plan that is not in the document before its bar becomes New. A note that begins
-        before the end of a gap ends there at the latest.
+        of the plan that is not in the document before its bar becomes New, and so does a bar after
+        the last one of the plan; bars of the plan after the end of the piece are left out. A note
+        that begins before the end of a gap ends there at the latest.
 
         Raises MidiError if a note is later than 65,536 quarters, and TokenizerError if the document
         cannot be represented.
         """
         families = self.families
-        tempos_scaled = tempos_out_of_range(score, families)
+        tempos_scaled = len(tempos_out_of_range(score, families))
         if tempos_scaled:
             score = in_tempo_range(score, families=families)
         ranks = self.track_ranks(score.tracks)
         table, keys, dropped = _heard(score.tracks, ranks, families)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
+        merged = len(keys) - len(notes.onsets)
         durations = notes.duration_tokens()
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
-        timeline = quantize_timeline(score, end, families)
+        timeline = quantize_timeline(score, end, families, num_bars)
+        if num_bars is not None:
+            begins_inside = notes.onsets < timeline.lines[-1]
+            notes = SeparateNotes(*(column[begins_inside] for column in notes))
+            durations = durations[begins_inside]
         if not families.has_plans:
             if plan or selection or header != UNKNOWN:
                 raise TokenizerError(
@@ -146,7 +153,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             )
             prefix = self._prefix(plan, header, selection, begins=begins)
             if not order.is_plain:
-                if order.num_later:
+                if selection is not None and selection.stop is not None:
                     notes = notes.cut_at(int(order.lines[order.stop]))
                     durations = notes.duration_tokens()
                 is_given = self._is_given(notes.keys >> 7, ranks, selection)
@@ -156,7 +163,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ids=np.concatenate([prefix, ids]),
             dropped=dropped,
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
-            merged=len(keys) - len(notes.onsets),
+            merged=merged,
             tempos_clipped=timeline.tempos.clipped,
             tempos_scaled=tempos_scaled,
             signatures=timeline.signatures,
@@ -256,13 +263,15 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ranks = self.track_ranks(score.tracks)
             given = tuple(at for at, rank in enumerate(ranks) if rank in written.given)
             selection = Selection(written.first, written.stop, given)
+        ends = signs.has(Kind.LAST) or not self.families.has_plans
         return Document(
             score,
             Plan(plans, key) if plans or key else None,
             read_header(signs),
             selection,
             begins=bool((tokens.kinds[: signs.first_bar] == Kind.BOS).any()),
-            ends=signs.has(Kind.LAST) or not self.families.has_plans,
+            ends=ends,
+            num_bars=None if ends else len(lines) - 1,
         )
 
     def split_at_written(

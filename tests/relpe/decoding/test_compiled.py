@@ -34,6 +34,8 @@ from tests.support.paths import ROOT
 
 REFUSED = {
     "sine softmax",
+    "layers: siren windowed and siren spe relu",
+    "layers: sinusoid, alibi, two spans of siren",
     "rope softmax",
     "algebraic softmax",
     "algebraic softmax, decay",

@@ -9,6 +9,7 @@ from torch import nn
 from relpe.attention.layer import causal_convolution
 from relpe.models.config import from_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.layers import shared_encodings
 from tests.support.decoders import CONFIGS, decoder, tokens_of
 
 
@@ -121,8 +122,9 @@ def test_bfloat16_autocast_trains(name: str, fused: bool, monkeypatch: pytest.Mo
         out, state = model(tokens, positions, model.init_state(2))
     out.float().logsumexp(-1).sum().backward()
     torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
-    if hasattr(state.layers[0].operation, "sums"):
-        assert state.layers[0].operation.sums.kv.dtype == torch.float32
+    for layer in state.layers:
+        if hasattr(layer.operation, "sums"):
+            assert layer.operation.sums.kv.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -170,10 +172,13 @@ def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
     whole = config.build()
     torch.manual_seed(7)
     nn.Embedding(config.vocabulary_size, config.width)  # its weights are drawn first
-    sizes = {"num_layers": config.num_layers, "num_heads": config.num_heads, "head_dim": 8}
-    alone = config.encoding.build(**sizes).state_dict()
-    for key, values in whole.encoding.state_dict().items():
-        assert torch.equal(values, alone[key]), key
+    for shared, encoding in zip(
+        shared_encodings(config.layers_in_order), whole.encodings, strict=True
+    ):
+        sizes = {"num_layers": len(shared.blocks), "num_heads": config.num_heads, "head_dim": 8}
+        alone = shared.encoding.build(**sizes).state_dict()
+        for key, values in encoding.state_dict().items():
+            assert torch.equal(values, alone[key]), key
 
 
 @pytest.mark.parametrize("name", CONFIGS)

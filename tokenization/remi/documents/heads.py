@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import QUALITIES
 from tokenization.errors import TokenizerError
+from tokenization.grid import BAR_UNIT
 from tokenization.plan import BarPlan, Chord, PlannedChord
 from tokenization.remi.documents.order import Order
 from tokenization.remi.quantize import TempoMap, starts_of_runs
-from tokenization.remi.vocabulary import (
-    BAR,
-    BAR_UNIT,
-    EOS,
-    MAX_DISTANCE,
-    TEMPO,
-    TIME_SIGNATURE,
-    Families,
-)
+from tokenization.remi.vocabulary import BAR, EOS, MAX_DISTANCE, TEMPO, TIME_SIGNATURE, Families
 
 _PLAN_IDS = 5
 _NO_IDS = (0, 0, 0, 0)
@@ -103,10 +96,12 @@ def planned_heads(
 def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDArray[np.int32]:
     """Ids (bars, 5) of the plan of each bar; sources that are not in the document become New."""
     count = len(order.lines) - 1
-    if len(plans) != count:
-        raise TokenizerError(f"the plan has {len(plans)} bars, expected {count} as in the score")
-    flat = [token for plan in plans for token in plan_ids(plan.source, plan.chords, families)]
-    table = np.array(flat, np.int32).reshape(-1, _PLAN_IDS)
+    flat = [
+        token for plan in plans[:count] for token in plan_ids(plan.source, plan.chords, families)
+    ]
+    table = np.zeros((count, _PLAN_IDS), np.int32)
+    table[:, 0] = families.return_
+    table.reshape(-1)[: len(flat)] = flat
     bars = np.arange(count)
     sources = families.values[table[:, 0]]
     targets = bars - sources
