@@ -67,8 +67,9 @@ class TrainerConfig:
     time_budget_minutes: float | None = None
     """Minutes after which the run ends, including time before it was resumed; None: no limit."""
     clock: Literal["wall", "cpu"] = "wall"
-    """What `time_budget_minutes` counts: wall-clock time, or CPU time of all threads of this process
-    (not of `workers`). Runs with equal CPU time can be compared on a machine that has other work."""
+    """What `time_budget_minutes` counts: wall-clock time, or CPU time of all threads of this
+    process (not of `workers`). Runs of equal CPU time can be compared on a machine that has other
+    work."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the noise."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -61,7 +61,7 @@ class Widget(NamedTuple):
     step: float = 1
     """Step of a slider."""
     choices: tuple[str, ...] = ()
-    """Labels of the values of a choice."""
+    """Labels of the values of a choice; the page does not have the last ones without a label."""
 
 
 class Option(NamedTuple):
@@ -225,10 +225,11 @@ class MusicOptions:
         ),
         letter="e",
     )
-    ending: Literal["bar", "cadence"] = option(
+    ending: Literal["bar", "cadence", "natural"] = option(
         "bar",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
-        "and may ring beyond it",
+        "and may ring beyond it; natural: the model ends the piece in the last bar (models of "
+        "version 2)",
         widget=Widget(
             "choice",
             "Ending",

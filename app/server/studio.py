@@ -23,7 +23,7 @@ from app.errors import DiskError
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
-from app.server.estimates import Rate, seconds_per_bar
+from app.server.estimates import Rate
 from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
@@ -262,7 +262,7 @@ class Studio:
     ) -> float:
         """Estimated time to render the sound of new music; 0 before the first job."""
         lead = LEAD_SECONDS if prompt else 0.0
-        length = lead + bars * seconds_per_bar(prompt)
+        length = lead + bars * self.scheduler.bar_seconds(model_name, prompt)
         return variations * length / (self._sound_speed[model_name].value or math.inf)
 
     def _render(

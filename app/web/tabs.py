@@ -199,6 +199,11 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
             container=False,
             elem_classes=["segments", "unit"],
         )
+        gr.HTML(
+            elem_classes="length-note",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("length.js"),
+        )
     creativity = gr.Radio(
         list(CREATIVITY),
         value="Balanced",
@@ -230,7 +235,8 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "number":
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
-        choices = list(zip(shown.choices, option.words, strict=True))
+        # values without a label are not on the page
+        choices = list(zip(shown.choices, option.words, strict=False))
         return gr.Radio(choices, value=value, elem_classes="segments", **how)
     least, most = limits(option.name).page
     assert most is not None

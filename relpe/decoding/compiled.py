@@ -35,7 +35,13 @@ from relpe.decoding.kernels import (
     step_float32,
     step_int8,
 )
-from relpe.decoding.packed_weights import in_order, packed_attention, packed_rings, packed_weights
+from relpe.decoding.packed_weights import (
+    embedding_scale,
+    in_order,
+    packed_attention,
+    packed_rings,
+    packed_weights,
+)
 from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.base import Encoding
 from relpe.models import pointer
@@ -80,6 +86,7 @@ class CompiledDecoder:
         state = decoder.init_state(1)
         self.weights = packed_weights(decoder, state, precision)
         self.noise = state.encodings
+        self.scale = embedding_scale(decoder, state)
         self.attention = packed_attention(decoder, state, PositionCodes(decoder, self.noise))
 
     @property
@@ -147,6 +154,13 @@ class CompiledSteps:
                 memory.log_scale[slot, place] = array_of(sums.log_scale, torch.float64)[0]
             else:
                 self._write_rings(slot, layer, operation, count)
+        if state.events is not None:
+            events = state.events
+            self._positions[slot] = int(events.count[0])
+            memory.row[slot] = array_of(events.row)[0]
+            memory.inputs[slot] = array_of(events.inputs * self._compiled.scale)[0]
+            memory.local[slot] = array_of(events.local)[0]
+            memory.size[slot] = int(events.size[0])
         memory.count[slot] = count
         for layer, convolved in enumerate(state.layers):
             recent = array_of(convolved.recent)[0]
@@ -195,23 +209,26 @@ class CompiledSteps:
             raise ValueError(
                 f"token ids are {given.min()} to {given.max()}, expected 0 to {size - 1}"
             )
+        closes = self._compiled.weights.closes
+        passing = closes[given] if len(closes) else np.ones(len(given), bool)
         positions = self._positions[rows]
         for part in self._codes.batches(positions):
-            given_of_part = rows[part], self._codes.places(positions[part]), given[part]
+            places = self._codes.places(positions[part], passing[part])
+            given_of_part = rows[part], places, given[part]
             count = min(self._threads, len(part) // ROWS_OF_A_THREAD)
             if self._pool is None or count < 2:
                 logits[part] = self._some(*given_of_part)
                 continue
             shares = (np.array_split(array, count, axis=-1) for array in given_of_part)
             logits[part] = np.concatenate(list(self._pool.map(self._some, *shares)))
-        self._positions[rows] += 1
+        self._positions[rows] += passing
         return logits
 
     def _some(
         self, slots: NDArray[np.int64], places: NDArray[np.int64], tokens: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         logits = np.empty((len(slots), self._compiled.decoder.config.vocabulary_size), np.float32)
-        places = np.ascontiguousarray(places)
+        places = np.ascontiguousarray(places)  # one of several shares may not be
         self._step(*self._given, self._codes.flat, slots, places, tokens, logits)
         return logits
 
@@ -247,6 +264,8 @@ class CompiledSteps:
             np.zeros((*sums, features, size), np.float32),
             np.zeros((*sums, features), np.float32),
             np.full(sums, -np.inf),
+            np.zeros(slots, np.int64),
+            *np.zeros((3, slots, config.width if config.events is not None else 0), np.float32),
             np.zeros(slots, np.int64),
             np.zeros((slots, len(rings), heads, coded * places), whole),
             np.zeros((slots, len(rings), heads, (size + -size % 16) * places), whole),

@@ -19,6 +19,8 @@ TILE_BYTES = 256 * 2**20
 
 def why_not_tiled(decoder: Decoder) -> str | None:
     """Why rows at different positions cannot share a call of a decoder; None if they can."""
+    if decoder.events is not None:
+        return "rows with events do not pass the blocks at the same steps"
     for block, layer in enumerate(decoder.config.layers_in_order):
         if not decoder.encoding_of(block).rows_by_position:
             return f"encoding {layer.encoding.kind} has no codes of single positions"

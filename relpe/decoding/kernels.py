@@ -60,6 +60,13 @@ class Weights(NamedTuple):
     gate_value: Matrices
     down: Matrices
     logits: Matrices  # one layer
+    # Events and their local decoder; v = 0: every token passes the blocks.
+    closes: Any  # (v,) bool: whether a token closes an event
+    own: Any  # (v, m): embeddings of the local decoder
+    by_size: Any  # (n, m): embeddings of the number of tokens of the open event
+    local_norm: Any  # (2, m)
+    local_in: Matrices  # one layer
+    local_out: Matrices  # one layer
 
 
 class Attention(NamedTuple):
@@ -88,7 +95,11 @@ class Memory(NamedTuple):
     kv: Any  # (slots, linear, h, f, e): sums of keys times values
     keys: Any  # (slots, linear, h, f): sums of keys
     log_scale: Any  # (slots, linear, h) float64
-    count: Any  # (slots,) int64: tokens written into the rings
+    count: Any  # (slots,) int64: positions written into the rings
+    row: Any  # (slots, m): outputs of the blocks for the last event; without events m = 0
+    inputs: Any  # (slots, m): sum of the embeddings of the open event
+    local: Any  # (slots, m): the same of the local decoder
+    size: Any  # (slots,) int64: number of tokens of the open event
     # Ring buffers of the keys and values of a window; s is the span of the layer rounded up to a
     # multiple of 16. Float32: (r, s) and (s, e) per head. Int8: in the layout of weights (see
     # `_dots`), where positions in the ring are the outputs for keys and the inputs for values, with
@@ -514,15 +525,16 @@ def _project_by_type(matrices, layer, x, narrow, out):
 
 
 @compiled
-def _step(weights, attention, memory, codes, slots, places, tokens, logits):
-    rows, width = len(tokens), weights.embedding.shape[1]
+def _through_blocks(weights, attention, memory, codes, slots, places, x):
+    """Replaces the inputs x (b, m) of the blocks by their outputs, and advances the states."""
+    rows, width = x.shape
     layers, heads = attention.rates.shape
     size = width // heads
     most = 0  # features of encoded queries and keys
     for layer in range(layers):
         most = max(most, attention.layers[layer, CODED])
     hidden = weights.gate_value.scales.shape[1] // 2
-    x, normed = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     qkv = np.empty((rows, 3 * width), np.float32)
     both = np.empty((rows, 2 * hidden), np.float32)
     active = np.empty((rows, hidden), np.float32)
@@ -532,10 +544,8 @@ def _step(weights, attention, memory, codes, slots, places, tokens, logits):
     feature = np.empty((2, memory.keys.shape[3]), np.float32)
     scores = np.empty(memory.ring_steps.shape[4], np.float32)
     room = np.empty(max(256, most + most % 2), np.int16)
-    into = np.empty((rows, width), np.float32)
-    for b in range(rows):
-        x[b] = weights.embedding[tokens[b]]
-        if attention.added >= 0:
+    if attention.added >= 0:
+        for b in range(rows):
             first = places[attention.added, b]
             x[b] += codes[first : first + width]
     for layer in range(layers):
@@ -616,8 +626,73 @@ def _step(weights, attention, memory, codes, slots, places, tokens, logits):
         for b in range(rows):
             x[b] += into[b]
     for b in range(rows):
-        layer_norm(x[b], weights.last_norm[0], weights.last_norm[1], normed[b])
         memory.count[slots[b]] += 1
+
+
+@compiled
+def _predict_event(weights, memory, slots, x):
+    """Writes the outputs (b, m) of the local decoder to x."""
+    rows, width = x.shape
+    hidden = weights.local_in.scales.shape[1] // 2
+    normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    both = np.empty((rows, 2 * hidden), np.float32)
+    active = np.empty((rows, hidden), np.float32)
+    narrow = np.zeros((rows, width + width % 2), np.int16)
+    wide = np.zeros((rows, hidden + hidden % 2), np.int16)
+    for b in range(rows):
+        slot = slots[b]
+        place = min(memory.size[slot], len(weights.by_size) - 1)
+        row, local, by_size = memory.row[slot], memory.local[slot], weights.by_size[place]
+        for i in range(width):
+            x[b, i] = row[i] + local[i] + by_size[i]
+        layer_norm(x[b], weights.local_norm[0], weights.local_norm[1], normed[b])
+    _project(weights.local_in, 0, normed, narrow, both)
+    for b in range(rows):
+        gated(both[b, :hidden], both[b, hidden:], active[b])
+    _project(weights.local_out, 0, active, wide, into)
+    for b in range(rows):
+        x[b] += into[b]
+
+
+@compiled
+def _step(weights, attention, memory, codes, slots, places, tokens, logits):
+    rows, width = len(tokens), weights.embedding.shape[1]
+    x = np.empty((rows, width), np.float32)
+    if len(weights.closes):
+        closing = np.empty(rows, np.int64)
+        count = 0
+        for b in range(rows):
+            slot, token = slots[b], tokens[b]
+            memory.inputs[slot] += weights.embedding[token]
+            if weights.closes[token]:
+                closing[count] = b
+                count += 1
+                memory.local[slot] = 0.0
+                memory.size[slot] = 0
+            else:
+                memory.local[slot] += weights.own[token]
+                memory.size[slot] += 1
+        if count:
+            passing = np.empty((count, width), np.float32)
+            own_slots = np.empty(count, np.int64)
+            own_places = np.empty((len(places), count), np.int64)
+            for i in range(count):
+                own_slots[i] = slots[closing[i]]
+                passing[i] = memory.inputs[own_slots[i]]
+                memory.inputs[own_slots[i]] = 0.0
+                own_places[:, i] = places[:, closing[i]]
+            _through_blocks(weights, attention, memory, codes, own_slots, own_places, passing)
+            for i in range(count):
+                memory.row[own_slots[i]] = passing[i]
+        _predict_event(weights, memory, slots, x)
+    else:
+        for b in range(rows):
+            x[b] = weights.embedding[tokens[b]]
+        _through_blocks(weights, attention, memory, codes, slots, places, x)
+    normed = np.empty((rows, width), np.float32)
+    narrow = np.zeros((rows, width + width % 2), np.int16)
+    for b in range(rows):
+        layer_norm(x[b], weights.last_norm[0], weights.last_norm[1], normed[b])
     _project(weights.logits, 0, normed, narrow, logits)
 
 
@@ -634,8 +709,14 @@ def _unpacked_step(*given):
         Matrices(*given[9:11]),
         Matrices(*given[11:13]),
         Matrices(*given[13:15]),
+        given[15],
+        given[16],
+        given[17],
+        given[18],
+        Matrices(*given[19:21]),
+        Matrices(*given[21:23]),
     )
-    _step(weights, Attention(*given[15:22]), Memory(*given[22:30]), *given[30:])
+    _step(weights, Attention(*given[23:30]), Memory(*given[30:42]), *given[42:])
 
 
 @kept
@@ -678,5 +759,5 @@ def products_of_waves(waves, queries, keys, out):
 
 def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
     """The first arguments of a step, as a flat tuple because Numba is slow with nested ones."""
-    matrices = (array for part in weights[5:] for array in part)
-    return (*weights[:5], *matrices, *attention, *memory)
+    parts = (part if isinstance(part, Matrices) else (part,) for part in weights)
+    return (*(array for part in parts for array in part), *attention, *memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     if config.normalize_queries_keys:
         temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
     return Weights(
-        embedding=_scaled_embedding(decoder, state),
+        embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
         norms=np.stack(norms),
         taps=np.stack(taps),
         temperatures=temperatures,
@@ -74,7 +74,33 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
         down=matrices([module.project_out.weight for module in forward]),
         last_norm=array_of(torch.stack([decoder.norm.weight, decoder.norm.bias])),
         logits=matrices([decoder.project_out.weight]),
+        **_packed_events(decoder, matrices),
     )
+
+
+def _packed_events(
+    decoder: Decoder, matrices: Callable[[Sequence[torch.Tensor]], Matrices]
+) -> dict[str, Any]:
+    """The weights of the local decoder of events, empty if there are no events."""
+    events, width = decoder.events, decoder.config.width
+    if events is None:
+        nothing = torch.zeros(0, width)
+        closes = torch.zeros(0, dtype=torch.bool)
+        own, by_size, norm = nothing, nothing, torch.zeros(2, width)
+        project_in = project_out = nothing
+    else:
+        closes, own, by_size = events.closes, events.embedding.weight, events.place_embedding.weight
+        norm = torch.stack([events.norm.weight, events.norm.bias])
+        project_in = events.feed_forward.project_in.weight
+        project_out = events.feed_forward.project_out.weight
+    return {
+        "closes": array_of(closes, torch.bool),
+        "own": array_of(own),
+        "by_size": array_of(by_size),
+        "local_norm": array_of(norm),
+        "local_in": matrices([project_in]),
+        "local_out": matrices([project_out]),
+    }
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -122,12 +148,11 @@ def in_order(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.flo
     return ring
 
 
-def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float32]:
-    """Embeddings (v, m) times the scale that absolute encodings apply."""
+def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
+    """Scale (m,) of embeddings that absolute encodings apply."""
     codes, _ = decoder.prepare(FIRST_POSITION, state.encodings)
     ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
-    factor = decoder.embed(ones, codes) - decoder.embed(torch.zeros_like(ones), codes)
-    return array_of(decoder.embedding.weight * factor[0, 0])
+    return (decoder.embed(ones, codes) - decoder.embed(torch.zeros_like(ones), codes))[0, 0]
 
 
 def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes) -> Attention:

@@ -58,14 +58,16 @@ class PositionCodes:
         parts = (distinct[i : i + most] for i in range(0, len(distinct), most))
         return [np.flatnonzero(np.isin(blocks, part)) for part in parts]
 
-    def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """First index of the codes of each position in `flat`, for each encoding (n, b)."""
-        return np.stack(
-            [
-                start + part.places(positions)
-                for start, part in zip(self._starts, self._parts, strict=True)
-            ]
-        )
+    def places(self, positions: NDArray[np.int64], used: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """First index of the codes of each position in `flat`, for each encoding (n, b).
+
+        Only positions that are `used` (b,) have codes.
+        """
+        found = np.zeros((len(self._parts), len(positions)), np.int64)
+        if used.any():
+            for row, start, part in zip(found, self._starts, self._parts, strict=True):
+                row[used] = start + part.places(positions[used])
+        return found
 
 
 class EncodingCodes:

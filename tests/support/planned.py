@@ -39,14 +39,17 @@ def write_corpus(
             np.concatenate([np.zeros(0, np.int64), *bars]),
             np.array([len(one) for one in bars], np.int64),
             [f"{split}/{at}" for at in range(len(ids))],
+            np.array([fact for _, fact in pieces], PIECE),
         )
         writer.close()
-        np.save(folder / split / "pieces.npy", np.array([fact for _, fact in pieces], PIECE))
         sizes = {"files": len(ids), "tokens": sum(map(len, ids)), "bars": sum(map(len, bars))}
         entries[split] = {"shards": 1, "notes": 0, **sizes}
+    plain = {"licence": "CC0", "attribution": "nobody", "changes": "none", "address": ""}
     facts = {"format": FORMAT_VERSION, "vocabulary": remi.vocabulary.hash, "hash": "0"}
-    given = {"corpora": [*corpora]} if corpora else {}
-    (folder / "data.json").write_text(json.dumps({**facts, **given, "splits": entries}))
+    given = {"corpora": [plain | {"splits": entries} | dict(one) for one in corpora]}
+    (folder / "data.json").write_text(
+        json.dumps({**facts, **(given if corpora else {}), "splits": entries})
+    )
     remi.save(folder)
     return folder
 

@@ -53,6 +53,7 @@ from tokenization.tokenizer import (
     BaseTokenizer,
     Config,
     Rules,
+    Tokenizer,
     TokenSequence,
     end_of_crop,
 )
@@ -361,6 +362,11 @@ class Remi(BaseTokenizer[RemiGrammar]):
         if (moved < 0).any():
             return None
         return moved.astype(ids.dtype)
+
+
+def families_of(tokenizer: Tokenizer) -> Families:
+    """The families of a tokenizer's vocabulary; those of version 1 for other vocabularies."""
+    return tokenizer.families if isinstance(tokenizer, Remi) else PIANO_FAMILIES
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,8 @@ from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import DURATIONS, EOS, MAX_PITCH, MIN_PITCH, POSITION, TEMPO
 from tokenization.score import Score, Track, all_notes
 from training.data.examples import Examples, draw_bar
-from training.data.masks import VELOCITIES, masked_ids
+from training.data.masks import masked_ids
+from training.data.shards import MASKED_VELOCITIES
 from training.errors import TrainingError, check_range
 
 Kind = Literal["from_nothing", "continuation", "infilling", "accompaniment", "infilling_with_given"]
@@ -80,7 +81,7 @@ class Drawn(NamedTuple):
     document: Document
     ids: NDArray[np.int32]
     masked: int
-    """Flags of `training.data.masks`."""
+    """As `PieceFacts.masked`."""
 
 
 class _Part(NamedTuple):
@@ -282,7 +283,7 @@ class Documents(Examples):
             """A part of another piece of the same corpus."""
             nonlocal masked
             found = self._draw_piece(draw, facts.corpus)
-            masked |= self.corpus.facts(found).masked & VELOCITIES
+            masked |= self.corpus.facts(found).masked & MASKED_VELOCITIES
             return self._draw_part(found, "continuation", 0, room, draw, has_plan=True).score
 
         score = self.augmentation(score, other, draw)

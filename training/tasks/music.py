@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from relpe.encodings.offset.windows import Windows
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import closing_ids
 from tokenization.tokenizer import Tokenizer
 from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
@@ -114,8 +115,12 @@ class MusicTask:
             TrainingError: the configuration of the model is inconsistent.
         """
         torch.manual_seed(trainer.seed)
+        model, events = self.model, self.model.events
         try:
-            decoder = self.model.build()
+            if events is not None and not events.closing:
+                ids = closing_ids(load_tokenizer(self.data).vocabulary)
+                model = replace(model, events=replace(events, closing=events.ranges(ids)))
+            decoder = model.build()
         except ValueError as error:
             raise TrainingError(f"task.model: {error}") from error
         return MusicModule(decoder, self, optimizer, trainer)

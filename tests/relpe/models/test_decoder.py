@@ -73,6 +73,23 @@ def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
     torch.testing.assert_close(swapped, together[[2, 0], 12:], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sine relu", "conv relu", "siren spe relu", "algebraic favor"])
+def test_rows_may_have_positions_of_their_own(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40, rows=3)
+    starts = torch.tensor([0, 40, 1000])
+    places = (starts[:, None] + torch.arange(40))[..., None]
+    with torch.no_grad():
+        state, outs = model.init_state(3), []
+        for part in (slice(0, 1), slice(1, 30), slice(30, 40)):
+            out, state = model(tokens[:, part], places[:, part], state)
+            outs.append(out)
+        shared, _ = model(tokens, places[[1, 1, 1]], model.init_state(3))
+    for row, start in enumerate(starts.tolist()):
+        alone = run(model, tokens[row : row + 1], [40], start)[0]
+        torch.testing.assert_close(torch.cat(outs, 1)[row], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shared, run(model, tokens, [40], 40), rtol=1e-4, atol=1e-5)
+
+
 def test_state_is_of_constant_size_with_linear_attention() -> None:
     model, tokens = decoder("sine relu"), tokens_of(200)
 
