@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.remi.losses import Losses
+from training.data.copies import near_copies
 from training.data.copies.placement import Pieces, place
-from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
+from training.data.masks import TEMPOS, VELOCITIES
+from training.data.shards import PIECE, ShardWriter
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")
 """Changes to notes and tempos by the encoding, counted per split. `Losses` has others."""
@@ -113,13 +115,18 @@ def _read_pieces(
 
     Lists and counts refused and damaged files.
     """
-    pieces, firsts = Pieces(), [0]
+    total = 0
+    for batch in batches:
+        with np.load(batch.path) as content:
+            total += int(content["num_runs"].sum())
+    pieces, firsts = Pieces(step=max(-(-total // near_copies.MOST_RUNS), 1)), [0]
     for batch in batches:
         with np.load(batch.path) as content:
             names, refused, damaged = json.loads(str(content["texts"]))
             pieces.hashes.extend(_hashes(content["ids"], content["lengths"]))
-            pieces.runs.append(content["runs"])
-            pieces.num_runs.append(content["num_runs"])
+            runs = near_copies.sampled(content["runs"], content["num_runs"], pieces.step)
+        pieces.runs.append(runs[0])
+        pieces.num_runs.append(runs[1])
         lists["refused"].add(refused)
         lists["damaged"].add(damaged)
         of_corpora[batch.corpus]["refused"] += len(refused)
@@ -177,7 +184,7 @@ class _Counts:
         """Count some pieces."""
         notes = counts[:, 0]
         numbers = {"files": len(pieces), "tokens": len(ids), "bars": len(bars)}
-        for flag, key in ((MASKED_VELOCITIES, "one_velocity"), (MASKED_TEMPOS, "default_tempo")):
+        for flag, key in ((VELOCITIES, "one_velocity"), (TEMPOS, "default_tempo")):
             numbers[key] = int(notes[(pieces["masked"] & flag) > 0].sum())
         sums = iter(counts.sum(0).tolist())
         numbers |= dict(zip(("notes", *COUNTS), sums, strict=False))

@@ -10,12 +10,11 @@ import numpy as np
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import extend_by_pedal, warp
 from tokenization.analysis.plan import analyse
-from tokenization.errors import TokenizerError
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
 from tokenization.tokenizer import Tokenizer, TokenSequence
+from training.data.masks import TEMPOS, VELOCITIES
 from training.data.mixtures.mixture import CorpusConfig
-from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
 
 class Reading(NamedTuple):
@@ -50,7 +49,7 @@ class Reading(NamedTuple):
         has_one_velocity = len(velocities) > 0 and bool((velocities == velocities[0]).all())
         tempos = {round(tempo.bpm, 2) for tempo in score.tempos}
         has_default_tempo = tempos <= {*self.default_tempos} and len(tempos) < 2
-        return has_one_velocity * MASKED_VELOCITIES + has_default_tempo * MASKED_TEMPOS
+        return has_one_velocity * VELOCITIES + has_default_tempo * TEMPOS
 
 
 def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenSequence:
@@ -58,11 +57,8 @@ def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenS
 
     Raises:
         MidiError: the score cannot be encoded.
+        TokenizerError: its plan cannot be encoded.
     """
     if not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
         return tokenizer.encode(score)
-    try:
-        return tokenizer.encode(score, analyse(heard))
-    except TokenizerError:
-        # a bar of more than eight quarters is several Bars, and notes may last beyond the last bar
-        return tokenizer.encode(score, analyse(tokenizer.decode(tokenizer.encode(score).ids)))
+    return tokenizer.encode(score, analyse(heard))
