@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.tokenizer import Tokenizer
 from training.data.masks import masked_ids
-from training.data.shards import Shard, shard_folders
+from training.data.shards import PieceFacts, Shard, shard_folders
 from training.errors import TrainingError
 from training.files import read_json
 
 FORMAT_VERSION = 2
 """Version of the format. Format 1, with a single shard per split, can still be read."""
-
-
-class PieceFacts(NamedTuple):
-    """Where a piece comes from, and what of it is not to be predicted."""
-
-    corpus: int
-    """Index into `Corpus.corpora`."""
-    style: int
-    """Index into the styles of the tokenizer; -1: none."""
-    masked: int
-    """Flags of `training.data.masks`."""
+ONE_CORPUS: tuple[Mapping[str, Any], ...] = ({"name": "", "weight": 1.0},)
+"""The corpora of a prepared corpus of an older version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +32,8 @@ class Corpus:
     """
 
     shards: tuple[Shard, ...]
-    corpora: tuple[dict[str, Any], ...] = ({"name": "", "weight": 1.0},)
-    """The corpora from which the pieces come, with their weights, as in `data.json`."""
+    corpora: tuple[Mapping[str, Any], ...] = ONE_CORPUS
+    """The corpora of which it was made, as in data.json: `name`, `weight` and other facts."""
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Corpus:
@@ -56,8 +48,7 @@ class Corpus:
             known = ", ".join(splits)
             raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
         folders = shard_folders(folder / split, splits[split].get("shards", 1))
-        shards = tuple(map(Shard.load, folders))
-        return cls(shards, tuple(facts["corpora"])) if facts.get("corpora") else cls(shards)
+        return cls(tuple(map(Shard.load, folders)), tuple(facts.get("corpora", ONE_CORPUS)))
 
     @cached_property
     def _first_pieces(self) -> NDArray[np.int64]:
@@ -100,11 +91,6 @@ class Corpus:
         piece = np.searchsorted(self.shards[index].offsets, within, side="right") - 1
         return int(self._first_pieces[index] + piece)
 
-    def facts(self, index: int) -> PieceFacts:
-        """Corpus, style and mask of a piece."""
-        shard, number = self._shard_of(index)
-        return PieceFacts(*shard.pieces[number].tolist())
-
     def length(self, index: int) -> int:
         """Number of tokens of a piece."""
         shard, number = self._shard_of(index)
@@ -116,6 +102,11 @@ class Corpus:
         first, end = shard.offsets[number : number + 2]
         end = end if stop is None else min(first + stop, end)
         return shard.tokens[first + start : end].astype(np.int32)
+
+    def facts(self, index: int) -> PieceFacts:
+        """Corpus, style and masked properties of a piece."""
+        shard, number = self._shard_of(index)
+        return PieceFacts(*shard.pieces[number].item())
 
     def piece_bars(self, index: int) -> NDArray[np.int64]:
         """Indices of the Bar tokens within a piece."""

@@ -16,8 +16,7 @@ from tqdm import tqdm
 from tokenization.remi.losses import Losses
 from training.data.copies import near_copies
 from training.data.copies.placement import Pieces, place
-from training.data.masks import TEMPOS, VELOCITIES
-from training.data.shards import PIECE, ShardWriter
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")
 """Changes to notes and tempos by the encoding, counted per split. `Losses` has others."""
@@ -184,7 +183,7 @@ class _Counts:
         """Count some pieces."""
         notes = counts[:, 0]
         numbers = {"files": len(pieces), "tokens": len(ids), "bars": len(bars)}
-        for flag, key in ((VELOCITIES, "one_velocity"), (TEMPOS, "default_tempo")):
+        for flag, key in ((MASKED_VELOCITIES, "one_velocity"), (MASKED_TEMPOS, "default_tempo")):
             numbers[key] = int(notes[(pieces["masked"] & flag) > 0].sum())
         sums = iter(counts.sum(0).tolist())
         numbers |= dict(zip(("notes", *COUNTS), sums, strict=False))

@@ -13,8 +13,8 @@ from tokenization.analysis.plan import analyse
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
 from tokenization.tokenizer import Tokenizer, TokenSequence
-from training.data.masks import TEMPOS, VELOCITIES
 from training.data.mixtures.mixture import CorpusConfig
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
 
 class Reading(NamedTuple):
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
         has_one_velocity = len(velocities) > 0 and bool((velocities == velocities[0]).all())
         tempos = {round(tempo.bpm, 2) for tempo in score.tempos}
         has_default_tempo = tempos <= {*self.default_tempos} and len(tempos) < 2
-        return has_one_velocity * VELOCITIES + has_default_tempo * TEMPOS
+        return has_one_velocity * MASKED_VELOCITIES + has_default_tempo * MASKED_TEMPOS
 
 
 def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenSequence:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,24 @@ from training.errors import TrainingError
 SHARD_TOKENS = 2**27
 """Maximum tokens of a shard, 256 MiB; a longer piece has its own shard."""
 PIECE = np.dtype([("corpus", "u1"), ("style", "i1"), ("masked", "u1")])
-"""Facts of a piece: its corpus, its style or -1, and flags of what is not to be predicted."""
+"""A row of `pieces.npy`: see `PieceFacts`."""
+
+
+class PieceFacts(NamedTuple):
+    """What is known of a piece besides its tokens."""
+
+    corpus: int = 0
+    """Index into `corpora` of data.json."""
+    style: int = -1
+    """Index into `styles` of data.json; -1: none."""
+    masked: int = 0
+    """What is read but not predicted, as bit flags: MASKED_VELOCITIES and MASKED_TEMPOS."""
+
+
+MASKED_VELOCITIES = 1
+"""All notes of the piece have the same velocity."""
+MASKED_TEMPOS = 2
+"""The only tempo is the default of a notation program, or that of files without a tempo."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
@@ -39,7 +57,7 @@ class Shard:
     bar_offsets: NDArray[np.int64]
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
     pieces: NDArray[np.void]
-    """Facts of each piece (pieces,): `PIECE`."""
+    """Facts of each piece (pieces,) of type `PIECE`."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
@@ -95,9 +113,7 @@ def _pieces(folder: Path, count: int) -> NDArray[np.void]:
     path = folder / "pieces.npy"
     if path.is_file():
         return np.load(path)
-    pieces = np.zeros(count, PIECE)
-    pieces["style"] = -1
-    return pieces
+    return np.full(count, np.array(tuple(PieceFacts()), PIECE))
 
 
 class ShardWriter:

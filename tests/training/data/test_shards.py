@@ -13,7 +13,7 @@ from tests.support.runs import crops
 from tokenization.remi.remi import PianoRemi
 from training.data import shards
 from training.data.augmentation import Augmentation
-from training.data.corpus import Corpus, PieceFacts, read_facts, windows
+from training.data.corpus import Corpus, read_facts, windows
 from training.data.prepare import prepare
 from training.errors import TrainingError
 
@@ -91,7 +91,7 @@ def test_facts_of_pieces_are_optional_and_checked(data, tmp_path):
     del facts["corpora"]
     (folder / "data.json").write_text(json.dumps(facts))
     old = Corpus.load(folder, "train")
-    assert {old.facts(index) for index in range(len(old))} == {PieceFacts(0, -1, 0)}
+    assert {old.facts(index) for index in range(len(old))} == {shards.PieceFacts(0, -1, 0)}
     assert [one["weight"] for one in old.corpora] == [1]
     np.save(folder / "train" / "pieces.npy", np.zeros(2, shards.PIECE))
     with pytest.raises(TrainingError, match=r"found 2 rows in pieces.npy, expected 5"):

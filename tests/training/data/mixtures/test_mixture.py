@@ -13,9 +13,9 @@ from tests.support.runs import piece
 from tokenization.presets import PRESETS, load_tokenizer
 from training.cli import main
 from training.data.corpus import Corpus, read_facts
-from training.data.masks import TEMPOS, VELOCITIES
 from training.data.mixtures.mixture import Mixture
 from training.data.prepare import prepare_mixture
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 from training.errors import TrainingError
 
 
@@ -98,7 +98,7 @@ def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
         "pop909/pop909/solo/000.mid": ("pop909", "pop", 0),
         "chopin/chopin/midi/a.mid": ("chopin", "mazurka", 0),
         "giantmidi/giantmidi_sample/midi/x.mid": ("giantmidi", "impressionist", 0),
-        "polish/polish/midi/a.mid": ("polish", "piano", VELOCITIES | TEMPOS),
+        "polish/polish/midi/a.mid": ("polish", "piano", MASKED_VELOCITIES | MASKED_TEMPOS),
         "mutopia/mutopia/midi/a.mid": ("mutopia", "baroque", 0),
         "groove/groove/midi/train/s.1.mid": ("groove", "jazz", 0),
         "groovemidi/groovemidi/midi/a.mid": ("groovemidi", "rock", 0),
