@@ -257,10 +257,13 @@ class Score:
             notes = track.until(end).notes
             notes = notes[notes[:, 0] >= start] - [start, 0, 0, 0]
             tracks.append(replace(track.without_events(), notes=notes))
-        tempos, metres = (
-            _between(changes, start, end) for changes in (self.tempos, self.time_signatures)
+        return Score(
+            self.ticks_per_beat,
+            tuple(tracks),
+            _between(self.tempos, start, end),
+            _between(self.time_signatures, start, end),
+            end - start,
         )
-        return Score(self.ticks_per_beat, tuple(tracks), tempos, metres, end - start)
 
     def refined(self, factor: int) -> Score:
         """The same score with `factor` times as many ticks per quarter note."""

@@ -187,13 +187,12 @@ def _prepared(options: argparse.Namespace) -> dict[str, Any]:
             "--include and --splits are only for --corpus; write them into a mixture of your own"
         )
     mixture = Mixture.load(options.mixture, options.folder or Path())
-    if (options.tokenizer or mixture.tokenizer) not in known:
+    tokenizer = options.tokenizer or mixture.tokenizer
+    if tokenizer not in known:
         raise TrainingError(
-            f"--mixture {options.mixture}: tokenizer is {mixture.tokenizer}, expected "
-            f"{' or '.join(known)}"
+            f"--mixture {options.mixture}: tokenizer is {tokenizer}, expected {' or '.join(known)}"
         )
-    tokenizer = PRESETS[options.tokenizer or mixture.tokenizer].build()
-    return prepare_mixture(mixture, options.output, tokenizer, **alone)
+    return prepare_mixture(mixture, options.output, PRESETS[tokenizer].build(), **alone)
 
 
 def _add_fit(command: argparse.ArgumentParser) -> None:

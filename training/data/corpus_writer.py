@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.remi.losses import Losses
+from training.data.copies import near_copies
 from training.data.copies.placement import Pieces, place
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
 
@@ -113,13 +114,18 @@ def _read_pieces(
 
     Lists and counts refused and damaged files.
     """
-    pieces, firsts = Pieces(), [0]
+    total = 0
+    for batch in batches:
+        with np.load(batch.path) as content:
+            total += int(content["num_runs"].sum())
+    pieces, firsts = Pieces(step=max(-(-total // near_copies.MOST_RUNS), 1)), [0]
     for batch in batches:
         with np.load(batch.path) as content:
             names, refused, damaged = json.loads(str(content["texts"]))
             pieces.hashes.extend(_hashes(content["ids"], content["lengths"]))
-            pieces.runs.append(content["runs"])
-            pieces.num_runs.append(content["num_runs"])
+            runs = near_copies.sampled(content["runs"], content["num_runs"], pieces.step)
+        pieces.runs.append(runs[0])
+        pieces.num_runs.append(runs[1])
         lists["refused"].add(refused)
         lists["damaged"].add(damaged)
         of_corpora[batch.corpus]["refused"] += len(refused)

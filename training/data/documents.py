@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from training.data.shards import MASKED_VELOCITIES
 from training.errors import TrainingError, check_range
 
 Kind = Literal["from_nothing", "continuation", "infilling", "accompaniment", "infilling_with_given"]
-KINDS: tuple[Kind, ...] = (
-    *("from_nothing", "continuation", "infilling"),
-    *("accompaniment", "infilling_with_given"),
-)
-_NEEDS_TRACKS = ("accompaniment", "infilling_with_given")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_NEEDS_TRACKS: tuple[Kind, ...] = ("accompaniment", "infilling_with_given")
 _LONGEST_GAP = 16
 _AT_EDGE = 0.125
 """Probability that no bars stand before a gap; the same for after it."""
@@ -185,7 +182,9 @@ class Documents(Examples):
         return self._remi.families.only_track < 0
 
     def _draw_kind(self, draw: np.random.Generator) -> Kind:
-        kinds = [kind for kind in KINDS if self._has_tracks or kind not in _NEEDS_TRACKS]
+        kinds: list[Kind] = [
+            kind for kind in KINDS if self._has_tracks or kind not in _NEEDS_TRACKS
+        ]
         shares = np.cumsum([getattr(self.shares, kind) for kind in kinds])
         return kinds[int(np.searchsorted(shares, draw.random() * shares[-1], side="right"))]
 
@@ -235,7 +234,7 @@ class Documents(Examples):
         if gap:
             room -= _HEADER_ROOM + gap
             if kind == "infilling_with_given":  # positions of the gap may occur twice
-                positions = np.count_nonzero((ids >= POSITION) & (ids < TEMPO))
+                positions = int(np.count_nonzero((ids >= POSITION) & (ids < TEMPO)))
                 room -= gap * positions // len(bars)
             # every bar may have a Later
             stops = np.append(starts, length) + np.arange(len(bars) + 1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tokenization.errors import MidiError
+from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
 from tokenization.remi.losses import Losses, losses
 from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
@@ -296,7 +296,7 @@ def _encode(batch: Batch) -> int:
             ranks = batch.tokenizer.track_ranks(score.tracks)
             heard = _with_ranks(score, ranks)
             sequence = encode_with_plan(batch.tokenizer, score, heard)
-        except MidiError as error:
+        except (MidiError, TokenizerError) as error:
             refused[name] = str(error) if name in str(error) else f"{name}: {error}"
             continue
         if file.damage:

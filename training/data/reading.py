@@ -10,7 +10,6 @@ import numpy as np
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import extend_by_pedal, warp
 from tokenization.analysis.plan import analyse
-from tokenization.errors import TokenizerError
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
 from tokenization.tokenizer import Tokenizer, TokenSequence
@@ -58,11 +57,8 @@ def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenS
 
     Raises:
         MidiError: the score cannot be encoded.
+        TokenizerError: its plan cannot be encoded.
     """
     if not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
         return tokenizer.encode(score)
-    try:
-        return tokenizer.encode(score, analyse(heard))
-    except TokenizerError:
-        # a bar of more than eight quarters is several Bars, and notes may last beyond the last bar
-        return tokenizer.encode(score, analyse(tokenizer.decode(tokenizer.encode(score).ids)))
+    return tokenizer.encode(score, analyse(heard))

@@ -13,6 +13,8 @@ FEWEST_RUNS: Final = 16
 """Minimum number of common runs, since short figures agree by chance."""
 MOST_PIECES: Final = 64
 """Runs that more pieces than this have are commonplaces, and not counted as common."""
+MOST_RUNS: Final = 2**26
+"""Maximum number of runs in memory, about 3 GB; of more, only a part is compared."""
 _PAIRS = 2**22
 """Number of pairs that are counted at a time."""
 
@@ -27,14 +29,25 @@ class Pairs(NamedTuple):
     """Common runs, divided by the runs of the piece that has fewer."""
 
 
-def similar_pairs(runs: NDArray[np.uint64], num_runs: NDArray[np.int64]) -> Pairs:
-    """Find the pairs of pieces with the same melody.
+def sampled(
+    runs: NDArray[np.uint64], num_runs: NDArray[np.int64], step: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """One of `step` runs, the same ones in all pieces, and their number in each piece."""
+    kept = runs % np.uint64(step) == 0
+    pieces = np.repeat(np.arange(len(num_runs)), num_runs)[kept]
+    return runs[kept], np.bincount(pieces, minlength=len(num_runs))
+
+
+def similar_pairs(
+    runs: NDArray[np.uint64], num_runs: NDArray[np.int64], fewest: int = FEWEST_RUNS
+) -> Pairs:
+    """Find the pairs of pieces with the same melody, which share at least `fewest` runs.
 
     `runs` are the distinct runs of all pieces, one piece after another, and `num_runs` the number
     of each. Time and memory grow with the number of common runs, not with that of pairs of pieces.
     """
     pieces = np.repeat(np.arange(len(num_runs)), num_runs)
-    long_enough = (num_runs >= FEWEST_RUNS)[pieces]
+    long_enough = (num_runs >= fewest)[pieces]
     pieces, runs = pieces[long_enough], runs[long_enough]
     order = np.argsort(runs, kind="stable")  # pieces of a run stay ascending
     pieces, runs = pieces[order], runs[order]
@@ -52,7 +65,7 @@ def similar_pairs(runs: NDArray[np.uint64], num_runs: NDArray[np.int64]) -> Pair
             codes, common = _added(codes, common, found)
     first, second = np.divmod(codes, max(total, 1))
     share = common / np.minimum(num_runs[first], num_runs[second])
-    kept = (share >= SHARE) & (common >= FEWEST_RUNS)
+    kept = (share >= SHARE) & (common >= fewest)
     return Pairs(first[kept], second[kept], share[kept])
 
 

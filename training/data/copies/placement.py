@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.copies.near_copies import Pairs, groups_of, similar_pairs
+from training.data.copies.near_copies import FEWEST_RUNS, Pairs, groups_of, similar_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,8 @@ class Pieces:
     """Runs of the melodies, in any number of arrays, one piece after another."""
     num_runs: list[NDArray[np.int64]] = field(default_factory=list)
     """Number of runs of each piece."""
+    step: int = 1
+    """Each run stands for this many, if there are too many to compare all."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def place(pieces: Pieces) -> Placement:
     total = len(pieces.names)
     runs = np.concatenate([np.zeros(0, np.uint64), *pieces.runs])
     num_runs = np.concatenate([np.zeros(0, np.int64), *pieces.num_runs])
-    pairs = similar_pairs(runs, num_runs)
+    pairs = similar_pairs(runs, num_runs, max(FEWEST_RUNS // pieces.step, 4))
     exact = _copies(pieces.hashes)
     group = groups_of(
         total,

@@ -108,7 +108,7 @@ class Mixture:
     """The corpora by name."""
     folder: Path = Path()
     """Folder of their sources."""
-    tokenizer: str | None = None
+    tokenizer: str = "piano"
     """Name of the tokenizer in `PRESETS`."""
 
     @classmethod

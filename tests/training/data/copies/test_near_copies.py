@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tests.support.corpora import as_drums, transposed
 from tests.support.runs import piece
+from tokenization.midi import write_midi
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
+from training.data.copies import near_copies
 from training.data.copies.melody import RUN, melody_runs
 from training.data.copies.near_copies import (
     FEWEST_RUNS,
     MOST_PIECES,
     SHARE,
     groups_of,
+    sampled,
     similar_pairs,
 )
 from training.data.copies.placement import Pieces, place
+from training.data.prepare import prepare
 
 
 def naive_pairs(sets):
@@ -51,6 +58,22 @@ def test_no_pieces_have_no_pairs():
     empty = np.zeros(0, np.int64)
     assert len(similar_pairs(np.zeros(0, np.uint64), empty).first) == 0
     assert len(groups_of(0, empty, empty)) == 0
+
+
+def test_a_sample_of_runs_finds_the_same_melodies(midi_folder, tmp_path, monkeypatch):
+    runs = np.concatenate([np.arange(start, start + 400, dtype=np.uint64) for start in (0, 200)])
+    some, counts = sampled(runs, np.array([400, 400]), 8)
+    assert counts.tolist() == [50, 50]
+    assert similar_pairs(some, counts, 2).share == pytest.approx([0.5])
+    midi = tmp_path / "midi"
+    for split, number in (("train", 0), ("train", 1), ("test", 2)):
+        (midi / split).mkdir(parents=True, exist_ok=True)
+        shutil.copy(midi_folder / "songs" / f"{number}.mid", midi / split)
+    higher = transposed(piece(2, 10), 2)
+    (midi / "train" / "again.mid").write_bytes(write_midi(higher))
+    monkeypatch.setattr(near_copies, "MOST_RUNS", 100)
+    data = prepare(midi, tmp_path / "out", PianoRemi(), workers=1)
+    assert list(data["moved"]) == ["train/again.mid"]
 
 
 def test_groups_connect_pieces_over_others():
