@@ -109,7 +109,7 @@ def test_a_value_out_of_its_range_is_refused_by_name() -> None:
         MusicOptions(prompt_bars=-1)
     with pytest.raises(ValueError, match=r"^top p is 2, expected 0 to 1$"):
         MusicOptions(top_p=2)
-    with pytest.raises(ValueError, match=r"^ending is 'soft', expected bar or cadence$"):
+    with pytest.raises(ValueError, match=r"^ending is 'soft', expected bar or cadence"):
         MusicOptions(ending="soft")  # pyright: ignore[reportArgumentType]
 
 
