@@ -136,11 +136,7 @@ def prompt_facts(
         notices.append(unread)
     if beats == "file" and (others := tempos_out_of_range(score, families)):
         least, most = families.bpm[[0, -1]].tolist()
-        notices.append(
-            f"{plural(others, 'tempo')} outside {least:.0f} to {most:.0f} beats per minute: the "
-            "model reads these beats halved or doubled, so that the speed of the music stays the "
-            "same"
-        )
+        notices.append(_tempo_notice(others, least, most))
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
         notices.append(f"the tempo changes {times}; the new music uses the last tempo")
@@ -207,6 +203,17 @@ def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
     how = sure if beats == "estimate" else "a fixed grid"
     return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
+
+
+def _tempo_notice(others: Sequence[float], least: float, most: float) -> str:
+    """The notice about tempos outside the range of the model, from `least` to `most`."""
+    slowest, fastest = min(others), max(others)
+    which = f"of {slowest:g}" if slowest == fastest else f"from {slowest:g} to {fastest:g}"
+    how = "doubled" if fastest < least else "halved" if slowest > most else "halved or doubled"
+    return (
+        f"{plural(len(others), 'tempo')} {which}, outside {least:.0f} to {most:.0f} beats per "
+        f"minute: the model reads these beats {how}, so that the speed of the music stays the same"
+    )
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -120,7 +120,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         cannot be represented.
         """
         families = self.families
-        tempos_scaled = tempos_out_of_range(score, families)
+        tempos_scaled = len(tempos_out_of_range(score, families))
         if tempos_scaled:
             score = in_tempo_range(score, families=families)
         ranks = self.track_ranks(score.tracks)
@@ -389,6 +389,17 @@ def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
     return ids
 
 
+def checked_styles(names: Iterable[object]) -> tuple[str, ...]:
+    """Names of styles as a tuple. Raises TokenizerError if there are too many, or two are equal."""
+    styles = tuple(map(str, names))
+    if len(styles) > NUM_STYLES or len(set(styles)) < len(styles):
+        raise TokenizerError(
+            f"found {len(styles)} names of styles ({', '.join(styles)}), expected at most "
+            f"{NUM_STYLES} different names"
+        )
+    return styles
+
+
 @dataclass(frozen=True, kw_only=True)
 class PianoRemiConfig:
     """Configuration of a `PianoRemi`."""
@@ -396,6 +407,11 @@ class PianoRemiConfig:
     kind: Literal["piano_remi"] = "piano_remi"
     version: Literal[1, 2] = 1
     """Version of the vocabulary; released models have version 1."""
+    styles: tuple[str, ...] = ()
+    """Names of the styles of version 2, in the order of their tokens."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "styles", checked_styles(self.styles))
 
     def build(self) -> PianoRemi:
         """The tokenizer."""

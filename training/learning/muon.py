@@ -34,8 +34,8 @@ def parameter_groups(
     """Parameter groups: weight matrices with decay, one group per value of `parts`; then the rest.
 
     `parts` is the number of matrices that are stacked in a weight which Muon updates, and 0 for
-    parameters that AdamW updates. With `orthogonalized`, Muon updates the matrices of the blocks;
-    otherwise AdamW updates everything. With an `encoding_learning_rate`, the parameters of
+    parameters that AdamW updates. With `orthogonalized`, Muon updates the matrices of the blocks
+    and of the local decoder of events; otherwise AdamW updates everything. With an `encoding_learning_rate`, the parameters of
     encodings form the last group, which has this rate as its `peak`.
     """
     parts = [part for part in module.modules() if isinstance(part, Encoding)]
@@ -48,7 +48,7 @@ def parameter_groups(
             (others if encoding_learning_rate is None else encodings).append(parameter)
         elif parameter.ndim < 2 or any(word in name for word in _UNDECAYED):
             others.append(parameter)
-        elif not orthogonalized or not name.startswith("blocks."):
+        elif not orthogonalized or not name.startswith(("blocks.", "events.")):
             groups[0].append(parameter)
         elif name.endswith("attention.project_in.weight"):
             groups[3].append(parameter)

@@ -29,11 +29,17 @@ from relpe.encodings import (
     SineSPEConfig,
 )
 from relpe.models.decoder import Decoder
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
 from tests.support.decoders import CONFIGS, big_decoder, decoder, logits_of
 from tests.support.paths import ROOT
 
 REFUSED = {
     "sine softmax",
+    "events: siren windowed",
+    "events: algebraic elu, numerator, fading",
+    "layers: siren windowed and siren spe relu",
+    "layers: sinusoid, alibi, two spans of siren",
     "rope softmax",
     "algebraic softmax",
     "algebraic softmax, decay",
@@ -120,6 +126,14 @@ def test_int8_steps_match_the_rounded_weights(name):
     [
         {"encoding": SineSPEConfig(num_realizations=24)},
         {"encoding": AlgebraicConfig(), "attention": WindowedAttentionConfig(span=13)},
+        {
+            "encoding": SineSPEConfig(num_realizations=24),
+            "layers": (
+                LayerConfig(),
+                LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
+            ),
+            "events": EventsConfig(closing=((30, 60),), hidden=101),
+        },
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
