@@ -254,7 +254,9 @@ class MusicOptions:
         for name, known in OPTIONS.items():
             value = getattr(self, name)
             if known.words and value not in known.words:
-                raise ValueError(f"{name} is {value!r}, expected {' or '.join(known.words)}")
+                *others, last = known.words
+                expected = f"{', '.join(others)} or {last}"
+                raise ValueError(f"{name} is {value!r}, expected {expected}")
             if value is None or known.limits is None:
                 continue
             least, most = known.limits.most
