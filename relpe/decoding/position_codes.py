@@ -58,9 +58,7 @@ class PositionCodes:
         parts = (distinct[i : i + most] for i in range(0, len(distinct), most))
         return [np.flatnonzero(np.isin(blocks, part)) for part in parts]
 
-    def places(
-        self, positions: NDArray[np.int64], used: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
+    def places(self, positions: NDArray[np.int64], used: NDArray[np.bool_]) -> NDArray[np.int64]:
         """First index of the codes of each position in `flat`, for each encoding (n, b).
 
         Only positions that are `used` (b,) have codes.

@@ -15,9 +15,9 @@ from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import Encoding
-from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
+from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.blocks import Block
 from relpe.models.events import Events, EventsConfig, EventState
