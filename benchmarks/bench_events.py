@@ -1,9 +1,9 @@
 """Speed of training steps: a model in which every token passes the blocks, and one with events.
 
-Run from the top of the repository: `python -m benchmarks.bench_events --data data/piano`. Both models
-have the shape of `piano/piano.yaml` and train on windows of the validation split, on one thread in
-float32, in turns. Prints the median CPU time of a step, with the shares of the forward pass, the
-backward pass and the optimizer, and tokens and notes per second.
+Run from the top of the repository: `python -m benchmarks.bench_events --data data/piano`. The
+models have the shape of `piano/piano.yaml` and train on windows of the validation split, on one
+thread in float32, in turns. Prints the median CPU time of a step, with the shares of the forward
+pass, the backward pass and the optimizer, and tokens and notes per second.
 """
 
 from __future__ import annotations

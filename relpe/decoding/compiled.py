@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
 from relpe.attention.windowed.attention import WindowedAttentionConfig, WindowedAttentionState
-from relpe.decoding.base import Precision, check_slots
+from relpe.decoding.base import Precision, check_axes, check_slots
 from relpe.decoding.kernels import (
     CODED,
     FEATURES,
@@ -60,8 +60,6 @@ def refusal(decoder: Decoder) -> str | None:
             return f"the state of {layer.attention.kind} attention grows with the sequence"
         if not decoder.encoding_of(block).codes_by_position:
             return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
-        if layer.axes not in (None, (0,)):
-            return f"a layer reads the axes {list(layer.axes)} of the positions"
     if sum(type(encoding).embed is not Encoding.embed for encoding in decoder.encodings) > 1:
         return "several encodings add vectors to the embeddings"
     return None
@@ -87,6 +85,7 @@ class CompiledDecoder:
         self.weights = packed_weights(decoder, state, precision)
         self.noise = state.encodings
         self.scale = embedding_scale(decoder, state)
+        self.num_axes = decoder.num_axes
         self.attention = packed_attention(decoder, state, PositionCodes(decoder, self.noise))
 
     @property
@@ -107,7 +106,7 @@ class CompiledDecoder:
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
-        steps.step([slot], [0])
+        steps.step([slot], [0], np.zeros((1, self.num_axes - 1), np.int64))
         if self.decoder.config.pointer is not None:
             pointer.warm_up()
 
@@ -199,9 +198,15 @@ class CompiledSteps:
         self._used.remove(slot)
         self._free.append(slot)
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
         """See `TokenSteps.step`."""
         check_slots(slots, self._used)
+        check_axes(self._compiled.num_axes, coordinates)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
@@ -211,7 +216,9 @@ class CompiledSteps:
             )
         closes = self._compiled.weights.closes
         passing = closes[given] if len(closes) else np.ones(len(given), bool)
-        positions = self._positions[rows]
+        positions = self._positions[rows][:, None]
+        if coordinates is not None:
+            positions = np.concatenate([positions, coordinates], 1)
         for part in self._codes.batches(positions):
             places = self._codes.places(positions[part], passing[part])
             given_of_part = rows[part], places, given[part]

@@ -26,8 +26,8 @@ def why_not_tiled(decoder: Decoder) -> str | None:
             return f"encoding {layer.encoding.kind} has no codes of single positions"
         if layer.attention.name == "softmax":
             return "the state of softmax attention grows with the sequence"
-        if layer.axes not in (None, (0,)):
-            return f"a layer reads the axes {list(layer.axes)} of the positions"
+    if decoder.num_axes > 1:
+        return f"the model reads {decoder.num_axes} axes of the positions"
     return None
 
 
@@ -76,8 +76,13 @@ class TileSteps:
         self._used.remove(slot)
 
     @torch.inference_mode()
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """See `TokenSteps.step`."""
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
+        """See `TokenSteps.step`; coordinates are not read."""
         check_slots(slots, self._used)
         by_tile: dict[int, list[int]] = {}
         for index, slot in enumerate(slots):

@@ -30,7 +30,7 @@ from relpe.decoding.kernels import (
     Matrices,
     Weights,
 )
-from relpe.decoding.position_codes import FIRST_POSITION, PositionCodes, array_of
+from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 from relpe.models.decoder import Decoder, DecoderState
 
@@ -150,7 +150,8 @@ def in_order(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.flo
 
 def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
     """Scale (m,) of embeddings that absolute encodings apply."""
-    codes, _ = decoder.prepare(FIRST_POSITION, state.encodings)
+    first = torch.zeros(1, 1, decoder.num_axes, dtype=torch.int64)
+    codes, _ = decoder.prepare(first, state.encodings)
     ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
     return (decoder.embed(ones, codes) - decoder.embed(torch.zeros_like(ones), codes))[0, 0]
 

@@ -22,8 +22,11 @@ BLOCK = 32
 CODE_BYTES = 256 * 2**20
 """Size limit of the cache of an encoding; rows whose codes do not fit are computed in a further
 batch."""
-FIRST_POSITION = torch.zeros(1, 1, 1, dtype=torch.int64)
-"""Position 0 of one row."""
+
+
+Block = tuple[int, ...]
+"""Consecutive places on the last axis that an encoding reads: the other coordinates, and the number
+of the block on the last."""
 
 
 class PositionCodes:
@@ -31,7 +34,13 @@ class PositionCodes:
 
     def __init__(self, decoder: Decoder, states: Sequence[Any]) -> None:
         self._parts = [
-            EncodingCodes(encoding, state, decoder.config, len(decoder.blocks_of(index)))
+            EncodingCodes(
+                encoding,
+                state,
+                decoder.config,
+                len(decoder.blocks_of(index)),
+                decoder.axes_of(index),
+            )
             for index, (encoding, state) in enumerate(zip(decoder.encodings, states, strict=True))
         ]
         ends = np.cumsum([part.size for part in self._parts])
@@ -49,14 +58,25 @@ class PositionCodes:
         return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Indices of rows, in groups whose codes fit into the cache together."""
-        most = min((part.most for part in self._parts if part.size), default=len(positions))
+        """Indices of rows, in groups whose codes fit into the cache together.
+
+        Positions are (b, p) int64.
+        """
+        parts = [part for part in self._parts if part.size]
+        most = min((part.most for part in parts), default=len(positions))
         if len(positions) <= most:
             return [np.arange(len(positions))]
-        blocks = positions // BLOCK
-        distinct = np.unique(blocks)
-        parts = (distinct[i : i + most] for i in range(0, len(distinct), most))
-        return [np.flatnonzero(np.isin(blocks, part)) for part in parts]
+        blocks = [part.blocks(positions) for part in parts]
+        groups: list[list[int]] = [[]]
+        used: list[set[Block]] = [set() for _ in parts]
+        for row in np.argsort(positions[:, 0], kind="stable").tolist():
+            for own, of_rows in zip(used, blocks, strict=True):
+                own.add(of_rows[row])
+            if max(map(len, used)) > most:
+                groups.append([])
+                used = [{of_rows[row]} for of_rows in blocks]
+            groups[-1].append(row)
+        return [np.sort(group) for group in groups]
 
     def places(self, positions: NDArray[np.int64], used: NDArray[np.bool_]) -> NDArray[np.int64]:
         """First index of the codes of each position in `flat`, for each encoding (n, b).
@@ -83,11 +103,12 @@ class EncodingCodes:
         state: Any,  # noqa: ANN401
         config: DecoderConfig,
         num_layers: int,
+        axes: tuple[int, ...],
     ) -> None:
         self._encoding, self._state = encoding, state
         self._heads, self._width = config.num_heads, config.width
-        self._layers = num_layers
-        self._blocks: OrderedDict[int, int] = OrderedDict()  # block to its index in the pool
+        self._layers, self._axes = num_layers, list(axes)
+        self._blocks: OrderedDict[Block, int] = OrderedDict()  # block to its index in the pool
         self._shape: tuple[int, ...] = ()
         self.adds = False
         """Whether the codes are vectors (m,) that are added to embeddings."""
@@ -96,7 +117,7 @@ class EncodingCodes:
             size = config.width // config.num_heads
             self._shape = (sets, 2, config.num_heads, size, state.sines.shape[-1])
         else:
-            maps, added = self._make(0)
+            maps, added = self._make((0,) * len(axes))
             if maps is not None:
                 self._shape = maps.shape[1:]
             elif added is not None:
@@ -117,7 +138,7 @@ class EncodingCodes:
         """First index of the codes of each position in the pool."""
         if not self._shape:
             return np.zeros(len(positions), np.int64)
-        wanted = (positions // BLOCK).tolist()
+        wanted = self.blocks(positions)
         needed = set(wanted)
         for block in needed & self._blocks.keys():
             self._blocks.move_to_end(block)
@@ -129,10 +150,16 @@ class EncodingCodes:
             self._fill(block, slice(place * BLOCK, (place + 1) * BLOCK))
             self._blocks[block] = place
         first = np.array([self._blocks[block] for block in wanted], np.int64) * BLOCK
-        return (first + positions % BLOCK) * math.prod(self._shape)
+        return (first + positions[:, self._axes[-1]] % BLOCK) * math.prod(self._shape)
+
+    def blocks(self, positions: NDArray[np.int64]) -> list[Block]:
+        """The block of each position (b, p): consecutive places on the last axis."""
+        places = positions[:, self._axes]
+        places[:, -1] //= BLOCK
+        return [tuple(place) for place in places.tolist()]
 
     @torch.inference_mode()
-    def _fill(self, block: int, rows: slice) -> None:
+    def _fill(self, block: Block, rows: slice) -> None:
         """Writes the codes of a block into the pool."""
         encoding = self._encoding
         if isinstance(encoding, SineSPE):
@@ -144,7 +171,7 @@ class EncodingCodes:
         self._pool[rows] = added if maps is None else maps
 
     @torch.inference_mode()
-    def _make(self, block: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def _make(self, block: Block) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
 
         n is the number of layers if their codes differ, else 1. None if the encoding has none.
@@ -174,8 +201,11 @@ class EncodingCodes:
         return array_of(torch.stack(made).permute(3, 0, 1, 4, 2, 5))
 
 
-def _places(block: int) -> torch.Tensor:
-    return torch.arange(block * BLOCK, (block + 1) * BLOCK)[None, :, None]
+def _places(block: Block) -> torch.Tensor:
+    """Positions (1, BLOCK, p) of a block."""
+    places = torch.tensor(block).repeat(1, BLOCK, 1)
+    places[..., -1] = places[..., -1] * BLOCK + torch.arange(BLOCK)
+    return places
 
 
 def array_of(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> NDArray[Any]:

@@ -202,6 +202,16 @@ class Decoder(nn.Module):
         """The distinct encodings, in the order of the first blocks that use them."""
         return [self.encoding, *self.more_encodings]  # pyright: ignore[reportReturnType]
 
+    def axes_of(self, encoding: int) -> tuple[int, ...]:
+        """Axes of the positions that an encoding reads, given by its number."""
+        axes, module = self._shared[encoding].axes, self.encodings[encoding]
+        return tuple(range(module.num_axes)) if axes is None else axes[: module.num_axes]
+
+    @property
+    def num_axes(self) -> int:
+        """Number of axes of the positions that the model reads."""
+        return 1 + max(max(self.axes_of(index)) for index in range(len(self.encodings)))
+
     def encoding_of(self, block: int) -> Encoding:
         """The encoding of a block, which may share it with others."""
         return self.encodings[self._encoding_of[block]]

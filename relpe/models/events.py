@@ -2,8 +2,8 @@
 
 An event is a group of consecutive tokens, such as those of a note. Certain tokens close an event;
 the last token alone tells whether it does. The blocks have one position for each event: their input
-is the sum of the embeddings of its tokens, and their output is its *row*. The local decoder predicts
-the tokens of the next event in order, from the row and the tokens of that event so far:
+is the sum of the embeddings of its tokens, and their output is its *row*. The local decoder
+predicts the tokens of the next event in order, from the row and the tokens of that event so far:
 
     h = row + sum of own embeddings of the tokens of the open event + embedding of their number
     h + feed-forward(norm h)
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,7 @@ class EventsConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
         flat = [-1, *(number for pair in self.closing for number in pair)]
-        ascending = all(a <= b for a, b in zip(flat, flat[1:], strict=False))
+        ascending = all(a <= b for a, b in pairwise(flat))
         if not ascending or any(a >= b for a, b in self.closing) or min(flat[1:], default=0) < 0:
             raise ValueError(f"closing is {self.closing}, expected ascending ranges of ids")
 
@@ -176,7 +177,7 @@ class Events(nn.Module):
     def forward(
         self, tokens: Tensor, rows: Tensor, grouped: Grouped, state: EventState
     ) -> tuple[Tensor, EventState]:
-        """Outputs (b, l, m) that predict the token after each of `tokens` (b, l), and the new state.
+        """Outputs (b, l, m) that predict the next token after each of `tokens`, and the new state.
 
         `rows` (b, n, m) are the outputs of the blocks.
         """

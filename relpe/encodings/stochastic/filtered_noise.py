@@ -103,7 +103,8 @@ class FilteredNoise(StochasticEncoding):
         super().__init__()
         if axes not in TILES:
             raise ValueError(f"filters have {axes} axes, expected one of {sorted(TILES)}")
-        self.axes, self.num_layers = axes, num_layers
+        self.axes = self.num_axes = axes
+        self.num_layers = num_layers
         self.noise: NoiseKind = config.noise
         self.shared_by_layers = config.shared_by_layers
         self.out_features = config.num_realizations
