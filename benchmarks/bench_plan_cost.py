@@ -7,8 +7,9 @@ DATA is a corpus prepared with a tokenizer of version 2. With `--models`, nats p
 models over whole pieces, each read from its beginning: of the plan, of tempos and of all other
 tokens; then the same pieces without their plans.
 
-Without `--models`, n-gram models of plan tokens are counted. The models (modified Kneser-Ney) see only
-tokens of one kind, or all tokens of the plan; chords are counted in all 12 transpositions. Costs are in nats and bits per bar of the split; bars of drums alone have no chords.
+Without `--models`, n-gram models (modified Kneser-Ney) of plan tokens: of one kind alone, or of the
+whole plan. Chords are counted in all 12 transpositions. Costs are in nats and bits per bar of the
+split; bars of drums alone have no chords.
 """
 
 from __future__ import annotations
