@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import signal
@@ -10,14 +11,16 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from app.audio.formats import AUDIO_FORMATS
+from app.batch.excerpt import ClipKind
 from app.cli.arguments import (
     add_beats,
     add_compute,
     add_file_size,
     add_music_options,
+    add_soundfont,
     add_strict,
     chosen_models,
     music_options,
@@ -69,9 +72,10 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         type=_names,
+        nargs="+",
         default=(),
-        metavar="NAMES",
-        help="comma-separated names or folders of models. Prompts with drums or several "
+        metavar="NAME_OR_DIR",
+        help="names or folders of models. Prompts with drums or several "
         "instruments are continued by groove, others by piano; if that model is not listed, the "
         "first one is used. Without prompts, each listed model generates clips (default: all "
         "released models with prompts, piano without)",
@@ -93,6 +97,20 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         choices=AUDIO_FORMATS,
         help="also render audio in this format, with the built-in player, which gives the same "
         "samples on every machine",
+    )
+    add_soundfont(parser)
+    parser.add_argument(
+        "--clip",
+        choices=get_args(ClipKind),
+        help="what a clip contains: tail, the last bars of the prompt and the new music; new, only "
+        "the new music; or whole, the whole piece (default: tail with --audio, otherwise whole)",
+    )
+    parser.add_argument(
+        "--clip-bars",
+        type=_whole(1, 4096),
+        default=4,
+        metavar="N",
+        help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
     )
     parser.add_argument(
         "--width",
@@ -122,22 +140,30 @@ def batch_command(given: argparse.Namespace) -> None:
     music = music_options(given)
     from app.batch.run import BatchOptions, make_batch
 
+    if given.soundfont is not None and given.audio is None:
+        raise CommandError(
+            f"--soundfont {given.soundfont}: no audio was requested; add --audio flac, or leave "
+            "out --soundfont"
+        )
+    models = tuple(itertools.chain(*given.models))
     options = BatchOptions(
         output=given.output,
         music=music,
         prompts=tuple(given.prompts),
-        models=given.models,
+        models=models,
         count=given.count,
         beats=given.beats,
         strict=given.strict,
         max_file_size=given.max_file_size,
         audio=given.audio,
+        soundfont=given.soundfont,
+        clip=given.clip,
+        clip_bars=given.clip_bars,
         width=given.width,
         resume=given.resume,
     )
     with _asked_to_stop() as stop:
-        models = chosen_models(given, given.models or None)
-        result = _show(make_batch(options, models, stop))
+        result = _show(make_batch(options, chosen_models(given, models or None), stop))
     complete = f"{result.made + result.kept:,} of {result.total:,} clips are complete"
     if given.json:
         print(json.dumps(_as_json(options.output, result)))
@@ -244,6 +270,6 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(
-            f"{text!r} contains no model names, expected for example piano,groove"
+            f"{text!r} contains no model names, expected for example piano groove"
         )
     return names
