@@ -51,6 +51,19 @@ class Condition:
     """Name of the model; if empty, the one that suits the prompt."""
 
 
+@dataclass(frozen=True)
+class Study:
+    """What a listening study adds to its clips."""
+
+    name: str
+    seed: int
+    """Seeds of clips and blind names are derived from it and from the name."""
+    question: str
+    """The question in webmushra.yaml."""
+    config: str
+    """The configuration as YAML."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
     """The clips to make and the folder to write them to.
@@ -69,8 +82,10 @@ class BatchOptions:
     """Names; if empty, all released models, or only the first one if there are no prompts."""
     conditions: tuple[Condition, ...] = ()
     """Conditions of a study; if empty, `music` with the model that suits each prompt."""
-    key: str | None = None
-    """Text from which a study derives seeds and blind names; None: names of prompts and numbers."""
+    study: Study | None = None
+    """The study that the clips are made for. It has blind names; others, those of the prompts."""
+    folder: Path = field(default_factory=Path)
+    """The folder to which paths of prompts in the manifest of a study are relative."""
     count: int = 4
     """Clips per prompt and condition."""
     beats: BeatSource = "auto"
@@ -93,7 +108,7 @@ class BatchOptions:
     """Which part of the clips is made, from 1, and the number of parts."""
 
     def __post_init__(self) -> None:
-        if self.key is None and (self.music.seed or 0) + self.count - 1 > LARGEST_SEED:
+        if self.study is None and (self.music.seed or 0) + self.count - 1 > LARGEST_SEED:
             raise CommandError(
                 f"--seed {self.music.seed}: the seed of the last of {self.count} clips would "
                 f"exceed the largest seed, {LARGEST_SEED}; choose a smaller --seed"
@@ -102,7 +117,7 @@ class BatchOptions:
     @property
     def is_blind(self) -> bool:
         """Whether names of files do not reveal the condition."""
-        return self.key is not None
+        return self.study is not None
 
     @property
     def kind(self) -> ClipKind:
@@ -113,6 +128,11 @@ class BatchOptions:
     def audio_folder(self) -> str:
         """Name of the folder of audio files."""
         return "stimuli" if self.is_blind else "audio"
+
+    @property
+    def place(self) -> Path:
+        """The folder of the clips: `output`, or one in it for each shard."""
+        return shard_place(self.output, *self.shard) if self.shard[1] > 1 else self.output
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -155,6 +175,11 @@ class Clip(NamedTuple):
     seed: int
     name: str
     """Name of its files, without suffix."""
+
+
+def shard_place(output: Path, shard: int, shards: int) -> Path:
+    """The folder of the clips of a shard."""
+    return output / f"shard-{shard}-of-{shards}"
 
 
 def printable(path: Path) -> str:
@@ -273,12 +298,12 @@ def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
     count = 1 if source.condition.kind == "real" else options.count
     clips: list[Clip] = []
     for number in range(1, count + 1):
-        if options.key is None:
+        if options.study is None:
             seed = (options.music.seed or 0) + number - 1
             name = f"{source.name}_v{number:02d}"
         else:
             prompt = source.name if source.path else ""
-            parts = [options.key, prompt, source.condition.name, number]
+            parts = [options.study.name, options.study.seed, prompt, source.condition.name, number]
             seed = int.from_bytes(derived("seed", *parts)[:8]) % (LARGEST_SEED + 1)
             name = base64.b32encode(derived("name", *parts)[:_NAME_BYTES]).decode().lower()
         clips.append(Clip(source, number, seed, name))
@@ -309,7 +334,7 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> 
     return Row(
         file=f"midi/{clip.name}.mid",
         audio=f"{options.audio_folder}/{clip.name}.{options.audio}" if options.audio else "",
-        prompt=source.said,
+        prompt=prompt_path(options, source),
         condition=condition.name or source.model,
         repetition=str(clip.number),
         model=source.model,
@@ -320,6 +345,13 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> 
         soundfont=soundfont,
         soundfont_sha256=soundfont_sha256,
     )
+
+
+def prompt_path(options: BatchOptions, source: Source) -> str:
+    """The path of a prompt in the manifest."""
+    if source.path is None or not options.is_blind:
+        return source.said
+    return printable(Path(os.path.relpath(source.path, options.folder)))
 
 
 @cache

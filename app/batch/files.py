@@ -58,12 +58,14 @@ def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone_in(output: Path) -> Iterator[None]:
-    """Locks a folder against other batches. Raises CommandError if it is already locked.
+def alone_in(output: Path, *, wait: bool = False) -> Iterator[None]:
+    """Locks a folder against other batches.
+
+    If it is already locked, waits, or raises CommandError.
 
     The lock file is not removed afterwards: otherwise two processes could lock different files.
     """
-    lock = FileLock(output / ".lock", timeout=0)
+    lock = FileLock(output / ".lock", timeout=-1 if wait else 0)
     try:
         lock.acquire()
     except Timeout as error:

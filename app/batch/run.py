@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -32,9 +33,11 @@ from app.batch.clips import (
     sources_of,
     sources_of_nothing,
 )
+from app.batch.complete import complete_study
 from app.batch.excerpt import Excerpt
 from app.batch.files import ClipFiles, Savers, alone_in, make_folders, refuse_unlisted
 from app.batch.manifest import NAME, Row, read_manifest, write_manifest
+from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, remove_shards
 from app.compose.continuation import finish
 from app.compose.engine import Engine
 from app.compose.models import PREPARING_TOLD, Models, MusicModel
@@ -121,14 +124,15 @@ def make_batch(
     prompts = prompts_by_name(options)
     if options.output.exists() and not options.output.is_dir():
         raise CommandError(f"--output {options.output}: this is a file, expected a folder")
-    manifest = options.output / NAME
+    check_shards(options)
+    manifest = options.place / NAME
     if manifest.exists() and not options.resume:
         raise CommandError(
-            f"--output {options.output}: this folder already contains a batch; use --resume to "
+            f"--output {options.place}: this folder already contains a batch; use --resume to "
             "complete it, or choose another folder"
         )
     if not manifest.exists():
-        refuse_unlisted(options.output, options.folders)
+        refuse_unlisted(options.place, options.folders)
     return BatchRun(options, models, stop, prompts, read_manifest(manifest)).steps()
 
 
@@ -157,8 +161,8 @@ class BatchRun:
         self.failed: list[str] = []
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
-        self._manifest = options.output / NAME
-        self._savers = Savers(options.output, options.folders, audio=options.audio is not None)
+        self._manifest = options.place / NAME
+        self._savers = Savers(options.place, options.folders, audio=options.audio is not None)
         self._notices: deque[str] = deque()
         self._reported = self._listed = time.monotonic()
 
@@ -169,16 +173,24 @@ class BatchRun:
             raise CommandError("none of the prompts can be used")
         used = dict.fromkeys(source.model for source in self.sources if source.model)
         models = [self.models.load(name) for name in used]
+        planned: dict[Clip, Row] = {}
         for source in self.sources:
             model = self.models.load(source.model) if source.model else None
             for clip in clips_of(self.options, source):
-                self.planned[clip] = planned_row(self.options, clip, model)
+                planned[clip] = planned_row(self.options, clip, model)
+        all_rows = list(planned.values())
+        own = {row.file for row in of_shard(all_rows, *self.options.shard)}
+        self.planned = {clip: row for clip, row in planned.items() if row.file in own}
         if not self.stop():
             yield from self._keep()
         if not self.stop():
-            make_folders(self.options.output, self.options.folders)
-            with alone_in(self.options.output):
+            make_folders(self.options.place, self.options.folders)
+            with alone_in(self.options.place):
                 yield from self._make(models)
+                if len(self.rows) == len(self.planned) and self.options.shard[1] == 1:
+                    self._complete(list(self.rows.values()))
+            if len(self.rows) == len(self.planned) and self.options.shard[1] > 1:
+                yield from self._merge(all_rows)
         read = {source.path for source in self.sources}
         all_read = len(read) + len(self.unreadable) >= len(self.prompts)
         yield BatchResult(
@@ -223,7 +235,7 @@ class BatchRun:
             if self.stop():
                 return
             if earlier := self.before.get(row.file):
-                damage = earlier.damage(self.options.output)
+                damage = earlier.damage(self.options.place)
                 if damage is None:
                     self.rows[row.file] = earlier
                     self.kept += 1
@@ -243,6 +255,7 @@ class BatchRun:
             if file not in wanted:
                 # `Path.exists` raises an error if the name is too long
                 gone = row.prompt and not os.path.exists(row.prompt)  # noqa: PTH110
+                gone = gone and not self.options.is_blind
                 if not gone and row.prompt not in self.unreadable:
                     raise CommandError(
                         f"{self._manifest}: {file} was not requested; resume with the same prompts "
@@ -280,6 +293,40 @@ class BatchRun:
             finally:
                 self._list()
         yield from self._report("generating")
+
+    def _complete(self, rows: Sequence[Row]) -> None:
+        """Completes a study."""
+        if self.options.study is not None:
+            with self._reported_errors():
+                complete_study(self.options, self.options.study, rows)
+
+    def _merge(self, planned: Sequence[Row]) -> Iterator[BatchProgress]:
+        """Merges the shards, if all are complete; otherwise says which are not."""
+        options = self.options
+        with alone_in(options.output, wait=True):
+            if (options.output / NAME).exists():
+                return  # by a shard that ended at the same time
+            if missing := missing_of_shards(options, planned):
+                self._notices.append(missing)
+            else:
+                with self._reported_errors():
+                    rows = merge(options, planned)
+                    if options.study is None:
+                        write_manifest(options.output / NAME, rows)
+                self._complete(rows)
+                remove_shards(options)
+                self._notices.append(f"{options.output}: all shards are complete and merged")
+        yield from self._report("merging the shards")
+
+    @contextmanager
+    def _reported_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CommandError(
+                f"--output {self.options.output}: {error.strerror or error}; check the free disk "
+                "space, then use --resume"
+            ) from error
 
     def _make_real(self) -> Iterator[BatchProgress]:
         """Makes the missing clips of real music and anchors."""
@@ -403,7 +450,7 @@ class BatchRun:
                 self._fail(row.file, error)
             except OSError as error:
                 problem = CommandError(
-                    f"--output {self.options.output}: {row.file} cannot be written "
+                    f"--output {self.options.place}: {row.file} cannot be written "
                     f"({error.strerror or error}); check the free disk space, then use --resume"
                 )
             except BrokenProcessPool:

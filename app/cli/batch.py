@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from app.audio.formats import AUDIO_FORMATS
 from app.batch.excerpt import ClipKind
@@ -33,9 +33,15 @@ from app.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from app.batch.clips import BatchOptions
     from app.batch.run import BatchProgress, BatchResult, BatchSteps
 
-_MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
+_WITH_STUDY = (
+    *("config", "output", "resume", "shard", "width", "strict", "max_file_size", "json", "run"),
+    *("device", "backend", "precision"),
+)
+"""Options that can be used with a study."""
+_MOST_CLIPS, _MOST_WIDTH, _MOST_SHARDS = 100_000, 1024, 1000
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +51,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "clips in manifest.csv, and, with --audio, files such as audio/NAME_v01.flac. The loudness "
         "is -23 LUFS, or lower if the true peak would exceed -1 dB. A clip depends only on its own "
         "prompt, model, options and seed."
+    )
+    parser.add_argument(
+        "config",
+        type=Path,
+        nargs="?",
+        metavar="CONFIG.yaml",
+        help="a listening study: conditions, prompts and repetitions, described in app/README.md. "
+        "It determines the clips; the options for clips cannot be used with it",
     )
     parser.add_argument(
         "--prompts",
@@ -121,6 +135,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "not the music (default: %(default)s)",
     )
     parser.add_argument(
+        "--shard",
+        type=_shard,
+        default=(1, 1),
+        metavar="I/N",
+        help="make only part I of N of the clips, for several processes or machines; when all N "
+        "parts are in the folder, the last one merges them",
+    )
+    parser.add_argument(
         "--resume",
         action="store_true",
         help="resume the batch in the folder: keep intact clips and generate the others",
@@ -137,33 +159,11 @@ def batch_command(given: argparse.Namespace) -> None:
 
     Raises CommandError if some clips failed, KeyboardInterrupt if the command was stopped.
     """
-    music = music_options(given)
-    from app.batch.run import BatchOptions, make_batch
+    options, asked = _of_study(given) if given.config is not None else _of_options(given)
+    from app.batch.run import make_batch
 
-    if given.soundfont is not None and given.audio is None:
-        raise CommandError(
-            f"--soundfont {given.soundfont}: no audio was requested; add --audio flac, or leave "
-            "out --soundfont"
-        )
-    models = tuple(itertools.chain(*given.models))
-    options = BatchOptions(
-        output=given.output,
-        music=music,
-        prompts=tuple(given.prompts),
-        models=models,
-        count=given.count,
-        beats=given.beats,
-        strict=given.strict,
-        max_file_size=given.max_file_size,
-        audio=given.audio,
-        soundfont=given.soundfont,
-        clip=given.clip,
-        clip_bars=given.clip_bars,
-        width=given.width,
-        resume=given.resume,
-    )
     with _asked_to_stop() as stop:
-        result = _show(make_batch(options, chosen_models(given, models or None), stop))
+        result = _show(make_batch(options, chosen_models(given, asked or None), stop))
     complete = f"{result.made + result.kept:,} of {result.total:,} clips are complete"
     if given.json:
         print(json.dumps(_as_json(options.output, result)))
@@ -178,6 +178,57 @@ def batch_command(given: argparse.Namespace) -> None:
         raise KeyboardInterrupt(f"stopped: {complete}; use --resume to generate the others")
     if result.failed:
         raise CommandError(f"{len(result.failed):,} of the prompts or clips failed; see above")
+
+
+def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+    """The clips that the options of the command describe, and the models to choose from."""
+    music = music_options(given)
+    from app.batch.clips import BatchOptions
+
+    if given.soundfont is not None and given.audio is None:
+        raise CommandError(
+            f"--soundfont {given.soundfont}: no audio was requested; add --audio flac, or leave "
+            "out --soundfont"
+        )
+    models = tuple(itertools.chain(*given.models))
+    options = BatchOptions(
+        output=given.output,
+        music=music,
+        prompts=tuple(given.prompts),
+        models=models,
+        count=given.count,
+        beats=given.beats,
+        audio=given.audio,
+        soundfont=given.soundfont,
+        clip=given.clip,
+        clip_bars=given.clip_bars,
+        **_not_of_clips(given),
+    )
+    return options, models
+
+
+def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+    """The clips of a study, and its models. Raises CommandError if options describe clips too."""
+    parser = argparse.ArgumentParser()
+    add_batch(parser)
+    defaults = vars(parser.parse_args(["--output", "."]))
+    for name, value in vars(given).items():
+        if name not in _WITH_STUDY and value != defaults[name]:
+            raise CommandError(
+                f"--{name.replace('_', '-')} cannot be used with {given.config}; set it in that "
+                "file, or leave it out"
+            )
+    from app.batch.study import models_of, options_of, read_study
+
+    study, folder = read_study(given.config), given.config.parent
+    options = options_of(study, folder, given.output, **_not_of_clips(given))
+    return options, models_of(study, folder)
+
+
+def _not_of_clips(given: argparse.Namespace) -> dict[str, Any]:
+    """The options that do not affect the clips."""
+    names = ("strict", "max_file_size", "width", "resume", "shard")
+    return {name: getattr(given, name) for name in names}
 
 
 def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
@@ -263,6 +314,18 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Argument type: a part and the number of parts, such as 1/4."""
+    shard, slash, shards = text.partition("/")
+    if not (slash and shard.isdecimal() and shards.isdecimal()) or not (
+        1 <= int(shard) <= int(shards) <= _MOST_SHARDS
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a part, expected one such as 1/4, of at most {_MOST_SHARDS:,}"
+        )
+    return int(shard), int(shards)
 
 
 def _names(text: str) -> tuple[str, ...]:
