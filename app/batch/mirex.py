@@ -41,10 +41,12 @@ def midi_of_prompt(data: bytes, name: str) -> bytes:
     """
     try:
         told: Any = json.loads(data)
+        if not isinstance(told, dict) or "prompt" not in told:
+            raise ValueError("the list prompt is missing")
         prompt = _notes(told["prompt"], 0, PROMPT_BARS * BAR_SIXTEENTHS)
         real = told.get("generation", [])
         real = _notes(real, PROMPT_BARS * BAR_SIXTEENTHS, MOST_SIXTEENTHS)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise MidiError(
             f"{name}: this is not a prompt of the MIREX task ({error}), expected JSON such as "
             '{"prompt": [{"start": 16, "pitch": 72, "duration": 6}]}'
@@ -63,12 +65,14 @@ def midi_of_prompt(data: bytes, name: str) -> bytes:
 
 
 def _notes(told: Any, first: int, end: int) -> list[tuple[int, int, int, int]]:  # noqa: ANN401
-    """Rows of notes in ticks. Raises ValueError, KeyError or TypeError for other values."""
+    """Rows of notes in ticks. Raises ValueError for other values."""
     if not isinstance(told, list) or len(told) > _MOST_NOTES:
         raise ValueError(f"expected a list of at most {_MOST_NOTES:,} notes")
     rows: list[tuple[int, int, int, int]] = []
     for note in told:
-        start, pitch, duration = (note[name] for name in ("start", "pitch", "duration"))
+        if not isinstance(note, dict):
+            raise ValueError(f"a note is {note!r}, expected start, pitch and duration")
+        start, pitch, duration = (note.get(name) for name in ("start", "pitch", "duration"))
         values = (("start", start, first, end - 1), ("pitch", pitch, 0, 127))
         for name, value, least, most in (*values, ("duration", duration, 1, MOST_SIXTEENTHS)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
