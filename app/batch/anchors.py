@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -31,13 +32,9 @@ _TRIES = 32
 """Orders of pitches that are tried; the one with the fewest repeated keys is used."""
 
 
+@lru_cache(maxsize=2)  # beats of recordings take a second to estimate
 def real_music(
-    data: bytes,
-    name: str,
-    last_bar: int | None,
-    bars: int,
-    beats: BeatSource,
-    score: Score | None = None,
+    data: bytes, name: str, last_bar: int | None, bars: int, beats: BeatSource
 ) -> Prompt:
     """The file up to the end of `bars` bars after `last_bar`; notes that sound there end there.
 
@@ -50,28 +47,21 @@ def real_music(
             f"{name}: a real continuation needs last_bar, the last bar of the prompt; set it, so "
             "that the bars after it are the real continuation"
         )
-    whole = read_prompt(data, name, tokenizer=MultitrackRemi(), beats=beats, score=score)
+    whole = read_prompt(data, name, tokenizer=MultitrackRemi(), beats=beats)
     if whole.bars < last_bar + bars:
         raise CommandError(
             f"{name}: the file has {plural(whole.bars, 'bar')}, but {plural(bars, 'bar')} of real "
             f"music after bar {last_bar} need {last_bar + bars}; choose a longer file, a smaller "
             "last_bar or fewer bars"
         )
-    return read_prompt(
-        data, name, last_bar + bars, tokenizer=MultitrackRemi(), beats=beats, score=score
-    )
+    return read_prompt(data, name, last_bar + bars, tokenizer=MultitrackRemi(), beats=beats)
 
 
 def check_real_music(
-    data: bytes,
-    name: str,
-    last_bar: int | None,
-    bars: int,
-    beats: BeatSource,
-    score: Score | None = None,
+    data: bytes, name: str, last_bar: int | None, bars: int, beats: BeatSource
 ) -> None:
     """Raises the errors of `real_music`, and CommandError if the real bars contain no note."""
-    music = real_music(data, name, last_bar, bars, beats, score)
+    music = real_music(data, name, last_bar, bars, beats)
     assert last_bar is not None
     onsets = all_notes(music.score.tracks)[:, 0]
     if not (onsets >= music.line(last_bar)).any():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from app.compose.models import Models, MusicModel
+    from app.compose.prompt import Prompt
     from tokenization.score import Score
 
 ConditionKind = Literal["model", RealKind]
@@ -228,16 +229,18 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
     score = read_midi(data, name=printable(path), strict=options.strict)
     last_bar = options.last_bar_of(path)
     sources: list[Source] = []
+    prompts: dict[str, Prompt] = {}
     for condition in options.conditions or [Condition("", options.music)]:
         if condition.kind != "model":
             source = Source(name, condition, "", path, sha256, last_bar)
-            check_real_music(
-                data, source.said, last_bar, condition.music.bars, options.beats, score
-            )
+            bars = condition.music.bars
+            check_real_music(data, source.said, last_bar, bars, options.beats)
         else:
             model = models.load(condition.model) if condition.model else models.to_continue(score)
             source = Source(name, condition, model.name, path, sha256, last_bar)
-            _opening(options, source, model, data, score)
+            if model.name not in prompts:
+                prompts[model.name] = _prompt(options, source, model, data, score)
+            _opening(options, source, model, prompts[model.name])
         sources.append(source)
     return sources
 
@@ -265,17 +268,18 @@ def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Open
     """The opening of all clips of a source. Raises the errors of `prompt_data`."""
     if source.path is None:
         return Opening.of_nothing(model, source.condition.music)
-    return _opening(options, source, model, prompt_data(options, source))
+    prompt = _prompt(options, source, model, prompt_data(options, source))
+    return _opening(options, source, model, prompt)
 
 
-def _opening(
+def _prompt(
     options: BatchOptions,
     source: Source,
     model: MusicModel,
     data: bytes,
     score: Score | None = None,
-) -> Opening:
-    prompt = read_prompt(
+) -> Prompt:
+    return read_prompt(
         data,
         source.said,
         source.last_bar,
@@ -283,6 +287,9 @@ def _opening(
         beats=options.beats,
         score=score,
     )
+
+
+def _opening(options: BatchOptions, source: Source, model: MusicModel, prompt: Prompt) -> Opening:
     opening = Opening.after(model, prompt, source.condition.music)
     if options.audio and opening.bars is not None:
         from app.audio.render import check_length  # takes two seconds to import

@@ -72,7 +72,9 @@ def _notes(told: Any, first: int, end: int) -> list[tuple[int, int, int, int]]: 
     for note in told:
         if not isinstance(note, dict):
             raise ValueError(f"a note is {note!r}, expected start, pitch and duration")
-        start, pitch, duration = (note.get(name) for name in ("start", "pitch", "duration"))
+        start: Any = note.get("start")
+        pitch: Any = note.get("pitch")
+        duration: Any = note.get("duration")
         values = (("start", start, first, end - 1), ("pitch", pitch, 0, 127))
         for name, value, least, most in (*values, ("duration", duration, 1, MOST_SIXTEENTHS)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

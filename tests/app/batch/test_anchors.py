@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,7 @@ def test_every_bar_moves_also_in_a_recording():
     moved = anchor_of(music, 4, "shuffled_bars", 3, ("new", 0))
     assert moved.notes == real.notes
     lines = [music.line(bar) for bar in range(4, 11)]
-    for begin, end in zip(lines, lines[1:], strict=False):
+    for begin, end in pairwise(lines):
         pitches = [
             [tuple(row) for row in (all_notes(e.score.tracks)[:, [0, 2]]).tolist()]
             for e in (real, moved)

@@ -20,7 +20,7 @@ from app.compose.replay import ReplayError
 from app.errors import CommandError
 from tests.support.batches import after, contents, listed, run
 from tests.support.paths import ROOT
-from tests.support.scores import performance, two_hands
+from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> Path:
     folder = tmp_path / "prompts"
     folder.mkdir()
     (folder / "a song.mid").write_bytes(write_midi(two_hands()))
-    (folder / "recording.mid").write_bytes(write_midi(performance()))
+    (folder / "waltz.mid").write_bytes(write_midi(two_hands(metre=(3, 4))))
     path = tmp_path / "study.yaml"
     path.write_text(STUDY + "repetitions: 2\naudio: null\nclip_bars: 1\n")
     return path
@@ -68,7 +68,7 @@ def test_a_study_has_each_condition_of_each_prompt(
     names = ["cool", "shuffled bars", "shuffled notes", "warm"]
     assert cells == sorted(
         (f"prompts/{prompt}.mid", condition, repetition)
-        for prompt in ("a song", "recording")
+        for prompt in ("a song", "waltz")
         for condition, repetitions in (*((name, "12") for name in names), ("real", "1"))
         for repetition in repetitions
     )
