@@ -63,6 +63,10 @@ class ModelConfig:
                 raise ValueError(f"options.{name}: unknown, expected one of {', '.join(known)}")
         self.music(1)
 
+    def place(self, folder: Path) -> str | Path:
+        """The model as name or folder; `folder` is that of the study."""
+        return (folder / self.model).absolute() if "/" in self.model else self.model
+
     def music(self, bars: int) -> MusicOptions:
         """The music options with the length of the study. Raises ValueError for a wrong value."""
         return from_plain(MusicOptions, {**self.options, "bars": bars}, "options")
@@ -192,8 +196,8 @@ def as_yaml(study: StudyConfig) -> str:
 
 def models_of(study: StudyConfig, folder: Path) -> tuple[str, ...]:
     """The models of a study, as names or folders; `folder` is that of its file."""
-    asked = [one.model for one in study.conditions if isinstance(one, ModelConfig)]
-    return tuple(dict.fromkeys(str(folder / name) if "/" in name else name for name in asked))
+    models = [one for one in study.conditions if isinstance(one, ModelConfig)]
+    return tuple(dict.fromkeys(str(one.place(folder)) for one in models))
 
 
 def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) -> BatchOptions:  # noqa: ANN401
@@ -211,8 +215,7 @@ def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) ->
     conditions: list[Condition] = []
     for one in study.conditions:
         if isinstance(one, ModelConfig):
-            asked = folder / one.model if "/" in one.model else one.model
-            model = find_checkpoint(asked).resolve().name
+            model = find_checkpoint(one.place(folder)).resolve().name
             conditions.append(Condition(one.name, one.music(study.bars), "model", model))
         else:
             conditions.append(Condition(one.name, MusicOptions(bars=study.bars), one.kind))

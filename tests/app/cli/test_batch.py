@@ -191,6 +191,17 @@ def test_a_study_is_made_resumed_and_replayed(
     assert int(clip.notes) == sum((t.notes[:, 0] >= 2 * 1920).sum() for t in again.tracks)
 
 
+def test_paths_in_a_study_are_relative_to_its_file(
+    folder: Path, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.write_text(study.read_text() + "audio: null\n")
+    assert main(of_study(study)) == 0
+    made = contents(folder / "out")
+    monkeypatch.chdir(folder)
+    assert main(["batch", "study.yaml", "--output", "again", "--backend", "torch"]) == 0
+    assert contents(folder / "again") == made
+
+
 def test_options_for_clips_cannot_be_used_with_a_study(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
