@@ -210,12 +210,15 @@ def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) ->
         others: fields of `BatchOptions` that do not affect the clips.
 
     Raises:
-        CheckpointError: there is no such model.
+        CommandError: there is no such model.
     """
     conditions: list[Condition] = []
     for one in study.conditions:
         if isinstance(one, ModelConfig):
-            model = find_checkpoint(one.place(folder)).resolve().name
+            try:
+                model = find_checkpoint(one.place(folder)).resolve().name
+            except CheckpointError as error:
+                raise CommandError(f"the condition {one.name!r}: {error}") from error
             conditions.append(Condition(one.name, one.music(study.bars), "model", model))
         else:
             conditions.append(Condition(one.name, MusicOptions(bars=study.bars), one.kind))

@@ -305,6 +305,14 @@ def test_a_wrong_key_or_value_is_refused_in_one_sentence(
     assert "__init__" not in message
 
 
+def test_a_model_that_does_not_exist_is_named_with_its_condition(
+    tmp_path: Path, config: Path
+) -> None:
+    config.write_text(config.read_text().replace("cool, model: piano", "cool, model: nowhere"))
+    with pytest.raises(CommandError, match="the condition 'cool': no model 'nowhere': expected"):
+        asked(config, tmp_path / "out")
+
+
 def test_the_example_is_a_study_of_the_released_models(
     quick_model: MusicModel, tmp_path: Path
 ) -> None:
