@@ -24,6 +24,8 @@ from relpe.encodings import (
 )
 from relpe.encodings.base import Encoding, OffsetTable
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
 
 __all__ = [
     "AlgebraicConfig",
@@ -35,7 +37,9 @@ __all__ = [
     "EluConfig",
     "Encoding",
     "EncodingConfig",
+    "EventsConfig",
     "FavorConfig",
+    "LayerConfig",
     "LearnedPositionConfig",
     "LinearAttentionConfig",
     "NoEncodingConfig",

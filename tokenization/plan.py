@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -36,6 +37,13 @@ class BarPlan:
     negative: a bar after the gap (only in infilling), -1 is the next bar."""
     chords: tuple[PlannedChord, ...] = ()
     """At most two; empty where chords do not apply, as for drums alone."""
+
+    def __hash__(self) -> int:
+        return self._hash  # computed once, since tables of plans are indexed by every bar
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.source, self.chords))
 
 
 class Key(NamedTuple):

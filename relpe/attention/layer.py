@@ -85,11 +85,16 @@ class SelfAttention(nn.Module):
         encoding: Encoding,
         codes: Any,  # noqa: ANN401
         state: ConvolvedState,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, ConvolvedState]:
-        """Attention of x (b, l, m) to itself and to the positions in the state."""
+        """Attention of x (b, l, m) to itself and to the positions in the state.
+
+        `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
+        end; None: l. Padding does not affect the state; its outputs are undefined.
+        """
         recent = state.recent
         if self.convolution is not None:
-            x, recent = causal_convolution(x, self.convolution, recent)
+            x, recent = causal_convolution(x, self.convolution, recent, lengths)
         q, k, v = self.project_in(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
         if self.log_temperature is not None:
             q_scale, k_scale = self.log_temperature.exp()
@@ -101,18 +106,24 @@ class SelfAttention(nn.Module):
             scoring = partial(encoding.rotate_features, codes=codes, layer=self.layer)
         else:
             scoring = encoding.table(codes, self.layer)
-        out, operation = self.operation(q, k, v, state.operation, scoring)
+        out, operation = self.operation(q, k, v, state.operation, scoring, lengths)
         return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
 
 
-def causal_convolution(x: Tensor, taps: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
+def causal_convolution(
+    x: Tensor, taps: Tensor, recent: Tensor, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Depthwise convolution of x (b, l, c) with taps (c, n); the last tap is the current position.
 
-    `recent` (b, n - 1, c) are the inputs before x. Returns (b, l, c), and the recent inputs for the
-    next call.
+    `recent` (b, n - 1, c) are the inputs before x, and `lengths` (b,) the number of inputs of each
+    row (None: l). Returns (b, l, c), and the recent inputs for the next call.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
-    return _CausalConvolution.apply(history, taps), history[:, x.shape[1] :]
+    out = _CausalConvolution.apply(history, taps)
+    if lengths is None:
+        return out, history[:, x.shape[1] :]
+    places = lengths[:, None] + torch.arange(recent.shape[1], device=x.device)
+    return out, history[torch.arange(len(x), device=x.device)[:, None], places]
 
 
 class _CausalConvolution(torch.autograd.Function):

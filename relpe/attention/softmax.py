@@ -63,8 +63,15 @@ class SoftmaxOperation:
         v: Tensor,
         state: SoftmaxAttentionState,
         table: OffsetTable | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, SoftmaxAttentionState]:
-        """Attention (b, l, h, e), with scores divided by sqrt(in_features), and the new state."""
+        """Attention (b, l, h, e), with scores divided by sqrt(in_features), and the new state.
+
+        Raises:
+            ValueError: `lengths` are given, but all rows have the same number of keys.
+        """
+        if lengths is not None:
+            raise ValueError("softmax attention without a window needs rows of one length")
         past = state.keys.shape[1]
         if table is None and v.dtype in {torch.bfloat16, torch.float16}:
             q, k = q.to(v.dtype), k.to(v.dtype)  # encoded q and k are wider than half precision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,27 @@ class TokenSteps(Protocol):
         """Frees a slot."""
         ...
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logits (n, v) after one more token in each of n distinct slots."""
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
+        """Logits (n, v) after one more token in each of n distinct slots.
+
+        `coordinates` (n, p) are the axes of their positions after the first; None: there are none.
+        """
+        ...
+
+
+class Coordinates(Protocol):
+    """Axes of the positions of tokens after the first, which is their index; immutable.
+
+    They are a function of the tokens so far, for example bar and place in the bar.
+    """
+
+    def read(self, ids: NDArray[np.integer]) -> tuple[NDArray[np.int64], Self]:
+        """Coordinates (l, p) of the next tokens (l,), and the state after them."""
         ...
 
 
@@ -55,6 +74,16 @@ class StepsMaker(NamedTuple):
     """Does slow work in advance, such as compiling."""
     fell_back: str | None = None
     """Why steps are not compiled although this was requested; None otherwise."""
+
+
+def check_axes(num_axes: int, coordinates: NDArray[np.int64] | None) -> None:
+    """Raises a ValueError unless positions with these coordinates have `num_axes` axes or more."""
+    found = 1 if coordinates is None else 1 + coordinates.shape[-1]
+    if found < num_axes:
+        raise ValueError(
+            f"positions have {found} axes, but the model reads {num_axes}; give the coordinates of "
+            "the tokens"
+        )
 
 
 def check_slots(slots: Sequence[int], used: Collection[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.decoding.base import TokenSteps
+from relpe.decoding.base import Coordinates, TokenSteps
 from relpe.decoding.sampling import Rule, SamplingOptions, draw
 from relpe.models.decoder import DecoderState
 from relpe.models.pointer import Pointer
@@ -29,6 +29,8 @@ class Row(Generic[RuleT]):
     generator: np.random.Generator
     pointer: Pointer | None = None
     """Has read all tokens of the row, the last one included."""
+    coordinates: Coordinates | None = None
+    """Has read all tokens of the row but the last one; None for a model with one axis."""
 
     @property
     def ended(self) -> bool:
@@ -62,10 +64,12 @@ class ContinuousBatch(Generic[RuleT]):
         options: SamplingOptions,
         seeds: Sequence[int],
         pointer: Pointer | None = None,
+        coordinates: Coordinates | None = None,
     ) -> list[Row[RuleT]]:
         """Adds one row per seed; all continue from `state` (one row) with `token` at `position`.
 
-        `pointer`, if any, has read the tokens up to and with `token`.
+        `pointer`, if any, has read the tokens up to and with `token`, and `coordinates` those
+        before it.
         """
         if not seeds:
             return []
@@ -79,6 +83,7 @@ class ContinuousBatch(Generic[RuleT]):
                 options,
                 np.random.Generator(np.random.PCG64(seed)),
                 pointer.copy() if pointer is not None else None,
+                coordinates,
             )
             for slot, seed in zip(slots, seeds, strict=True)
         ]
@@ -94,7 +99,14 @@ class ContinuousBatch(Generic[RuleT]):
         rows = self.rows
         if not rows:
             return []
-        logits = self._steps.step([row.slot for row in rows], [row.token for row in rows])
+        slots, tokens = [row.slot for row in rows], [row.token for row in rows]
+        places: list[NDArray[np.int64]] = []
+        for row in rows:
+            if row.coordinates is not None:
+                place, row.coordinates = row.coordinates.read(np.array([row.token]))
+                places.append(place)
+        axes = (np.concatenate(places),) if places else ()
+        logits = self._steps.step(slots, tokens, *axes)
         going: list[Row[RuleT]] = []
         for row, scores in zip(rows, logits, strict=True):
             row.sample(scores)

@@ -21,11 +21,29 @@ from numba import config as numba_config
 from numpy.typing import NDArray
 
 from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
-from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.decoding.base import Precision, check_slots
-from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
-from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
+from relpe.attention.windowed.attention import WindowedAttentionConfig, WindowedAttentionState
+from relpe.decoding.base import Precision, check_axes, check_slots
+from relpe.decoding.kernels import (
+    CODED,
+    FEATURES,
+    KIND,
+    PLACE,
+    SPAN,
+    WINDOWED,
+    Memory,
+    arguments,
+    step_float32,
+    step_int8,
+)
+from relpe.decoding.packed_weights import (
+    embedding_scale,
+    in_order,
+    packed_attention,
+    packed_rings,
+    packed_weights,
+)
 from relpe.decoding.position_codes import PositionCodes, array_of
+from relpe.encodings.base import Encoding
 from relpe.models import pointer
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
@@ -37,11 +55,13 @@ def refusal(decoder: Decoder) -> str | None:
     """Why the steps of a decoder cannot be compiled; None if they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "the environment variable NUMBA_DISABLE_JIT turns compilation off"
-    config = decoder.config
-    if not isinstance(config.attention, LinearAttentionConfig | WindowedAttentionConfig):
-        return f"the state of {config.attention.kind} attention grows with the sequence"
-    if not decoder.encoding.codes_by_position:
-        return f"encoding {config.encoding.kind} does not act on queries and keys alone"
+    for block, layer in enumerate(decoder.config.layers_in_order):
+        if not isinstance(layer.attention, LinearAttentionConfig | WindowedAttentionConfig):
+            return f"the state of {layer.attention.kind} attention grows with the sequence"
+        if not decoder.encoding_of(block).codes_by_position:
+            return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
+    if sum(type(encoding).embed is not Encoding.embed for encoding in decoder.encodings) > 1:
+        return "several encodings add vectors to the embeddings"
     return None
 
 
@@ -63,8 +83,10 @@ class CompiledDecoder:
         self.precision: Precision = precision
         state = decoder.init_state(1)
         self.weights = packed_weights(decoder, state, precision)
-        self.attention = packed_attention(decoder, state)
-        self.noise = state.encoding
+        self.noise = state.encodings
+        self.scale = embedding_scale(decoder, state)
+        self.num_axes = decoder.num_axes
+        self.attention = packed_attention(decoder, state, PositionCodes(decoder, self.noise))
 
     @property
     def name(self) -> str:
@@ -84,7 +106,7 @@ class CompiledDecoder:
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
-        steps.step([slot], [0])
+        steps.step([slot], [0], np.zeros((1, self.num_axes - 1), np.int64))
         if self.decoder.config.pointer is not None:
             pointer.warm_up()
 
@@ -93,11 +115,9 @@ class CompiledSteps:
     """`TokenSteps` of a `CompiledDecoder`."""
 
     def __init__(self, compiled: CompiledDecoder, threads: int = 1) -> None:
-        config = compiled.decoder.config
         self._compiled, self._threads = compiled, threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._codes = PositionCodes(compiled.decoder, compiled.noise)
-        self._layers, self._heads = config.num_layers, config.num_heads
         self._step = step_int8 if compiled.precision == "int8" else step_float32
         self._free: list[int] = []
         self._used: set[int] = set()
@@ -119,30 +139,49 @@ class CompiledSteps:
         """See `TokenSteps.admit`."""
         slot = self._new_slot()
         self._positions[slot] = position
-        memory, count = self._memory, 0
+        memory = self._memory
+        operations: list[Any] = [layer.operation for layer in state.layers]
+        # rings of different spans share a count, which may be any that is at least their keys
+        count = max((int(x.seen[0]) for x in operations if hasattr(x, "seen")), default=0)
         for layer, convolved in enumerate(state.layers):
             operation: Any = convolved.operation
+            place = self._compiled.attention.layers[layer, PLACE]
             if isinstance(operation, LinearAttentionState):
-                sums = operation.sums
-                memory.kv[slot, layer] = array_of(sums.kv)[0]
-                memory.keys[slot, layer] = array_of(sums.k_sum)[0]
-                memory.log_scale[slot, layer] = array_of(sums.log_scale, torch.float64)[0]
+                sums, features = operation.sums, operation.sums.kv.shape[2]
+                memory.kv[slot, place, :, :features] = array_of(sums.kv)[0]
+                memory.keys[slot, place, :, :features] = array_of(sums.k_sum)[0]
+                memory.log_scale[slot, place] = array_of(sums.log_scale, torch.float64)[0]
             else:
-                count = int(operation.seen[0])
-                past = operation.keys.shape[1]
-                keys, values = (
-                    array_of(x)[0, past - count :] for x in (operation.keys, operation.values)
-                )
-                places = memory.ring_steps.shape[-1]
-                rings = packed_rings(keys, values, places, self._compiled.precision)
-                for array, ring in zip(memory[-3:], rings, strict=True):
-                    array[slot, layer] = ring
+                self._write_rings(slot, layer, operation, count)
+        if state.events is not None:
+            events = state.events
+            self._positions[slot] = int(events.count[0])
+            memory.row[slot] = array_of(events.row)[0]
+            memory.inputs[slot] = array_of(events.inputs * self._compiled.scale)[0]
+            memory.local[slot] = array_of(events.local)[0]
+            memory.size[slot] = int(events.size[0])
         memory.count[slot] = count
         for layer, convolved in enumerate(state.layers):
             recent = array_of(convolved.recent)[0]
             for back in range(1, len(recent) + 1):
                 memory.recent[slot, layer, (count - back) % len(recent)] = recent[-back]
         return slot
+
+    def _write_rings(
+        self, slot: int, layer: int, state: WindowedAttentionState, count: int
+    ) -> None:
+        """Copies the keys and values of a window, which are the last of `count`."""
+        seen, numbers = int(state.seen[0]), self._compiled.attention.layers[layer]
+        span, place = int(numbers[SPAN]), numbers[PLACE]
+        order = np.arange(count - seen, count) % span
+        keys, values = (array_of(x)[0, x.shape[1] - seen :] for x in (state.keys, state.values))
+        rings = packed_rings(
+            *(in_order(x, order) for x in (keys, values)),
+            span + -span % 16,
+            self._compiled.precision,
+        )
+        for array, ring in zip(self._memory[-3:], rings, strict=True):
+            array[slot, place][..., : ring.shape[-1]] = ring
 
     def fork(self, slot: int) -> int:
         """See `TokenSteps.fork`."""
@@ -159,9 +198,15 @@ class CompiledSteps:
         self._used.remove(slot)
         self._free.append(slot)
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
         """See `TokenSteps.step`."""
         check_slots(slots, self._used)
+        check_axes(self._compiled.num_axes, coordinates)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
@@ -169,25 +214,29 @@ class CompiledSteps:
             raise ValueError(
                 f"token ids are {given.min()} to {given.max()}, expected 0 to {size - 1}"
             )
-        positions = self._positions[rows]
+        closes = self._compiled.weights.closes
+        passing = closes[given] if len(closes) else np.ones(len(given), bool)
+        positions = self._positions[rows][:, None]
+        if coordinates is not None:
+            positions = np.concatenate([positions, coordinates], 1)
         for part in self._codes.batches(positions):
-            places = self._codes.places(positions[part])
+            places = self._codes.places(positions[part], passing[part])
             given_of_part = rows[part], places, given[part]
             count = min(self._threads, len(part) // ROWS_OF_A_THREAD)
             if self._pool is None or count < 2:
                 logits[part] = self._some(*given_of_part)
                 continue
-            shares = (np.array_split(array, count) for array in given_of_part)
+            shares = (np.array_split(array, count, axis=-1) for array in given_of_part)
             logits[part] = np.concatenate(list(self._pool.map(self._some, *shares)))
-        self._positions[rows] += 1
+        self._positions[rows] += passing
         return logits
 
     def _some(
         self, slots: NDArray[np.int64], places: NDArray[np.int64], tokens: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         logits = np.empty((len(slots), self._compiled.decoder.config.vocabulary_size), np.float32)
-        codes = self._codes
-        self._step(*self._given, codes.maps, codes.added, slots, places, tokens, logits)
+        places = np.ascontiguousarray(places)  # one of several shares may not be
+        self._step(*self._given, self._codes.flat, slots, places, tokens, logits)
         return logits
 
     def _new_slot(self) -> int:
@@ -207,28 +256,27 @@ class CompiledSteps:
 
     def _room(self, slots: int) -> Memory:
         """Memory of empty slots."""
-        decoder, heads = self._compiled.decoder, self._heads
-        config, coded = decoder.config, decoder.encoding.out_features
+        config, numbers = self._compiled.decoder.config, self._compiled.attention.layers
+        heads = config.num_heads
         size = config.width // heads
-        attention = config.attention
-        shape = (slots, self._layers, heads)
-        features = places = 0
-        if isinstance(attention, WindowedAttentionConfig):
-            places = attention.span + -attention.span % 16
-        else:
-            assert isinstance(attention, LinearAttentionConfig)  # checked by `refusal`
-            features = attention.feature_map.build().num_features(coded)
+        rings = numbers[numbers[:, KIND] == WINDOWED]
+        sums = slots, len(numbers) - len(rings), heads
+        features = numbers[:, FEATURES].max()
+        places = (rings[:, SPAN] + -rings[:, SPAN] % 16).max(initial=0)
+        coded = (rings[:, CODED] + rings[:, CODED] % 2).max(initial=0)
         whole = np.int8 if self._compiled.precision == "int8" else np.float32
         taps = max(config.convolution_taps - 1, 0)
         return Memory(
-            np.zeros((slots, self._layers, taps, config.width), np.float32),
-            np.zeros((*shape, features, size), np.float32),
-            np.zeros((*shape, features), np.float32),
-            np.full(shape, -np.inf),
+            np.zeros((slots, len(numbers), taps, config.width), np.float32),
+            np.zeros((*sums, features, size), np.float32),
+            np.zeros((*sums, features), np.float32),
+            np.full(sums, -np.inf),
             np.zeros(slots, np.int64),
-            np.zeros((*shape, (coded + coded % 2) * places), whole),
-            np.zeros((*shape, (size + -size % 16) * places), whole),
-            np.zeros((*shape, 2, places), np.float32),
+            *np.zeros((3, slots, config.width if config.events is not None else 0), np.float32),
+            np.zeros(slots, np.int64),
+            np.zeros((slots, len(rings), heads, coded * places), whole),
+            np.zeros((slots, len(rings), heads, (size + -size % 16) * places), whole),
+            np.zeros((slots, len(rings), heads, 2, places), np.float32),
         )
 
 

@@ -19,10 +19,15 @@ TILE_BYTES = 256 * 2**20
 
 def why_not_tiled(decoder: Decoder) -> str | None:
     """Why rows at different positions cannot share a call of a decoder; None if they can."""
-    if not decoder.encoding.rows_by_position:
-        return f"encoding {decoder.config.encoding.kind} has no codes of single positions"
-    if decoder.config.attention.name == "softmax":
-        return "the state of softmax attention grows with the sequence"
+    if decoder.events is not None:
+        return "rows with events do not pass the blocks at the same steps"
+    for block, layer in enumerate(decoder.config.layers_in_order):
+        if not decoder.encoding_of(block).rows_by_position:
+            return f"encoding {layer.encoding.kind} has no codes of single positions"
+        if layer.attention.name == "softmax":
+            return "the state of softmax attention grows with the sequence"
+    if decoder.num_axes > 1:
+        return f"the model reads {decoder.num_axes} axes of the positions"
     return None
 
 
@@ -71,8 +76,13 @@ class TileSteps:
         self._used.remove(slot)
 
     @torch.inference_mode()
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """See `TokenSteps.step`."""
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
+        """See `TokenSteps.step`; coordinates are not read."""
         check_slots(slots, self._used)
         by_tile: dict[int, list[int]] = {}
         for index, slot in enumerate(slots):

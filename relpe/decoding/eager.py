@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relpe.decoding.base import check_axes
 from relpe.models.decoder import Decoder, DecoderState
 
 PREFILL_CHUNK = 512
@@ -17,17 +18,24 @@ PREFILL_CHUNK = 512
 
 @torch.inference_mode()
 def prefill_steps(
-    model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0
+    model: Decoder,
+    state: DecoderState,
+    tokens: Tensor,
+    position: int = 0,
+    coordinates: Tensor | None = None,
 ) -> Iterator[tuple[int, DecoderState]]:
     """Reads `tokens` (b, l), the first at `position`, in constant memory.
 
-    Yields the number of tokens read and the state after them, so that a caller can show progress
-    and stop.
+    `coordinates` (1 or b, l, p) are the axes of their positions after the first. Yields the number
+    of tokens read and the state after them, so that a caller can show progress and stop.
     """
     for start in range(0, tokens.shape[1], PREFILL_CHUNK):
         piece = tokens[:, start : start + PREFILL_CHUNK]
-        place = position + start + torch.arange(piece.shape[1], device=tokens.device)
-        _, state = model(piece, place[None, :, None], state)
+        place = position + start + torch.arange(piece.shape[1], device=tokens.device)[None, :, None]
+        if coordinates is not None:
+            others = coordinates[:, start : start + PREFILL_CHUNK]
+            place = torch.cat([place.expand(len(others), -1, -1), others], -1)
+        _, state = model(piece, place, state)
         yield start + piece.shape[1], state
 
 
@@ -70,14 +78,23 @@ class PlainSteps:
         del self._rows[slot]
 
     @torch.inference_mode()
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+    def step(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        coordinates: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
         """See `TokenSteps.step`."""
+        check_axes(self._decoder.num_axes, coordinates)
         logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         device = self._decoder.embedding.weight.device
         for row, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
             state, position = self._rows[slot]
             ids = torch.tensor([[token]], device=device)
             place = torch.full((1, 1, 1), position, device=device)
+            if coordinates is not None:
+                others = torch.from_numpy(coordinates[row]).to(device)
+                place = torch.cat([place, others[None, None]], -1)
             made, state = self._decoder(ids, place, state)
             self._rows[slot] = state, position + 1
             logits[row] = made[0, -1].float().cpu().numpy()

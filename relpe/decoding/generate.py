@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relpe.decoding.base import TokenSteps
+from relpe.decoding.base import Coordinates, TokenSteps
 from relpe.decoding.batch import ContinuousBatch, Row, RuleT
 from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
@@ -31,6 +31,8 @@ class Request(Generic[RuleT]):
     """What may follow the prompt."""
     seeds: Sequence[int] = (0,)
     options: SamplingOptions = field(default_factory=SamplingOptions)
+    coordinates: Coordinates | None = None
+    """Further axes of positions, for a model that reads them; has not read the prompt yet."""
 
 
 @dataclass(eq=False)
@@ -59,6 +61,8 @@ class _Reading(Generic[RuleT]):
     """After the tokens read so far."""
     pointer: Pointer | None = None
     """Has read as much; None for a model without one, or if it is not used."""
+    coordinates: Coordinates | None = None
+    """Has read the whole prompt but its last token; None for a model with one axis."""
 
 
 class Generation(Generic[RuleT]):
@@ -151,7 +155,11 @@ class Generation(Generic[RuleT]):
         if reading.state is None:
             reading.state = self._decoder.init_state(1)
             tokens = torch.from_numpy(prompt)[None].to(self._decoder.embedding.weight.device)
-            reading.states = prefill_steps(self._decoder, reading.state, tokens)
+            places = None
+            if reading.request.coordinates is not None and self._decoder.num_axes > 1:
+                found, reading.coordinates = reading.request.coordinates.read(prompt)
+                places = torch.from_numpy(found)[None].to(tokens.device)
+            reading.states = prefill_steps(self._decoder, reading.state, tokens, coordinates=places)
             config = self._decoder.config.pointer
             if config is not None and reading.request.options.memory:
                 reading.pointer = Pointer(config)
@@ -183,6 +191,7 @@ class Generation(Generic[RuleT]):
             request.options,
             [sample.seed for sample in entering],
             reading.pointer,
+            reading.coordinates,
         )
         for row, sample in zip(rows, entering, strict=True):
             sample.done = row.ended

@@ -33,6 +33,11 @@ LARGEST_WEIGHT = 127
 """Largest absolute value of an int8 weight."""
 RELU, ELU, FAVOR, WINDOWED = range(4)
 """Kinds of attention."""
+KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET = range(8)
+"""Columns of `Attention.layers`: the kind of attention; the number of the layer among those with
+the same memory (sums or rings); features (f) of linear attention; features (r) of encoded queries
+and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
+set of codes within it."""
 
 
 class Matrices(NamedTuple):
@@ -55,35 +60,53 @@ class Weights(NamedTuple):
     gate_value: Matrices
     down: Matrices
     logits: Matrices  # one layer
+    # Events and their local decoder; v = 0: every token passes the blocks.
+    closes: Any  # (v,) bool: whether a token closes an event
+    own: Any  # (v, m): embeddings of the local decoder
+    by_size: Any  # (n, m): embeddings of the number of tokens of the open event
+    local_norm: Any  # (2, m)
+    local_in: Matrices  # one layer
+    local_out: Matrices  # one layer
 
 
 class Attention(NamedTuple):
-    """Inputs of the attention of all layers, besides queries, keys and values."""
+    """Inputs of the attention of all layers, besides queries, keys and values.
 
-    kind: int
-    offset: float  # of relu features
+    Layers may differ in their sizes r and f; arrays have room for the largest.
+    """
+
+    layers: Any  # (layers, 8) int64: numbers of each layer; see `KIND`
+    offsets: Any  # (layers,): of relu features
     projection: Any  # (layers, r, f / 2): FAVOR+
-    rates: Any  # (h,) float64: decay of keys
-    through: Any  # (layers, h, d): the part of queries and keys that is encoded; layers = 0: all
+    rates: Any  # (layers, h) float64: decay of keys
+    through: Any  # (layers, h, d): the part of queries and keys that is encoded, with gates
     constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
-    span: int  # of a window; 0: none
+    added: int  # number of the encoding whose vectors are added to embeddings; -1: none
 
 
 class Memory(NamedTuple):
-    """States of all slots, by slot and layer."""
+    """States of all slots.
+
+    Linear layers have sums and windowed layers have rings; both are counted separately, by PLACE in
+    `Attention.layers`.
+    """
 
     recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
-    kv: Any  # (slots, layers, h, f, e): sums of keys times values; windowed: f = 0
-    keys: Any  # (slots, layers, h, f): sums of keys
-    log_scale: Any  # (slots, layers, h) float64
-    count: Any  # (slots,) int64: tokens written into the rings
-    # Ring buffers of the keys and values of a window; s is the span rounded up to a multiple of 16,
-    # or 0 without a window. Float32: (r, s) and (s, e) per head. Int8: in the layout of weights
-    # (see `_dots`), where positions in the ring are the outputs for keys and the inputs for values,
-    # with a scale per position.
-    ring_keys: Any  # (slots, layers, h, r * s), r a whole number of pairs
-    ring_values: Any  # (slots, layers, h, e * s), e in whole groups of 16
-    ring_steps: Any  # (slots, layers, h, 2, s)
+    kv: Any  # (slots, linear, h, f, e): sums of keys times values
+    keys: Any  # (slots, linear, h, f): sums of keys
+    log_scale: Any  # (slots, linear, h) float64
+    count: Any  # (slots,) int64: positions written into the rings
+    row: Any  # (slots, m): outputs of the blocks for the last event; without events m = 0
+    inputs: Any  # (slots, m): sum of the embeddings of the open event
+    local: Any  # (slots, m): the same of the local decoder
+    size: Any  # (slots,) int64: number of tokens of the open event
+    # Ring buffers of the keys and values of a window; s is the span of the layer rounded up to a
+    # multiple of 16. Float32: (r, s) and (s, e) per head. Int8: in the layout of weights (see
+    # `_dots`), where positions in the ring are the outputs for keys and the inputs for values, with
+    # a scale per position.
+    ring_keys: Any  # (slots, windowed, h, r * s), r a whole number of pairs
+    ring_values: Any  # (slots, windowed, h, e * s), e in whole groups of 16
+    ring_steps: Any  # (slots, windowed, h, 2, s)
 
 
 @intrinsic
@@ -200,12 +223,12 @@ def unit(x, factor):
 
 
 @compiled
-def encode(x, codes, through, constant, layer, head, out):
+def encode(x, codes, gated, through, constant, layer, head, out):
     """Out (r,) = x (d,) times the codes (d, r) of its position, mixed with `constant` by gates."""
     out[:] = 0.0
     for i in range(len(x)):
         row = codes[i]
-        if len(through):
+        if gated:
             seen, rest, fixed = x[i] * through[layer, head, i], x[i], constant[layer, head, i]
             for j in range(len(out)):
                 out[j] += seen * row[j] + rest * fixed[j]
@@ -217,16 +240,17 @@ def encode(x, codes, through, constant, layer, head, out):
 @compiled
 def features(x, attention, layer, out):
     """Writes features (f,) of x (r,) without a common factor; returns the logarithm of it."""
-    if attention.kind == RELU:
+    kind = attention.layers[layer, KIND]
+    if kind == RELU:
         for i in range(len(x)):
-            out[i] = max(x[i], np.float32(0.0)) + np.float32(attention.offset)
+            out[i] = max(x[i], np.float32(0.0)) + attention.offsets[layer]
         return np.float32(0.0)
-    if attention.kind == ELU:
+    if kind == ELU:
         for i in range(len(x)):
             out[i] = x[i] + np.float32(1.0) if x[i] > 0 else exp(x[i])
         return np.float32(0.0)
     projection = attention.projection[layer]
-    half = projection.shape[1]
+    half = len(out) // 2
     scale = np.float32(len(x) ** -0.25)
     squares = np.float32(0.0)
     out[:] = 0.0
@@ -501,30 +525,37 @@ def _project_by_type(matrices, layer, x, narrow, out):
 
 
 @compiled
-def _step(weights, attention, memory, codes, added, slots, places, tokens, logits):
-    rows, width = len(tokens), weights.embedding.shape[1]
-    layers, heads = len(weights.norms), len(attention.rates)
+def _through_blocks(weights, attention, memory, codes, slots, places, x):
+    """Replaces the inputs x (b, m) of the blocks by their outputs, and advances the states."""
+    rows, width = x.shape
+    layers, heads = attention.rates.shape
     size = width // heads
-    coded = codes.shape[5] if len(codes) else size
+    most = 0  # features of encoded queries and keys
+    for layer in range(layers):
+        most = max(most, attention.layers[layer, CODED])
     hidden = weights.gate_value.scales.shape[1] // 2
-    x, normed = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
     qkv = np.empty((rows, 3 * width), np.float32)
     both = np.empty((rows, 2 * hidden), np.float32)
     active = np.empty((rows, hidden), np.float32)
     narrow = np.zeros((rows, width + width % 2), np.int16)  # whole pairs
     wide = np.zeros((rows, hidden + hidden % 2), np.int16)
-    q, k = np.empty(coded, np.float32), np.empty(coded, np.float32)
-    query = np.empty(memory.keys.shape[3], np.float32)
-    key = np.empty(memory.keys.shape[3], np.float32)
+    encoded = np.empty((2, most), np.float32)
+    feature = np.empty((2, memory.keys.shape[3]), np.float32)
     scores = np.empty(memory.ring_steps.shape[4], np.float32)
-    room = np.empty(max(256, coded + coded % 2), np.int16)
-    into = np.empty((rows, width), np.float32)
-    for b in range(rows):
-        x[b] = weights.embedding[tokens[b]]
-        if len(added):
-            x[b] += added[places[b]]
+    room = np.empty(max(256, most + most % 2), np.int16)
+    if attention.added >= 0:
+        for b in range(rows):
+            first = places[attention.added, b]
+            x[b] += codes[first : first + width]
     for layer in range(layers):
         norms = weights.norms[layer]
+        numbers = attention.layers[layer]
+        kind, place, coded, span = numbers[KIND], numbers[PLACE], numbers[CODED], numbers[SPAN]
+        has_gates, encoding, ring = numbers[GATED], numbers[ENCODING], span + -span % 16
+        numel = 2 * heads * size * coded  # of the codes of a position
+        q, k = encoded[0, :coded], encoded[1, :coded]
+        query, key = feature[0, : numbers[FEATURES]], feature[1, : numbers[FEATURES]]
         for b in range(rows):
             if weights.taps.shape[1]:
                 slot = slots[b]
@@ -544,29 +575,45 @@ def _step(weights, attention, memory, codes, added, slots, places, tokens, logit
                 if len(weights.temperatures):
                     unit(own_q, weights.temperatures[layer, 0, head])
                     unit(own_k, weights.temperatures[layer, 1, head])
-                if len(codes):
-                    own = codes[places[b], layer if codes.shape[1] > 1 else 0]
+                if encoding >= 0:
+                    first = places[encoding, b] + numbers[SET] * numel
+                    sides = codes[first : first + numel].reshape((2, heads, size, coded))
                     through, constant = attention.through, attention.constant
-                    encode(own_q, own[0, head], through, constant, layer, head, q)
-                    encode(own_k, own[1, head], through, constant, layer, head, k)
+                    encode(own_q, sides[0, head], has_gates, through, constant, layer, head, q)
+                    encode(own_k, sides[1, head], has_gates, through, constant, layer, head, k)
                 else:
                     q[:], k[:] = own_q, own_k
                 out = normed[b, start : start + size]
-                if attention.kind == WINDOWED:
-                    ring_keys = memory.ring_keys[slot, layer, head]
-                    ring_values = memory.ring_values[slot, layer, head]
-                    steps = memory.ring_steps[slot, layer, head]
-                    count, span = memory.count[slot], attention.span
+                if kind == WINDOWED:
+                    ring_keys = memory.ring_keys[slot, place, head]
+                    ring_values = memory.ring_values[slot, place, head]
                     _attend_to_window(
-                        q, k, own_v, count, span, ring_keys, ring_values, steps, scores, room, out
+                        q,
+                        k,
+                        own_v,
+                        memory.count[slot],
+                        span,
+                        ring_keys[: (coded + coded % 2) * ring],
+                        ring_values[: (size + -size % 16) * ring],
+                        memory.ring_steps[slot, place, head],
+                        scores[:ring],
+                        room,
+                        out,
                     )
                 else:
-                    kv, keys = memory.kv[slot, layer, head], memory.keys[slot, layer, head]
                     features(q, attention, layer, query)
                     log_key = np.float64(features(k, attention, layer, key))
-                    past, rate = memory.log_scale[slot, layer, head], attention.rates[head]
-                    memory.log_scale[slot, layer, head] = attend_to_sums(
-                        query, key, own_v, log_key, rate, past, kv, keys, out
+                    past, rate = memory.log_scale[slot, place, head], attention.rates[layer, head]
+                    memory.log_scale[slot, place, head] = attend_to_sums(
+                        query,
+                        key,
+                        own_v,
+                        log_key,
+                        rate,
+                        past,
+                        memory.kv[slot, place, head, : len(key)],
+                        memory.keys[slot, place, head, : len(key)],
+                        out,
                     )
         _project(weights.attended, layer, normed, narrow, into)
         for b in range(rows):
@@ -579,8 +626,73 @@ def _step(weights, attention, memory, codes, added, slots, places, tokens, logit
         for b in range(rows):
             x[b] += into[b]
     for b in range(rows):
-        layer_norm(x[b], weights.last_norm[0], weights.last_norm[1], normed[b])
         memory.count[slots[b]] += 1
+
+
+@compiled
+def _predict_event(weights, memory, slots, x):
+    """Writes the outputs (b, m) of the local decoder to x."""
+    rows, width = x.shape
+    hidden = weights.local_in.scales.shape[1] // 2
+    normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    both = np.empty((rows, 2 * hidden), np.float32)
+    active = np.empty((rows, hidden), np.float32)
+    narrow = np.zeros((rows, width + width % 2), np.int16)
+    wide = np.zeros((rows, hidden + hidden % 2), np.int16)
+    for b in range(rows):
+        slot = slots[b]
+        place = min(memory.size[slot], len(weights.by_size) - 1)
+        row, local, by_size = memory.row[slot], memory.local[slot], weights.by_size[place]
+        for i in range(width):
+            x[b, i] = row[i] + local[i] + by_size[i]
+        layer_norm(x[b], weights.local_norm[0], weights.local_norm[1], normed[b])
+    _project(weights.local_in, 0, normed, narrow, both)
+    for b in range(rows):
+        gated(both[b, :hidden], both[b, hidden:], active[b])
+    _project(weights.local_out, 0, active, wide, into)
+    for b in range(rows):
+        x[b] += into[b]
+
+
+@compiled
+def _step(weights, attention, memory, codes, slots, places, tokens, logits):
+    rows, width = len(tokens), weights.embedding.shape[1]
+    x = np.empty((rows, width), np.float32)
+    if len(weights.closes):
+        closing = np.empty(rows, np.int64)
+        count = 0
+        for b in range(rows):
+            slot, token = slots[b], tokens[b]
+            memory.inputs[slot] += weights.embedding[token]
+            if weights.closes[token]:
+                closing[count] = b
+                count += 1
+                memory.local[slot] = 0.0
+                memory.size[slot] = 0
+            else:
+                memory.local[slot] += weights.own[token]
+                memory.size[slot] += 1
+        if count:
+            passing = np.empty((count, width), np.float32)
+            own_slots = np.empty(count, np.int64)
+            own_places = np.empty((len(places), count), np.int64)
+            for i in range(count):
+                own_slots[i] = slots[closing[i]]
+                passing[i] = memory.inputs[own_slots[i]]
+                memory.inputs[own_slots[i]] = 0.0
+                own_places[:, i] = places[:, closing[i]]
+            _through_blocks(weights, attention, memory, codes, own_slots, own_places, passing)
+            for i in range(count):
+                memory.row[own_slots[i]] = passing[i]
+        _predict_event(weights, memory, slots, x)
+    else:
+        for b in range(rows):
+            x[b] = weights.embedding[tokens[b]]
+        _through_blocks(weights, attention, memory, codes, slots, places, x)
+    normed = np.empty((rows, width), np.float32)
+    narrow = np.zeros((rows, width + width % 2), np.int16)
+    for b in range(rows):
+        layer_norm(x[b], weights.last_norm[0], weights.last_norm[1], normed[b])
     _project(weights.logits, 0, normed, narrow, logits)
 
 
@@ -597,17 +709,24 @@ def _unpacked_step(*given):
         Matrices(*given[9:11]),
         Matrices(*given[11:13]),
         Matrices(*given[13:15]),
+        given[15],
+        given[16],
+        given[17],
+        given[18],
+        Matrices(*given[19:21]),
+        Matrices(*given[21:23]),
     )
-    _step(weights, Attention(*given[15:22]), Memory(*given[22:30]), *given[30:])
+    _step(weights, Attention(*given[23:30]), Memory(*given[30:42]), *given[42:])
 
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """Computes one token of each row; takes the result of `arguments` and six arrays.
+    """Computes one token of each row; takes the result of `arguments` and five arrays.
 
-    These are: codes (p, n, 2, h, d, r) of queries and keys, n being 1 or the number of layers;
-    vectors (p, m) that are added to embeddings (p is 0 where there are none); and for each row its
-    slot, the index of its codes, its token, and the logits (b, v), which are the output.
+    These are: the codes of all encodings, flat; and for each row its slot, the first index of its
+    codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
+    of a position are (sets, 2, h, d, r) for queries and keys, or a vector (m,) that is added to
+    embeddings.
     """
     _unpacked_step(*given)
 
@@ -640,5 +759,5 @@ def products_of_waves(waves, queries, keys, out):
 
 def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
     """The first arguments of a step, as a flat tuple because Numba is slow with nested ones."""
-    matrices = (array for part in weights[5:] for array in part)
-    return (*weights[:5], *matrices, *attention, *memory)
+    parts = (part if isinstance(part, Matrices) else (part,) for part in weights)
+    return (*(array for part in parts for array in part), *attention, *memory)

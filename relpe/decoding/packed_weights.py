@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,27 @@ import torch
 from numpy.typing import NDArray
 
 from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
+from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.base import Precision
 from relpe.decoding.kernels import (
+    CODED,
     ELU,
+    ENCODING,
     FAVOR,
+    FEATURES,
+    GATED,
+    KIND,
     LARGEST_WEIGHT,
+    PLACE,
     RELU,
+    SET,
+    SPAN,
     WINDOWED,
     Attention,
     Matrices,
     Weights,
 )
-from relpe.decoding.position_codes import array_of
+from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 from relpe.models.decoder import Decoder, DecoderState
 
@@ -55,7 +64,7 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     if config.normalize_queries_keys:
         temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
     return Weights(
-        embedding=_scaled_embedding(decoder, state),
+        embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
         norms=np.stack(norms),
         taps=np.stack(taps),
         temperatures=temperatures,
@@ -65,7 +74,33 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
         down=matrices([module.project_out.weight for module in forward]),
         last_norm=array_of(torch.stack([decoder.norm.weight, decoder.norm.bias])),
         logits=matrices([decoder.project_out.weight]),
+        **_packed_events(decoder, matrices),
     )
+
+
+def _packed_events(
+    decoder: Decoder, matrices: Callable[[Sequence[torch.Tensor]], Matrices]
+) -> dict[str, Any]:
+    """The weights of the local decoder of events, empty if there are no events."""
+    events, width = decoder.events, decoder.config.width
+    if events is None:
+        nothing = torch.zeros(0, width)
+        closes = torch.zeros(0, dtype=torch.bool)
+        own, by_size, norm = nothing, nothing, torch.zeros(2, width)
+        project_in = project_out = nothing
+    else:
+        closes, own, by_size = events.closes, events.embedding.weight, events.place_embedding.weight
+        norm = torch.stack([events.norm.weight, events.norm.bias])
+        project_in = events.feed_forward.project_in.weight
+        project_out = events.feed_forward.project_out.weight
+    return {
+        "closes": array_of(closes, torch.bool),
+        "own": array_of(own),
+        "by_size": array_of(by_size),
+        "local_norm": array_of(norm),
+        "local_in": matrices([project_in]),
+        "local_out": matrices([project_out]),
+    }
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -84,7 +119,8 @@ def packed_rings(
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
     """Ring buffers of keys (l, h, r) and values (l, h, e), and their scales; see `Memory`.
 
-    Values are rounded as in the kernels. `places`, the size of the ring, is a multiple of 16.
+    The keys are in the order of the ring. Values are rounded as in the kernels. `places`, the size
+    of the ring, is a multiple of 16.
     """
     length, heads = keys.shape[:2]
     steps = np.zeros((heads, 2, places), np.float32)
@@ -105,33 +141,58 @@ def packed_rings(
     return by_place.reshape(heads, -1), by_number.reshape(heads, -1), steps
 
 
-def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float32]:
-    """Embeddings (v, m) times the scale that absolute encodings apply."""
-    encoding = decoder.encoding
-    codes, _ = encoding.prepare(torch.zeros(1, 1, 1, dtype=torch.int64), state.encoding)
+def in_order(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The rows of x (l, ...) in a ring, where `order` (l,) is the place of each."""
+    ring = np.zeros((order.max(initial=-1) + 1, *x.shape[1:]), np.float32)
+    ring[order] = x
+    return ring
+
+
+def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
+    """Scale (m,) of embeddings that absolute encodings apply."""
+    first = torch.zeros(1, 1, decoder.num_axes, dtype=torch.int64)
+    codes, _ = decoder.prepare(first, state.encodings)
     ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
-    factor = encoding.embed(ones, codes) - encoding.embed(torch.zeros_like(ones), codes)
-    return array_of(decoder.embedding.weight * factor[0, 0])
+    return (decoder.embed(ones, codes) - decoder.embed(torch.zeros_like(ones), codes))[0, 0]
 
 
-def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
+def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes) -> Attention:
     """Inputs of attention besides queries, keys and values; `state` holds noise and projections."""
-    config, encoding = decoder.config, decoder.encoding
+    config = decoder.config
     heads, size = config.num_heads, config.width // config.num_heads
-    rates = np.zeros(heads)
-    offset, projections = 0.0, [np.zeros((0, 0), np.float32)]
-    if isinstance(config.attention, LinearAttentionConfig):
-        offset = getattr(config.attention.feature_map, "offset", 0.0)
-        if config.attention.half_lives is not None:
-            rates = fading_rates(*config.attention.half_lives, heads)
-        drawn = [layer.operation.projection for layer in state.layers]
-        if drawn[0] is not None:
-            projections = [array_of(projection) for projection in drawn]
-    through = np.zeros((0, heads, size), np.float32)
-    constant = np.zeros((0, heads, size, 0), np.float32)
-    if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
-        gates = zip(*map(mixture, encoding.gates, state.encoding.gates), strict=True)
-        through, constant = (array_of(torch.stack(x)) for x in gates)
-    kind = _KINDS[config.attention.name]
-    span = getattr(config.attention, "span", 0)
-    return Attention(kind, offset, np.stack(projections), rates, through, constant, span)
+    layers = config.layers_in_order
+    numbers = np.zeros((len(layers), 8), np.int64)
+    offsets = np.zeros(len(layers), np.float32)
+    rates = np.zeros((len(layers), heads))
+    through = np.zeros((len(layers), heads, size), np.float32)
+    coded = [decoder.encoding_of(block).out_features for block in range(len(layers))]
+    constant = np.zeros((len(layers), heads, size, max(coded)), np.float32)
+    drawn = {}
+    counts = {False: 0, True: 0}  # layers with sums, and with rings
+    for block, (layer, features) in enumerate(zip(layers, coded, strict=True)):
+        encoding = decoder.encoding_of(block)
+        place, row = decoder.place_in_encoding(block), numbers[block]
+        is_windowed = isinstance(layer.attention, WindowedAttentionConfig)
+        row[KIND], row[PLACE] = _KINDS[layer.attention.name], counts[is_windowed]
+        row[CODED], row[SPAN] = features, getattr(layer.attention, "span", 0)
+        row[ENCODING], row[SET] = codes.place_of(decoder.encodings.index(encoding), place)
+        counts[is_windowed] += 1
+        if isinstance(layer.attention, LinearAttentionConfig):
+            feature_map = layer.attention.feature_map
+            row[FEATURES] = feature_map.build().num_features(features)
+            offsets[block] = getattr(feature_map, "offset", 0.0)
+            if layer.attention.half_lives is not None:
+                rates[block] = fading_rates(*layer.attention.half_lives, heads)
+            projection = state.layers[block].operation.projection
+            if projection is not None:
+                drawn[block] = array_of(projection)
+        if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
+            noise: Any = state.encodings[decoder.encodings.index(encoding)]
+            row[GATED] = 1
+            kept, fixed = mixture(encoding.gates[place], noise.gates[place])
+            through[block], constant[block, ..., :features] = array_of(kept), array_of(fixed)
+    shapes = np.array([one.shape for one in drawn.values()] or [(0, 0)])
+    projections = np.zeros((len(layers), *shapes.max(0)), np.float32)
+    for block, one in drawn.items():
+        projections[block, : one.shape[0], : one.shape[1]] = one
+    return Attention(numbers, offsets, projections, rates, through, constant, codes.added_by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,84 +15,163 @@ from relpe.decoding.kernels import products_of_waves
 from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-from relpe.models.decoder import Decoder
+from relpe.models.decoder import Decoder, DecoderConfig
 
 BLOCK = 32
 """Positions whose codes are computed together: the size of a tile of filtered noise."""
 CODE_BYTES = 256 * 2**20
-"""Size limit of the cache; rows whose codes do not fit are computed in a further batch."""
+"""Size limit of the cache of an encoding; rows whose codes do not fit are computed in a further
+batch."""
+
+
+Block = tuple[int, ...]
+"""Consecutive places on the last axis that an encoding reads: the other coordinates, and the number
+of the block on the last."""
 
 
 class PositionCodes:
-    """`Encoding.encode` as a matrix for each position of the most recently used blocks.
+    """Codes of all encodings of a decoder, at the most recently used positions."""
 
-    For encodings with gates, these are the codes before gating.
-    """
+    def __init__(self, decoder: Decoder, states: Sequence[Any]) -> None:
+        self._parts = [
+            EncodingCodes(
+                encoding,
+                state,
+                decoder.config,
+                len(decoder.blocks_of(index)),
+                decoder.axes_of(index),
+            )
+            for index, (encoding, state) in enumerate(zip(decoder.encodings, states, strict=True))
+        ]
+        ends = np.cumsum([part.size for part in self._parts])
+        self.flat = np.empty(int(ends[-1]), np.float32)  # pages are allocated when written
+        self._starts = np.array([0, *ends[:-1]])
+        for part, start in zip(self._parts, self._starts, strict=True):
+            part.use(self.flat[start : start + part.size])
+        adding = [index for index, part in enumerate(self._parts) if part.adds]
+        self.added_by = adding[0] if adding else -1
+        """Number of the encoding whose vectors are added to embeddings; -1: none."""
 
-    def __init__(self, decoder: Decoder, state: Any) -> None:  # noqa: ANN401
-        config, encoding = decoder.config, decoder.encoding
-        self._encoding, self._state = encoding, state
-        self._layers, self._heads, self._width = config.num_layers, config.num_heads, config.width
-        self._blocks: OrderedDict[int, int] = OrderedDict()  # block to its index in the pool
-        if isinstance(encoding, SineSPE):
-            sets = 1 if encoding.config.shared_by_layers else config.num_layers
-            size = config.width // config.num_heads
-            shape = (sets, 2, config.num_heads, size, state.sines.shape[-1])
-            adds = False
-        else:
-            maps, added = self._make(0)
-            shape, adds = None if maps is None else maps.shape[1:], added is not None
-        self._made = adds or shape is not None
-        block_bytes = 0 if shape is None else BLOCK * 4 * math.prod(shape)
-        self._most = max(1, CODE_BYTES // block_bytes) if block_bytes else 64
-        pool = self._most * BLOCK  # pages are allocated when they are written
-        self.maps = np.empty((0, 1, 2, 1, 1, 1) if shape is None else (pool, *shape), np.float32)
-        self.added = np.empty((pool if adds else 0, config.width), np.float32)
+    def place_of(self, encoding: int, layer: int) -> tuple[int, int]:
+        """Number of the encoding, -1 without codes, and of the set of codes of its `layer`."""
+        part = self._parts[encoding]
+        return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Indices of rows, in groups whose codes fit into the cache together."""
-        if len(positions) <= self._most or not self._made:
+        """Indices of rows, in groups whose codes fit into the cache together.
+
+        Positions are (b, p) int64.
+        """
+        parts = [part for part in self._parts if part.size]
+        most = min((part.most for part in parts), default=len(positions))
+        if len(positions) <= most:
             return [np.arange(len(positions))]
-        blocks = positions // BLOCK
-        distinct = np.unique(blocks)
-        parts = (distinct[i : i + self._most] for i in range(0, len(distinct), self._most))
-        return [np.flatnonzero(np.isin(blocks, part)) for part in parts]
+        blocks = [part.blocks(positions) for part in parts]
+        groups: list[list[int]] = [[]]
+        used: list[set[Block]] = [set() for _ in parts]
+        for row in np.argsort(positions[:, 0], kind="stable").tolist():
+            for own, of_rows in zip(used, blocks, strict=True):
+                own.add(of_rows[row])
+            if max(map(len, used)) > most:
+                groups.append([])
+                used = [{of_rows[row]} for of_rows in blocks]
+            groups[-1].append(row)
+        return [np.sort(group) for group in groups]
+
+    def places(self, positions: NDArray[np.int64], used: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """First index of the codes of each position in `flat`, for each encoding (n, b).
+
+        Only positions that are `used` (b,) have codes.
+        """
+        found = np.zeros((len(self._parts), len(positions)), np.int64)
+        if used.any():
+            for row, start, part in zip(found, self._starts, self._parts, strict=True):
+                row[used] = start + part.places(positions[used])
+        return found
+
+
+class EncodingCodes:
+    """`Encoding.encode` as a matrix for each position of the most recently used blocks.
+
+    For encodings with gates, these are the codes before gating. Absolute encodings have vectors
+    instead.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        state: Any,  # noqa: ANN401
+        config: DecoderConfig,
+        num_layers: int,
+        axes: tuple[int, ...],
+    ) -> None:
+        self._encoding, self._state = encoding, state
+        self._heads, self._width = config.num_heads, config.width
+        self._layers, self._axes = num_layers, list(axes)
+        self._blocks: OrderedDict[Block, int] = OrderedDict()  # block to its index in the pool
+        self._shape: tuple[int, ...] = ()
+        self.adds = False
+        """Whether the codes are vectors (m,) that are added to embeddings."""
+        if isinstance(encoding, SineSPE):
+            sets = 1 if encoding.config.shared_by_layers else encoding.num_layers
+            size = config.width // config.num_heads
+            self._shape = (sets, 2, config.num_heads, size, state.sines.shape[-1])
+        else:
+            maps, added = self._make((0,) * len(axes))
+            if maps is not None:
+                self._shape = maps.shape[1:]
+            elif added is not None:
+                self._shape, self.adds = added.shape[1:], True
+        self.sets = 0 if self.adds or not self._shape else self._shape[0]
+        """Number of sets of codes: one for each layer, one that layers share, or none."""
+        numel = math.prod(self._shape) if self._shape else 0
+        self.most = max(1, CODE_BYTES // (BLOCK * 4 * numel)) if numel else 0
+        """Maximum number of blocks."""
+        self.size = self.most * BLOCK * numel
+        """Size of the pool."""
+
+    def use(self, pool: NDArray[np.float32]) -> None:
+        """Writes codes to `pool`."""
+        self._pool = pool.reshape(-1, *self._shape) if self._shape else pool
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Indices of the codes of each position in `maps` (p, n, 2, h, d, r) and `added` (p, m)."""
-        if not self._made:
+        """First index of the codes of each position in the pool."""
+        if not self._shape:
             return np.zeros(len(positions), np.int64)
-        wanted = (positions // BLOCK).tolist()
+        wanted = self.blocks(positions)
         needed = set(wanted)
         for block in needed & self._blocks.keys():
             self._blocks.move_to_end(block)
         # rows at similar positions need few blocks; reuse memory that is already allocated
-        most = min(self._most, 2 * len(needed))
+        most = min(self.most, 2 * len(needed))
         for block in sorted(needed - self._blocks.keys()):
             full = len(self._blocks) >= most
             place = self._blocks.popitem(last=False)[1] if full else len(self._blocks)
             self._fill(block, slice(place * BLOCK, (place + 1) * BLOCK))
             self._blocks[block] = place
         first = np.array([self._blocks[block] for block in wanted], np.int64) * BLOCK
-        return first + positions % BLOCK
+        return (first + positions[:, self._axes[-1]] % BLOCK) * math.prod(self._shape)
+
+    def blocks(self, positions: NDArray[np.int64]) -> list[Block]:
+        """The block of each position (b, p): consecutive places on the last axis."""
+        places = positions[:, self._axes]
+        places[:, -1] //= BLOCK
+        return [tuple(place) for place in places.tolist()]
 
     @torch.inference_mode()
-    def _fill(self, block: int, rows: slice) -> None:
+    def _fill(self, block: Block, rows: slice) -> None:
         """Writes the codes of a block into the pool."""
         encoding = self._encoding
         if isinstance(encoding, SineSPE):
             waves, *noise = encoding.factors(_places(block), self._state)
             queries, keys = (array_of(x)[0] for x in noise)
-            products_of_waves(array_of(waves)[0], queries, keys, self.maps[rows])
+            products_of_waves(array_of(waves)[0], queries, keys, self._pool[rows])
             return
         maps, added = self._make(block)
-        if maps is not None:
-            self.maps[rows] = maps
-        if added is not None:
-            self.added[rows] = added
+        self._pool[rows] = added if maps is None else maps
 
     @torch.inference_mode()
-    def _make(self, block: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    def _make(self, block: Block) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
 
         n is the number of layers if their codes differ, else 1. None if the encoding has none.
@@ -121,8 +201,11 @@ class PositionCodes:
         return array_of(torch.stack(made).permute(3, 0, 1, 4, 2, 5))
 
 
-def _places(block: int) -> torch.Tensor:
-    return torch.arange(block * BLOCK, (block + 1) * BLOCK)[None, :, None]
+def _places(block: Block) -> torch.Tensor:
+    """Positions (1, BLOCK, p) of a block."""
+    places = torch.tensor(block).repeat(1, BLOCK, 1)
+    places[..., -1] = places[..., -1] * BLOCK + torch.arange(BLOCK)
+    return places
 
 
 def array_of(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> NDArray[Any]:

@@ -75,6 +75,8 @@ class Encoding(nn.Module):
     """Where queries and keys are changed: before the feature map, or after it in the numerator
     only, by `rotate_features`."""
 
+    num_axes: int = 1
+    """Number of axes of the positions that it reads: the first ones."""
     codes_by_position: bool = False
     """Whether compiled steps support the encoding; they compute and cache the codes of each
     position. Codes must depend only on the position and the noise, `encode` must be linear in

@@ -16,14 +16,13 @@ from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.structures import words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.base import OffsetTable
+from relpe.encodings.base import Encoding, OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.rope import Rope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
 """Maximum period in positions that a spectrum can distinguish from longer ones."""
@@ -112,9 +111,9 @@ def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
     return weight if table.factor is None else table.factor * (1 if weight is None else weight)
 
 
-def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
+def position_vectors(encoding: Encoding, width: int, count: int) -> Float[Tensor, "l m"]:
     """Vectors added to embeddings at the first positions, or at tree nodes (breadth-first)."""
-    encoding, places = decoder.encoding, torch.arange(count)[:, None]
+    places = torch.arange(count)[:, None]
     if isinstance(encoding, TreeSQ):
         places, axes = places + 1, encoding.config.tree.word_axes
         if axes:
@@ -122,4 +121,4 @@ def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
             words = words[(words >= 0).sum(1) <= axes]
             places = functional.pad(words, (0, axes - words.shape[1]), value=-1)
     codes, _ = encoding.prepare(places[None], encoding.init_state(0, torch.device("cpu")))
-    return encoding.embed(torch.zeros(1, len(places), decoder.config.width), codes)[0]
+    return encoding.embed(torch.zeros(1, len(places), width), codes)[0]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from relpe.attention.layer import AttentionConfig
+    from relpe.encodings.base import Encoding
     from relpe.models.decoder import Decoder
 
 REACH, NO_TURN = 256, 10**6
@@ -64,8 +66,29 @@ class Picture(NamedTuple):
 
 @torch.no_grad()
 def pictures(decoder: Decoder) -> dict[str, Picture]:
-    """All plots of a decoder, by name."""
-    encoding, lags = decoder.encoding, torch.arange(-REACH, REACH + 1)
+    """All plots of a decoder, by name.
+
+    If layers differ, a name begins with the number of the layer that first has the encoding.
+    """
+    found: dict[str, Picture] = {}
+    layers = decoder.config.layers_in_order
+    for index, encoding in enumerate(decoder.encodings):
+        blocks = [n for n in range(len(layers)) if decoder.encoding_of(n) is encoding]
+        own = _of_encoding(decoder, encoding, [layers[n].attention for n in blocks])
+        if len(decoder.encodings) == 1:
+            return own
+        numbers = ", ".join(str(n + 1) for n in blocks)
+        for name, picture in own.items():
+            title = f"{picture.title}, layers {numbers}"
+            found[f"{index + 1}-{name}"] = picture._replace(title=title)
+    return found
+
+
+def _of_encoding(
+    decoder: Decoder, encoding: Encoding, attentions: Sequence[AttentionConfig]
+) -> dict[str, Picture]:
+    """All plots of an encoding, whose layers have these kinds of attention."""
+    lags = torch.arange(-REACH, REACH + 1)
     found: dict[str, Picture] = {}
     if isinstance(encoding, StochasticEncoding):
         found = _stochastic(encoding, lags)
@@ -78,19 +101,20 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
         title, y = "Angles of rotations", "period (positions)"
         found["angles"] = Picture(title, shown, planes, "plane", y, "", "head", log="y")
     elif isinstance(encoding, OffsetEncoding):
-        found = _offsets(decoder, encoding)
+        found = _offsets(decoder, encoding, attentions)
     elif isinstance(encoding, Sinusoid | LearnedPosition | TreeSQ):
         x = "node, breadth-first" if isinstance(encoding, TreeSQ) else "position (tokens)"
-        vectors = position_vectors(decoder, 2 * REACH).T
+        vectors = position_vectors(encoding, decoder.config.width, 2 * REACH).T
         shown, places = {"": vectors}, torch.arange(vectors.shape[1])
         found["positions"] = Picture("Added to embeddings", shown, places, x, "value", "feature")
-    ends = getattr(decoder.config.attention, "half_lives", None)
-    if ends is not None:
+    fading = dict.fromkeys(getattr(attention, "half_lives", None) for attention in attentions)
+    for number, ends in enumerate((ends for ends in fading if ends is not None), 1):
         halves = np.geomspace(ends[0], ends[1], decoder.config.num_heads)
         names = [[f"{head}: {half:,.1f}" for head, half in enumerate(halves, 1)]]
         lags, x = torch.logspace(0, math.log10(8 * max(ends)), 400).double(), "lag (tokens)"
         y, shown = "weight of a key", {"": torch.exp2(-lags / torch.from_numpy(halves)[:, None])}
-        found["fading"] = Picture("Fading", shown, lags, x, y, "", "head: half-life", names, "x")
+        picture = Picture("Fading", shown, lags, x, y, "", "head: half-life", names, "x")
+        found["fading" if number == 1 else f"fading-{number}"] = picture
     return found
 
 
@@ -125,10 +149,13 @@ def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture
     return found
 
 
-def _offsets(decoder: Decoder, encoding: OffsetEncoding) -> dict[str, Picture]:
+def _offsets(
+    decoder: Decoder, encoding: OffsetEncoding, attentions: Sequence[AttentionConfig]
+) -> dict[str, Picture]:
     layers, found = range(encoding.num_layers), {}
-    bound = encoding.span or getattr(decoder.config.attention, "span", None)
-    spans = [encoding.head_spans(n) or (bound,) * decoder.config.num_heads for n in layers]
+    bounds = [encoding.span or getattr(attention, "span", None) for attention in attentions]
+    heads = decoder.config.num_heads
+    spans = [encoding.head_spans(n) or (bounds[n],) * heads for n in layers]
     lags = torch.arange(max([REACH + 1, *(span or 0 for sizes in spans for span in sizes)]))
     tables = [scores(encoding, layer, lags) for layer in layers]
     features = [table.features.flatten(1).T for table in tables if table.features is not None]

@@ -47,7 +47,10 @@ def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: AN
         kinds = [args[0]] * len(items) if args[-1] is Ellipsis else args
         if len(kinds) != len(items):
             raise CheckpointError(f"{where}: found {value!r}, expected {len(kinds)} values")
-        return tuple(from_plain(k, item, where) for k, item in zip(kinds, items, strict=True))
+        names = (f"{where}[{i}]" if isinstance(x, dict) else where for i, x in enumerate(items))
+        return tuple(
+            from_plain(k, item, name) for k, item, name in zip(kinds, items, names, strict=True)
+        )
     return _from_one(kind, value, where)
 
 

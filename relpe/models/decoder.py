@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import Encoding
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.models.blocks import Block
+from relpe.models.events import Events, EventsConfig, EventState
+from relpe.models.layers import Layer, LayerConfig, layers_of, shared_encodings
 from relpe.models.pointer import PointerConfig
 
 
@@ -36,9 +40,13 @@ class DecoderConfig:
     hidden: int = 704
     """Width of the hidden layer of the feed-forward network."""
     attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
-    """Kind of attention, the same in all layers."""
+    """Kind of attention of all layers, unless `layers` names others."""
     encoding: EncodingConfig = field(default_factory=SineSPEConfig)
-    """Positional encoding, shared by all layers."""
+    """Positional encoding, shared by all layers, unless `layers` names others."""
+    layers: tuple[LayerConfig, ...] = ()
+    """Pattern of layers of different kinds, repeated until there are `num_layers`, for example
+    [{count: 3}, {attention: {kind: windowed}, encoding: {kind: algebraic}}]; []: all layers are
+    alike."""
     normalize_queries_keys: bool = True
     """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
     encoding."""
@@ -51,6 +59,8 @@ class DecoderConfig:
     noise_seed: int = 0
     """Seed of the noise and random features in evaluation and generation, so that they are the same
     for all users of a model."""
+    events: EventsConfig | None = None
+    """Groups of tokens that pass the blocks as one position; None: every token does."""
     pointer: PointerConfig | None = None
     """Pointer that generation mixes with the predictions; logits and training do without it."""
 
@@ -77,16 +87,26 @@ class DecoderConfig:
         if self.pointer is not None:
             self.pointer.check(self.vocabulary_size)
 
+    @property
+    def layers_in_order(self) -> list[Layer]:
+        """Attention and encoding of each block."""
+        return layers_of(self.layers, self.num_layers, self.attention, self.encoding)
+
     def build(self) -> Decoder:
-        """A decoder with new weights."""
+        """A decoder with new weights.
+
+        Raises:
+            ValueError: an encoding does not fit the attention of its layer.
+        """
         return Decoder(self)
 
 
 class DecoderState(NamedTuple):
     """State of a decoder; its size is constant with linear attention."""
 
-    encoding: Any  # shared by the rows
+    encodings: tuple[Any, ...]  # of each encoding, shared by the rows
     layers: tuple[ConvolvedState, ...]
+    events: EventState | None = None
 
     def rows(self, index: Tensor) -> DecoderState:
         """The rows of `index` (n,), int64, in that order; indices may repeat."""
@@ -94,47 +114,12 @@ class DecoderState(NamedTuple):
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
         """The state with `change` applied to each tensor that belongs to rows."""
-        encoding = self.encoding
-        if hasattr(encoding, "map_rows"):
-            encoding = encoding.map_rows(change)
-        return DecoderState(encoding, tuple(layer.map_rows(change) for layer in self.layers))
-
-
-class FeedForward(nn.Module):
-    """Gated feed-forward layer, SwiGLU (Shazeer, 2020)."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.project_in = nn.Linear(width, 2 * hidden, bias=False)
-        self.project_out = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., m) to (..., m)."""
-        gate, value = self.project_in(x).chunk(2, -1)
-        return self.project_out(functional.silu(gate) * value)
-
-
-class Block(nn.Module):
-    """Pre-norm block: x + attention(norm x), then x + feed-forward(norm x)."""
-
-    def __init__(self, attention: SelfAttention, *, width: int, hidden: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(width)
-        self.attention = attention
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = FeedForward(width, hidden)
-
-    def forward(
-        self,
-        x: Tensor,
-        encoding: Encoding,
-        codes: Any,  # noqa: ANN401
-        state: ConvolvedState,
-    ) -> tuple[Tensor, ConvolvedState]:
-        """(b, l, m) and state to (b, l, m) and state."""
-        attended, state = self.attention(self.attention_norm(x), encoding, codes, state)
-        x = x + attended
-        return x + self.feed_forward(self.feed_forward_norm(x)), state
+        encodings = tuple(
+            one.map_rows(change) if hasattr(one, "map_rows") else one for one in self.encodings
+        )
+        layers = tuple(layer.map_rows(change) for layer in self.layers)
+        events = None if self.events is None else self.events.map_rows(change)
+        return DecoderState(encodings, layers, events)
 
 
 class Decoder(nn.Module):
@@ -145,19 +130,35 @@ class Decoder(nn.Module):
         self.config = config
         head_dim = config.width // config.num_heads
         self.embedding = nn.Embedding(config.vocabulary_size, config.width)
-        self.encoding: Encoding = config.encoding.build(
-            num_layers=config.num_layers, num_heads=config.num_heads, head_dim=head_dim
-        )
-        if config.attention.name not in self.encoding.fits:
+        layers = config.layers_in_order
+        self._shared = shared_encodings(layers)
+        self._encoding_of = {b: index for index, one in enumerate(self._shared) for b in one.blocks}
+        built: list[Encoding] = [
+            one.encoding.build(
+                num_layers=len(one.blocks), num_heads=config.num_heads, head_dim=head_dim
+            )
+            for one in self._shared
+        ]
+        # the names of the parameters of a model with one encoding are those of earlier versions
+        self.encoding: Encoding = built[0]
+        self.more_encodings = nn.ModuleList(built[1:])
+        for block, layer in enumerate(layers):
+            fits = built[self._encoding_of[block]].fits
+            if layer.attention.name not in fits:
+                raise ValueError(
+                    f"encoding {layer.encoding.kind} does not fit {layer.attention.name} "
+                    f"attention, expected {' or '.join(fits)}"
+                )
+        if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
-                f"encoding {config.encoding.kind} does not fit {config.attention.name} attention, "
-                f"expected {' or '.join(self.encoding.fits)}"
+                "the random features of different layers are redrawn at different steps; use the "
+                "same redraw_interval and redraw_probability in all layers"
             )
         self.blocks = nn.ModuleList(
             Block(
                 SelfAttention(
-                    config.attention,
-                    layer=layer,
+                    layer.attention,
+                    layer=self.place_in_encoding(block),
                     width=config.width,
                     num_heads=config.num_heads,
                     normalize=config.normalize_queries_keys,
@@ -167,8 +168,17 @@ class Decoder(nn.Module):
                 width=config.width,
                 hidden=config.hidden,
             )
-            for layer in range(config.num_layers)
+            for block, layer in enumerate(layers)
         )
+        self.events = None
+        if config.events is not None:
+            for block, layer in enumerate(layers):
+                problem = _why_without_events(layer, built[self._encoding_of[block]])
+                if problem is not None:
+                    raise ValueError(f"{problem}, which models with events do not support")
+            self.events = Events(
+                config.events, vocabulary_size=config.vocabulary_size, width=config.width
+            )
         self.norm = nn.LayerNorm(config.width)
         self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
         self._init_weights()
@@ -179,10 +189,52 @@ class Decoder(nn.Module):
         Source: Radford et al. (2019). Encodings initialise their own weights.
         """
         for name, module in self.named_modules():
-            if name.split(".")[0] != "encoding" and isinstance(module, nn.Linear | nn.Embedding):
+            own = name.split(".")[0] not in ("encoding", "more_encodings")
+            if own and isinstance(module, nn.Linear | nn.Embedding):
                 into_stream = name.endswith("project_out") and name != "project_out"
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
+        if self.events is not None:
+            nn.init.normal_(self.events.start, std=0.02)
+
+    @property
+    def encodings(self) -> list[Encoding]:
+        """The distinct encodings, in the order of the first blocks that use them."""
+        return [self.encoding, *self.more_encodings]  # pyright: ignore[reportReturnType]
+
+    def axes_of(self, encoding: int) -> tuple[int, ...]:
+        """Axes of the positions that an encoding reads, given by its number."""
+        axes, module = self._shared[encoding].axes, self.encodings[encoding]
+        return tuple(range(module.num_axes)) if axes is None else axes[: module.num_axes]
+
+    @property
+    def num_axes(self) -> int:
+        """Number of axes of the positions that the model reads."""
+        return 1 + max(max(self.axes_of(index)) for index in range(len(self.encodings)))
+
+    def encoding_of(self, block: int) -> Encoding:
+        """The encoding of a block, which may share it with others."""
+        return self.encodings[self._encoding_of[block]]
+
+    def blocks_of(self, encoding: int) -> list[int]:
+        """The blocks that share an encoding, given by its number."""
+        return self._shared[encoding].blocks
+
+    def place_in_encoding(self, block: int) -> int:
+        """Number of a block among those that share its encoding: the `layer` of its methods."""
+        return self._shared[self._encoding_of[block]].blocks.index(block)
+
+    def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters of all encodings; names begin with the encoding's number if there are more."""
+        for index, encoding in enumerate(self.encodings):
+            prefix = f"{index}" if self.more_encodings else ""
+            yield from encoding.named_parameters(prefix)
+
+    def training_window(self) -> Windows | None:
+        """The learned windows of all encodings, if there are any."""
+        found = [encoding.training_window() for encoding in self.encodings]
+        windows = [window for window in found if window is not None]
+        return Windows(windows) if windows else None
 
     def init_state(
         self,
@@ -204,49 +256,122 @@ class Decoder(nn.Module):
         """
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
-        encoding, device = self.encoding, self.embedding.weight.device
-        features = encoding.out_features
-        if num_realizations is None:
-            noise = encoding.init_state(seed, device)
-        elif isinstance(encoding, StochasticEncoding):
-            noise = encoding.init_state(seed, device, num_realizations)
-            features = num_realizations
-        else:
+        device = self.embedding.weight.device
+        draws = [isinstance(encoding, StochasticEncoding) for encoding in self.encodings]
+        if num_realizations is not None and not any(draws):
+            kinds = ", ".join(dict.fromkeys(x.encoding.kind for x in self.config.layers_in_order))
             raise ValueError(
-                f"num_realizations is {num_realizations}, but encoding "
-                f"{self.config.encoding.kind} has no random codes; leave it out"
+                f"num_realizations is {num_realizations}, but encoding {kinds} has no random "
+                "codes; leave it out"
             )
+        noise, features = [], []
+        for encoding in self.encodings:
+            if num_realizations is not None and isinstance(encoding, StochasticEncoding):
+                noise.append(encoding.init_state(seed, device, num_realizations))
+                features.append(num_realizations)
+            else:
+                noise.append(encoding.init_state(seed, device))
+                features.append(encoding.out_features)
         generator = torch.Generator().manual_seed(feature_seed + 1)
         layers: list[ConvolvedState] = []
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            layers.append(block.attention.init_state(batch_size, generator, features))
-        return DecoderState(noise, tuple(layers))
+            encoded = features[self._encoding_of[number]]
+            layers.append(block.attention.init_state(batch_size, generator, encoded))
+        events = None if self.events is None else self.events.init_state(batch_size)
+        return DecoderState(tuple(noise), tuple(layers), events)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
         """The last training step, up to `step`, at which random features were redrawn.
 
         See `FavorConfig.last_redraw`. Without random features, `step` itself.
         """
-        feature_map = getattr(self.config.attention, "feature_map", None)
-        return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
+        maps = [getattr(x.attention, "feature_map", None) for x in self.config.layers_in_order]
+        favor = next((one for one in maps if isinstance(one, FavorConfig)), None)
+        return step if favor is None else favor.last_redraw(step, seed)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), and the new state.
 
-        `positions` are (1, l, p), or (b, l, p) for positions of each row, which only encodings
-        whose codes are not shared by the rows accept.
+        `positions` are (1, l, p), or (b, l, p) for positions of each row. With events, the blocks
+        use the number of the event instead of the first axis, and the others at its last token.
         """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size
             ), state
-        codes, encoding = self.encoding.prepare(positions, state.encoding)
-        x = self.encoding.embed(self.embedding(tokens), codes)
+        x = self.embedding(tokens)
+        if self.events is None or state.events is None:
+            x, state = self._through_blocks(x, positions, state)
+        else:
+            grouped = self.events.group(tokens, x, state.events)
+            places = self.events.positions(positions, grouped, state.events)
+            rows, after = self._through_blocks(grouped.inputs, places, state, grouped.padded)
+            x, events = self.events(tokens, rows, grouped, state.events)
+            state = after._replace(events=events)
+        return self.project_out(self.norm(x)), state
+
+    def _through_blocks(
+        self, x: Tensor, positions: Tensor, state: DecoderState, lengths: Tensor | None = None
+    ) -> tuple[Tensor, DecoderState]:
+        """Outputs of the blocks for inputs x (b, n, m) at `positions` (1 or b, n, p).
+
+        `lengths` (b,) is the number of positions of each row, if rows are padded; None: n.
+        """
+        if not x.shape[1]:
+            return x, state
+        codes, encodings = self.prepare(positions, state.encodings)
+        x = self.embed(x, codes)
         layers = []
-        for block, layer_state in zip(self.blocks, state.layers, strict=True):
-            x, layer_state = block(x, self.encoding, codes, layer_state)
-            layers.append(layer_state)
-        return self.project_out(self.norm(x)), DecoderState(encoding, tuple(layers))
+        for number, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
+            index = self._encoding_of[number]
+            x, layer = block(x, self.encodings[index], codes[index], layer, lengths)
+            layers.append(layer)
+        return x, state._replace(encodings=encodings, layers=tuple(layers))
+
+    def prepare(
+        self, positions: Tensor, states: tuple[Any, ...]
+    ) -> tuple[list[Any], tuple[Any, ...]]:
+        """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
+        codes, after = [], []
+        for encoding, shared, state in zip(self.encodings, self._shared, states, strict=True):
+            own = positions if shared.axes is None else _axes_of(positions, shared.axes)
+            found, state = encoding.prepare(own, state)
+            codes.append(found)
+            after.append(state)
+        return codes, tuple(after)
+
+    def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
+        """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
+        for encoding, own in zip(self.encodings, codes, strict=True):
+            x = encoding.embed(x, own)
+        return x
+
+
+def _axes_of(positions: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The axes of positions (1 or b, l, p) that a layer reads."""
+    if max(axes) >= positions.shape[-1]:
+        raise ValueError(
+            f"positions have {positions.shape[-1]} axes, but a layer reads the axes {list(axes)}; "
+            f"expected at least {max(axes) + 1} axes"
+        )
+    return positions[..., list(axes)]
+
+
+def _redraws(layer: Layer) -> tuple[object, ...] | None:
+    """What determines when the random features of a layer are redrawn; None without any."""
+    features = getattr(layer.attention, "feature_map", None)
+    if not isinstance(features, FavorConfig):
+        return None
+    return features.redraw_interval, features.redraw_probability
+
+
+def _why_without_events(layer: Layer, encoding: Encoding) -> str | None:
+    """Why rows of a layer cannot have different lengths; None if they can."""
+    if layer.attention.name == "softmax":
+        return "softmax attention without a window has one length for all rows"
+    if isinstance(encoding, OffsetEncoding) and encoding.coordinates != "index":
+        return f"encoding {layer.encoding.kind} keeps the positions of all keys"
+    return None

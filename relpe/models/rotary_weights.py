@@ -35,6 +35,7 @@ def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
         and not (encoding.basis or encoding.one_sided)
         and encoding.decay == 1
         and config.attention.name in {rotary.attention.name, "windowed"}
+        and not config.layers
         and alike == config
     )
 

@@ -540,6 +540,19 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     card(page, "dropped.mid: found 60,000 bytes, expected at most 20,000")
 
 
+def test_a_length_out_of_range_is_told(page):
+    length = page.locator(".length input[type=number]").locator("visible=true")
+    for typed, now in (("1000", "64"), ("0", "1")):
+        length.fill(typed)
+        length.press("Tab")
+        playwright.expect(length).to_have_value(now, timeout=SLOWLY)
+        said = f"Length was {typed}, expected 1 to 64; it is now {now}."
+        playwright.expect(page.get_by_text(said)).to_be_visible(timeout=SLOWLY)
+    length.fill("8")
+    length.press("Tab")
+    playwright.expect(page.get_by_text("Length was")).to_have_count(0, timeout=SLOWLY)
+
+
 def test_errors_of_seed_and_key_are_shown_in_place(page):
     tab(page, "Piano")
     controls = page.locator("#piano-tab, #controls").locator("visible=true").first
@@ -556,7 +569,7 @@ def test_errors_of_seed_and_key_are_shown_in_place(page):
     fresh = page.get_by_label("new each time").locator("visible=true")
     playwright.expect(fresh).not_to_be_checked(timeout=SLOWLY)
     button(page, "Generate").click()
-    page.wait_for_function("/The seed is 99,999,999,999, expected/.test(document.body.innerText)")
+    page.wait_for_function("/Seed is 99,999,999,999, expected/.test(document.body.innerText)")
     seed.fill("5")
     button(page, "Generate").click()
     phase(page, "composing")

@@ -27,10 +27,13 @@ from relpe.encodings import (
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
 from relpe.models.pointer import PointerConfig
 
 SMALL_SIREN = SirenNetworkConfig(width=8)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+EVENTS = EventsConfig(closing=((3, 5), (8, 11)), hidden=24, most=3)
 CONFIGS: dict[str, dict[str, Any]] = {
     "sine relu": {"encoding": SINE},
     "sine favor": {
@@ -120,6 +123,90 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "encoding": LearnedPositionConfig(num_positions=1000),
         "attention": SoftmaxAttentionConfig(),
     },
+    "layers: sine relu and algebraic windowed, 3:1": {
+        "encoding": SINE,
+        "num_layers": 4,
+        "attention": LinearAttentionConfig(half_lives=(1, 40)),
+        "layers": (
+            LayerConfig(count=3),
+            LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
+        ),
+    },
+    "layers: sine favor, algebraic windowed and none": {
+        "num_layers": 5,
+        "encoding": AlgebraicConfig(shared_by_layers=False),
+        "attention": WindowedAttentionConfig(span=9),
+        "layers": (
+            LayerConfig(
+                attention=LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
+                encoding=SineSPEConfig(num_realizations=6, shared_by_layers=False),
+            ),
+            LayerConfig(),
+            LayerConfig(attention=WindowedAttentionConfig(span=24)),
+            LayerConfig(
+                attention=LinearAttentionConfig(feature_map=EluConfig()),
+                encoding=NoEncodingConfig(),
+            ),
+        ),
+    },
+    "layers: siren windowed and siren spe relu": {
+        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
+        "layers": (
+            LayerConfig(
+                attention=WindowedAttentionConfig(), encoding=SirenConfig(network=SMALL_SIREN)
+            ),
+            LayerConfig(),
+        ),
+    },
+    "layers: sinusoid, alibi, two spans of siren": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+        "num_layers": 4,
+        "layers": (
+            LayerConfig(attention=LinearAttentionConfig(), encoding=SinusoidConfig()),
+            LayerConfig(encoding=AlibiConfig(), attention=WindowedAttentionConfig(span=11)),
+            LayerConfig(),
+            LayerConfig(encoding=SirenConfig(network=SirenNetworkConfig(width=4))),
+        ),
+    },
+    "events: sine relu, fading": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(half_lives=(1, 40)),
+        "events": EVENTS,
+    },
+    "events: sine favor": {
+        "encoding": SineSPEConfig(num_realizations=6, shared_by_layers=False),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
+        "events": EVENTS,
+        "convolution_taps": 0,
+    },
+    "events: conv relu": {
+        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6),
+        "events": EVENTS,
+    },
+    "events: siren windowed": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+        "events": EVENTS,
+    },
+    "events: sinusoid elu": {
+        "encoding": SinusoidConfig(),
+        "attention": LinearAttentionConfig(feature_map=EluConfig()),
+        "events": EVENTS,
+    },
+    "events: sine relu and algebraic windowed, 1:1": {
+        "encoding": SINE,
+        "layers": (
+            LayerConfig(),
+            LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
+        ),
+        "events": EVENTS,
+    },
+    "events: algebraic elu, numerator, fading": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+        "events": EVENTS,
+    },
     "none elu": {
         "encoding": NoEncodingConfig(),
         "attention": LinearAttentionConfig(feature_map=EluConfig()),
@@ -131,7 +218,7 @@ def decoder(name: str) -> Decoder:
     """The decoder of an entry of `CONFIGS`, with the same weights each time."""
     torch.manual_seed(0)
     sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
-    return DecoderConfig(**sizes, **CONFIGS[name]).build().eval()
+    return DecoderConfig(**{**sizes, **CONFIGS[name]}).build().eval()
 
 
 def tokens_of(length: int, rows: int = 2) -> torch.Tensor:

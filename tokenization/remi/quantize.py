@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.grid import STEPS_PER_BEAT, bar_lines, nearest_step, quantize_time_signatures
+from tokenization.grid import (
+    MAX_BAR_STEPS,
+    STEPS_PER_BEAT,
+    bar_lines,
+    nearest_step,
+    quantize_time_signatures,
+)
 from tokenization.remi.packing import Packing
 from tokenization.remi.vocabulary import DURATIONS, VELOCITY_STEP, Families
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature
@@ -183,17 +189,25 @@ class Timeline(NamedTuple):
     tempos: TempoMap
 
 
-def quantize_timeline(score: Score, end: int, families: Families) -> Timeline:
+def quantize_timeline(
+    score: Score, end: int, families: Families, num_bars: int | None = None
+) -> Timeline:
     """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
 
-    A score of more than 65,536 quarters ends at `end`, so that an endless note, which is clipped,
-    does not leave empty bars.
+    If `num_bars` is given, there are exactly that many bars, at least one. A score of more than
+    65,536 quarters ends at `end`, so that an endless note, which is clipped, does not leave empty
+    bars.
     """
     score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
     if score_end <= MAX_BEATS * STEPS_PER_BEAT:
         end = max(end, score_end)
     signatures = quantize_time_signatures(score)
     lines = bar_lines(signatures, end)
+    if num_bars is not None:
+        missing = max(num_bars + 1 - len(lines), 0)
+        if missing:
+            lines = bar_lines(signatures, int(lines[-1]) + missing * MAX_BAR_STEPS)
+        lines = lines[: max(num_bars, 1) + 1]
     end = int(lines[-1])
     steps, tempos, clipped = quantize_tempos(score, families)
     count = int(steps.searchsorted(end))

@@ -102,6 +102,16 @@ PLANNED_VOCABULARY = Vocabulary(
 """The 1,246 tokens of version 2."""
 
 
+def closing_ids(vocabulary: Vocabulary) -> list[int]:
+    """Ids of the tokens that close an event, such as a note: all that do not begin or continue one.
+
+    PAD does not, so that padding costs little. In version 1, the Velocity of a Drum does not close
+    its event, as that of a Pitch does not.
+    """
+    return [i for i, name in enumerate(vocabulary.names) if name.split("_")[0] not in _CONTINUED]
+
+
+_CONTINUED = {"PAD", "Position", "Program", "Part", "Pitch", "Drum", "Velocity"}
 _KINDS = (
     *("Other", "BOS", "EOS", "Bar", "TimeSignature", "Position", "Tempo"),
     *("Program", "Part", "Pitch", "Drum", "Velocity", "Duration"),

@@ -168,7 +168,7 @@ def shard(decoder: Decoder, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh o
     """
     from torch.distributed.fsdp import fully_shard
 
-    if decoder.encoding.training_window() is not None:
+    if decoder.training_window() is not None:
         raise TrainingError(
             "trainer.strategy is fsdp, but the encoding has a window, whose widths cannot be "
             "sharded; use ddp"

@@ -59,6 +59,10 @@ class LinearAttentionConfig:
         return LinearOperation(self.feature_map.build(), self.half_lives)
 
 
+VANISHED = -1e30
+"""Logarithm of the weight of a key that does not exist; finite, so that differences are."""
+
+
 class LinearOperation:
     """Causal linear attention with its feature map."""
 
@@ -94,11 +98,12 @@ class LinearOperation:
         v: Tensor,
         state: LinearAttentionState,
         turn: Callable[..., Tensor] | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
         """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         `turn`, if given, is `Encoding.rotate_features` of this call. It is applied only in the
-        numerator.
+        numerator. `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
         if not q.shape[1]:
             return v, state
@@ -113,6 +118,14 @@ class LinearOperation:
                 ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
             features = queries.values, keys.values
+            if lengths is not None:
+                beyond = torch.arange(k.shape[1], device=k.device) >= lengths[:, None]
+                if log_scale is None:
+                    features = features[0], features[1].masked_fill(beyond[..., None, None], 0.0)
+                else:
+                    log_scale = log_scale.masked_fill(beyond[..., None], VANISHED)
+                if faded is not None:
+                    faded = faded / k.shape[1] * lengths[:, None]
             if turn is None:
                 by_kernel = fla.serves(v) and q.shape[1] > 1
                 attend = fla.causal_linear_attention if by_kernel else causal_linear_attention

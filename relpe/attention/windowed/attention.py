@@ -88,11 +88,15 @@ class WindowedOperation:
         v: Tensor,
         state: WindowedAttentionState,
         table: OffsetTable | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state."""
+        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
+
+        `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
+        """
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
-            return self._all_seen(q, k, v, state)
-        if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
+            return self._all_seen(q, k, v, state, lengths)
+        if table is None and q.shape[1] == 1 and lengths is None and not torch.is_grad_enabled():
             return self._one_query(q, k, v, state)
         span = self.span if table is None or table.span is None else table.span
         dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
@@ -109,10 +113,15 @@ class WindowedOperation:
             else:
                 out = _in_head_groups(q, keys, values, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
-        return out.to(out_dtype), _shifted(state, span - 1)
+        return out.to(out_dtype), _shifted(_ended(state, lengths, q.shape[1]), span - 1)
 
     def _all_seen(
-        self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: WindowedAttentionState,
+        lengths: Tensor | None,
     ) -> tuple[Tensor, WindowedAttentionState]:
         """A first call within the span: ordinary attention, by the fastest kernel."""
         heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
@@ -122,6 +131,7 @@ class WindowedOperation:
         kept = WindowedAttentionState(
             k.to(state.keys.dtype), v.to(state.values.dtype), state.seen + q.shape[1]
         )
+        kept = _ended(kept, lengths, q.shape[1])
         return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
 
     def _one_query(
@@ -278,6 +288,19 @@ def _places(table: OffsetTable, default: int) -> int:
         return table.rows.shape[2]
     by_place = (getattr(table, name) for name in _BY_HEAD)
     return min([default] + [x.shape[0] for x in by_place if x is not None])
+
+
+def _ended(
+    state: WindowedAttentionState, lengths: Tensor | None, length: int
+) -> WindowedAttentionState:
+    """The state without the keys after the end of each row; the last of `length` keys are new."""
+    if lengths is None:
+        return state
+    padding = length - lengths
+    keys, values, seen = state
+    places = torch.arange(keys.shape[1], device=keys.device) - padding[:, None]
+    rows, places = torch.arange(len(keys), device=keys.device)[:, None], places.clamp(min=0)
+    return WindowedAttentionState(keys[rows, places], values[rows, places], seen - padding)
 
 
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:

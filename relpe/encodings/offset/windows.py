@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -253,6 +253,49 @@ class Window(nn.Module):
         exact = self._half_widths(width).ceil().clamp(max=limit).long()
         rounded = ((exact + block - 1) // block * block).clamp(max=limit)
         return Spans(exact.tolist(), rounded.tolist())
+
+
+class Windows:
+    """The learned windows of a model, treated as one in training."""
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self.windows = tuple(windows)
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """See `Window.one_step`."""
+        with ExitStack() as stack:
+            for window in self.windows:
+                stack.enter_context(window.one_step())
+            yield
+
+    def penalty(self) -> Tensor:
+        """Sum of the penalties of all windows."""
+        return torch.stack([window.penalty() for window in self.windows]).sum()
+
+    def metrics(self) -> dict[str, float]:
+        """See `Window.metrics`; those of all windows together."""
+        found = [window.metrics() for window in self.windows]
+        layers = [len(window.log_width) for window in self.windows]
+        spans = sum(one["mean_span"] * count for one, count in zip(found, layers, strict=True))
+        return {
+            "mean_span": spans / sum(layers),
+            "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in found),
+            "outgrown_spans": sum(one["outgrown_spans"] for one in found),
+        }
+
+    def span_state(self) -> dict[str, Any]:
+        """See `Window.span_state`."""
+        states = [window.span_state() for window in self.windows]
+        return states[0] if len(states) == 1 else {str(i): one for i, one in enumerate(states)}
+
+    def load_span_state(self, state: dict[str, Any]) -> None:
+        """See `Window.load_span_state`."""
+        if len(self.windows) == 1:
+            self.windows[0].load_span_state(state)
+            return
+        for index, window in enumerate(self.windows):
+            window.load_span_state(state[str(index)])
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:

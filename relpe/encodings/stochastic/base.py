@@ -7,7 +7,7 @@ the square roots of 1 - g and g. The expected product of query and key codes bec
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.base import Encoding
+
+
+class RowCodes(NamedTuple):
+    """Codes of rows whose positions differ."""
+
+    rows: tuple[Any, ...]
 
 
 class StochasticEncoding(Encoding):
@@ -40,6 +46,19 @@ class StochasticEncoding(Encoding):
         """
         raise NotImplementedError
 
+    def prepare_rows(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        """Codes for `positions` (b, l, p) that may differ between rows, and the state after them.
+
+        Noise is a function of the position, so that all rows share the state.
+        """
+        if bool((positions == positions[:1]).all()):
+            return self.prepare(positions[:1], state)
+        rows = []
+        for own in positions.split(1):
+            codes, state = self.prepare(own, state)
+            rows.append(codes)
+        return RowCodes(tuple(rows)), state
+
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
@@ -57,6 +76,12 @@ class StochasticEncoding(Encoding):
 
         Their scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
+        if isinstance(codes, RowCodes):
+            rows = [
+                self.encode(q[i : i + 1], k[i : i + 1], own, layer)
+                for i, own in enumerate(codes.rows)
+            ]
+            return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
         if codes.by_layer:
             codes = codes.by_layer[layer]
         if self.gates is None:

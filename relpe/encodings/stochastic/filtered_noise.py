@@ -103,7 +103,8 @@ class FilteredNoise(StochasticEncoding):
         super().__init__()
         if axes not in TILES:
             raise ValueError(f"filters have {axes} axes, expected one of {sorted(TILES)}")
-        self.axes, self.num_layers = axes, num_layers
+        self.axes = self.num_axes = axes
+        self.num_layers = num_layers
         self.noise: NoiseKind = config.noise
         self.shared_by_layers = config.shared_by_layers
         self.out_features = config.num_realizations
@@ -141,10 +142,12 @@ class FilteredNoise(StochasticEncoding):
     def prepare(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of integer `positions` (1, l, p), in any order, for all rows of a batch.
+        """Codes of integer `positions` (1 or b, l, p), in any order.
 
         Axes beyond those of the filters are ignored.
         """
+        if positions.shape[0] > 1:
+            return self.prepare_rows(positions[..., : self.axes], state)
         places = self._whole(positions)
         placement = Placement.of(places, TILES[self.axes])
         last = placement.tiles[placement.last]
@@ -209,11 +212,6 @@ class FilteredNoise(StochasticEncoding):
 
     def _whole(self, positions: Tensor) -> Tensor:
         """(l, p) int64 of positions (1, l, p or more)."""
-        if positions.shape[0] != 1:
-            raise ValueError(
-                f"positions have {positions.shape[0]} rows, expected 1: with filtered noise, all "
-                "rows of a batch have the same positions"
-            )
         if positions.shape[2] < self.axes:
             raise ValueError(
                 f"positions have {positions.shape[2]} axes, expected at least {self.axes}, the "

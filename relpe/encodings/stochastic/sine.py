@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
+from relpe.encodings.stochastic.base import RowCodes, StochasticEncoding, checked_draws, raw_gates
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -116,11 +116,14 @@ class SineSPE(StochasticEncoding):
         return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
-        """Codes of `positions`: (1, l, 1), shared by all rows, or (b, 1, 1), one for each row.
+        """Codes of `positions` (1 or b, l, p); axes beyond the first are ignored.
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
-        by_row = positions.shape[0] > 1 and positions.shape[1] == 1
+        positions = positions[..., :1]
+        if positions.shape[0] > 1 and positions.shape[1] > 1:
+            return self.prepare_rows(positions, state)
+        by_row = positions.shape[0] > 1
         if by_row:  # handle as one row, since a code does not depend on other positions
             positions = positions.transpose(0, 1)
         length = positions.shape[1]
@@ -157,11 +160,6 @@ class SineSPE(StochasticEncoding):
         single block. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries
         and of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
         """
-        if positions.shape[0] != 1:
-            raise ValueError(
-                f"positions have {positions.shape[0]} rows, expected 1: with sine SPE, all rows of "
-                "a batch have the same positions, except in steps of one token"
-            )
         place = positions[0, :, 0].double()
         length = place.shape[0]
         block = length if from_zero else min(length, BLOCK)
@@ -178,7 +176,7 @@ class SineSPE(StochasticEncoding):
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
-        if not codes.by_row:
+        if isinstance(codes, RowCodes) or not codes.by_row:
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)

@@ -142,7 +142,7 @@ def test_noise_is_new_at_every_step_even_if_features_are_held(
         model.init_state(1, 2 * at, feature_seed=2 * model.last_redraw(at, run))
         for at in (step - 1, step)
     ]
-    assert not torch.equal(states[0].encoding.sines, states[1].encoding.sines)
+    assert not torch.equal(states[0].encodings[0].sines, states[1].encodings[0].sines)
     projections = [[of.operation.projection for of in state.layers] for state in states]
     held = model.last_redraw(step, run) != step
     for before, after in zip(*projections, strict=True):

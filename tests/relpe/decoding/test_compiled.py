@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder
 from relpe.decoding.eager import PlainSteps, prefill
+from relpe.decoding.generate import Generation, Request
 from relpe.decoding.kernels import LARGEST_WEIGHT, exp, narrowed
 from relpe.decoding.sampling import SamplingOptions
 from relpe.encodings import (
@@ -28,12 +30,19 @@ from relpe.encodings import (
     RopeConfig,
     SineSPEConfig,
 )
+from relpe.encodings.algebraic.structures import GridStructure
 from relpe.models.decoder import Decoder
-from tests.support.decoders import CONFIGS, big_decoder, decoder, logits_of
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
+from tests.support.decoders import CONFIGS, EVENTS, big_decoder, decoder, logits_of
 from tests.support.paths import ROOT
 
 REFUSED = {
     "sine softmax",
+    "events: siren windowed",
+    "events: algebraic elu, numerator, fading",
+    "layers: siren windowed and siren spe relu",
+    "layers: sinusoid, alibi, two spans of siren",
     "rope softmax",
     "algebraic softmax",
     "algebraic softmax, decay",
@@ -120,6 +129,14 @@ def test_int8_steps_match_the_rounded_weights(name):
     [
         {"encoding": SineSPEConfig(num_realizations=24)},
         {"encoding": AlgebraicConfig(), "attention": WindowedAttentionConfig(span=13)},
+        {
+            "encoding": SineSPEConfig(num_realizations=24),
+            "layers": (
+                LayerConfig(),
+                LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
+            ),
+            "events": EventsConfig(closing=((30, 60),), hidden=101),
+        },
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
@@ -317,3 +334,58 @@ def test_processors_without_avx2_give_the_same_sums(tmp_path):
         subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
         made.append(np.load(folder / "made.npy"))
     np.testing.assert_allclose(made[0], made[1], atol=2e-5, rtol=1e-4)
+
+
+class Places:
+    """Coordinates for tests: the number of tokens 7 so far, and the tokens since the last one."""
+
+    def __init__(self, sevens: int = -2, since: int = 0) -> None:
+        self.sevens, self.since = sevens, since
+
+    def read(self, ids: np.ndarray) -> tuple[np.ndarray, Places]:
+        found, sevens, since = np.zeros((len(ids), 2), np.int64), self.sevens, self.since
+        for row, token in zip(found, ids.tolist(), strict=True):
+            sevens, since = (sevens + 1, 0) if token == 7 else (sevens, since + 1)
+            row[:] = sevens, since
+        return found, Places(sevens, since)
+
+
+@pytest.mark.parametrize("events", [None, EVENTS])
+def test_layers_read_coordinates(events):
+    torch.manual_seed(0)
+    grid = AlgebraicConfig(structure=GridStructure())
+    windowed = LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=grid, axes=(1, 2))
+    layers = (LayerConfig(), windowed)
+    model = decoder("sine relu").config
+    model = replace(model, layers=layers, events=events).build().eval()
+    assert model.num_axes == 3
+    tokens = torch.randint(11, (90,))
+    others, _ = Places().read(tokens.numpy())
+    places = torch.cat([torch.arange(90)[:, None], torch.from_numpy(others)], 1)[None]
+    with torch.no_grad():
+        expected, _ = model(tokens[None], places, model.init_state(1))
+        _, state = model(tokens[None, :20], places[:, :20], model.init_state(1))
+    for steps in (CompiledDecoder(model, "float32").steps(), PlainSteps(model)):
+        slot = steps.admit(state, 20)
+        made = [steps.step([slot], [int(tokens[i])], others[i : i + 1])[0] for i in range(20, 90)]
+        np.testing.assert_allclose(made, expected[0, 20:], atol=2e-5, rtol=1e-4)
+        with pytest.raises(ValueError, match="have 1 axes, but the model reads 3"):
+            steps.step([slot], [0])
+    rule = Anything(np.ones(11, bool))
+    samples = []
+    for maker in (choose_steps(model, "compiled", "float32"), choose_steps(model, "torch")):
+        generation: Generation[Anything] = Generation(model, maker.make())
+        [sample] = generation.add(Request(tokens[:30].numpy(), rule, coordinates=Places()))
+        while len(sample.tokens) < 40:
+            generation.step()
+        samples.append(sample.tokens)
+    assert samples[0] == samples[1]
+
+
+class Anything(NamedTuple):
+    """A rule that allows all tokens."""
+
+    allowed: np.ndarray
+
+    def advance(self, token: int) -> Anything:
+        return self

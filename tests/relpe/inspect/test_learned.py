@@ -160,7 +160,7 @@ def test_windows_match_their_config(config):
 
 def test_position_vectors_are_those_that_the_model_adds():
     model = decoder("learned")
-    found = position_vectors(model, 40)
+    found = position_vectors(model.encoding, model.config.width, 40)
     assert found.shape == (40, 16)
     vectors = model.encoding.get_parameter("vectors")
     torch.testing.assert_close(found[:30], vectors)
@@ -173,6 +173,6 @@ def test_trees_given_by_words_and_by_heap_ids_look_alike():
     by_ids = decoder("tree")
     by_ids.encoding = config.build(num_layers=2, num_heads=2, head_dim=8)
     by_ids.encoding.load_state_dict(by_words.encoding.state_dict())
-    found = position_vectors(by_words, 100)
+    found = position_vectors(by_words.encoding, 16, 100)
     assert len(found) == 31  # nodes at depths up to 4
-    torch.testing.assert_close(found, position_vectors(by_ids, 31))
+    torch.testing.assert_close(found, position_vectors(by_ids.encoding, 16, 31))

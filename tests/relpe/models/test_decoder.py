@@ -9,6 +9,7 @@ from torch import nn
 from relpe.attention.layer import causal_convolution
 from relpe.models.config import from_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.layers import shared_encodings
 from tests.support.decoders import CONFIGS, decoder, tokens_of
 
 
@@ -72,6 +73,23 @@ def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
     torch.testing.assert_close(swapped, together[[2, 0], 12:], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sine relu", "conv relu", "siren spe relu", "algebraic favor"])
+def test_rows_may_have_positions_of_their_own(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40, rows=3)
+    starts = torch.tensor([0, 40, 1000])
+    places = (starts[:, None] + torch.arange(40))[..., None]
+    with torch.no_grad():
+        state, outs = model.init_state(3), []
+        for part in (slice(0, 1), slice(1, 30), slice(30, 40)):
+            out, state = model(tokens[:, part], places[:, part], state)
+            outs.append(out)
+        shared, _ = model(tokens, places[[1, 1, 1]], model.init_state(3))
+    for row, start in enumerate(starts.tolist()):
+        alone = run(model, tokens[row : row + 1], [40], start)[0]
+        torch.testing.assert_close(torch.cat(outs, 1)[row], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shared, run(model, tokens, [40], 40), rtol=1e-4, atol=1e-5)
+
+
 def test_state_is_of_constant_size_with_linear_attention() -> None:
     model, tokens = decoder("sine relu"), tokens_of(200)
 
@@ -121,8 +139,9 @@ def test_bfloat16_autocast_trains(name: str, fused: bool, monkeypatch: pytest.Mo
         out, state = model(tokens, positions, model.init_state(2))
     out.float().logsumexp(-1).sum().backward()
     torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
-    if hasattr(state.layers[0].operation, "sums"):
-        assert state.layers[0].operation.sums.kv.dtype == torch.float32
+    for layer in state.layers:
+        if hasattr(layer.operation, "sums"):
+            assert layer.operation.sums.kv.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -170,10 +189,13 @@ def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
     whole = config.build()
     torch.manual_seed(7)
     nn.Embedding(config.vocabulary_size, config.width)  # its weights are drawn first
-    sizes = {"num_layers": config.num_layers, "num_heads": config.num_heads, "head_dim": 8}
-    alone = config.encoding.build(**sizes).state_dict()
-    for key, values in whole.encoding.state_dict().items():
-        assert torch.equal(values, alone[key]), key
+    for shared, encoding in zip(
+        shared_encodings(config.layers_in_order), whole.encodings, strict=True
+    ):
+        sizes = {"num_layers": len(shared.blocks), "num_heads": config.num_heads, "head_dim": 8}
+        alone = shared.encoding.build(**sizes).state_dict()
+        for key, values in encoding.state_dict().items():
+            assert torch.equal(values, alone[key]), key
 
 
 @pytest.mark.parametrize("name", CONFIGS)

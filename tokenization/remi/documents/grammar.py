@@ -181,8 +181,6 @@ class DocumentGrammar(RemiGrammar):
         after, families, document = self.after, self.families, self.document
         if after is After.BAR and document.gap and document.main == 1 and not document.has_ended:
             mask[families.later] = True
-            if document.later and self.sounds_until > self.bar_start:
-                return
         if after < After.TIME_SIGNATURE and self._allow_metres(mask):
             return
         if after < After.HEAD_TEMPO:

@@ -20,7 +20,8 @@ from tqdm import tqdm
 from relpe.attention.linear.operation import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
 from relpe.encodings.base import OffsetTable
-from relpe.models.decoder import Block, Decoder
+from relpe.models.blocks import Block
+from relpe.models.decoder import Decoder
 
 _ROWS = 32
 """Queries that are compared at once; this many fit the processor's cache."""
@@ -186,9 +187,17 @@ class _Probe:
     def __init__(self, operation: Any) -> None:  # noqa: ANN401
         self._operation = operation
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, state: Any, scoring: Any = None) -> Any:  # noqa: ANN401
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: Any,  # noqa: ANN401
+        scoring: Any = None,  # noqa: ANN401
+        lengths: Tensor | None = None,
+    ) -> Any:  # noqa: ANN401
         self._q, self._k, self._state, self._scoring = q, k, state, scoring
-        return self._operation(q, k, v, state, scoring)
+        return self._operation(q, k, v, state, scoring, lengths)
 
     def scores(self) -> Tensor:
         """(h, l, l)."""

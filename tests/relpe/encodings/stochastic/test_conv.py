@@ -411,8 +411,6 @@ def test_autocast_changes_little(fused: bool, monkeypatch: pytest.MonkeyPatch) -
 def test_invalid_arguments_are_refused() -> None:
     encoding = small((3, 2))
     state = encoding.init_state(0, CPU)
-    with pytest.raises(ValueError, match="have 3 rows, expected 1"):
-        encoding.prepare(torch.zeros(3, 2, 2, dtype=torch.int64), state)
     with pytest.raises(ValueError, match="positions have 1 axes, expected at least 2"):
         encoding.prepare(line(2), state)
     with pytest.raises(ValueError, match="positions are not integers"):

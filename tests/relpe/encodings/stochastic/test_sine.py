@@ -245,12 +245,6 @@ def test_the_memory_limit_of_codes_is_for_all_layers_together(
         assert all((layer.queries is not None) == made for layer in layers)
 
 
-def test_rows_of_positions_that_differ_are_refused() -> None:
-    encoding, noise, _, _ = small(2)
-    with pytest.raises(ValueError, match="have 3 rows, expected 1"):
-        encoding.prepare(torch.zeros(3, 2, 1, dtype=torch.int64), noise)
-
-
 @pytest.mark.parametrize("fused", [True, False])
 def test_no_tensor_contains_all_products(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)

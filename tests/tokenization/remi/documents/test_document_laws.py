@@ -214,6 +214,28 @@ def test_chords_basses_and_keys_move_with_the_notes(document, semitones):
 
 
 @BOTH
+@given(data=st.data(), first=st.integers(0, 9), bars=st.integers(1, 9))
+def test_a_part_of_a_piece_keeps_its_bars(case, data, first, bars):
+    document = data.draw(documents(case))
+    assume(document.selection is None)
+    remi, whole = case.remi, case.remi.encode(*document).ids
+    starts = np.flatnonzero(whole == BAR)
+    assume(first + bars < len(starts))  # without the end
+    part = remi.crop(whole, first, bars)
+    found = remi.decode_document(part)
+    assert found.num_bars == bars
+    np.testing.assert_array_equal(remi.encode(*found).ids, part)
+    # the first bars of the score are those of the ids
+    cut = remi.encode(*document._replace(ends=False, num_bars=bars)).ids
+    np.testing.assert_array_equal(cut, whole[: starts[bars]])
+    # with a gap, the last notes may sound after the last Later bar
+    middle = data.draw(st.integers(0, bars - 1))
+    ids = remi.encode(*found._replace(selection=Selection(middle, middle + 1))).ids
+    assert np.flatnonzero(walk(remi, ids).allowed).tolist() == [PAD]
+    np.testing.assert_array_equal(remi.encode(*remi.decode_document(ids)).ids, ids)
+
+
+@BOTH
 @given(data=st.data())
 def test_the_plan_of_any_score_is_encoded_with_it(case, data):
     score = data.draw(case.scores)

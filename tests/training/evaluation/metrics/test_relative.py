@@ -22,7 +22,8 @@ from relpe.encodings import (
 )
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
-from relpe.models.decoder import Block, Decoder, DecoderConfig
+from relpe.models.blocks import Block
+from relpe.models.decoder import Decoder, DecoderConfig
 from tests.support.paths import GOLDEN_FOLDER
 from training.evaluation.metrics.relative import (
     _Probe,
@@ -153,7 +154,7 @@ def test_scores_give_the_weights_of_the_attention(attention, encoding):
     draw = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, length, 2, 8, generator=draw).double() for _ in range(2))
     positions = torch.arange(length)[None, :, None]
-    codes, _ = model.encoding.prepare(positions, state.encoding)
+    codes, _ = model.encoding.prepare(positions, state.encodings[0])
     q, k = model.encoding.encode(q, k, codes, 1)
     numerator = model.encoding.placement == "numerator"
     scoring = model.encoding.table(codes, 1)
