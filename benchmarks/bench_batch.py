@@ -1,8 +1,9 @@
-"""Speed and memory of batches of clips that are generated from nothing.
+"""Speed and memory of batches of clips, from nothing or of a prompt.
 
 Run from the top of the repository: `python -m benchmarks.bench_batch`; `--audio flac` includes
-audio files. Prints CSV; files go to a temporary folder. Memory is the peak resident memory of this
-process, and of the largest process that renders audio.
+audio files, and `--prompt FILE` continues a file in clips with the last four bars of the prompt.
+Prints CSV; files go to a temporary folder. Memory is the peak resident memory of this process, and
+of the largest process that renders audio.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def main() -> None:
     """Makes a batch of each width, in ascending order, and prints a row for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="piano")
+    parser.add_argument("--prompt", type=Path)
     parser.add_argument("--clips", type=int, default=1000)
     parser.add_argument("--bars", type=int, default=8)
     parser.add_argument("--widths", type=int, nargs="+", default=[32])
@@ -40,6 +42,8 @@ def main() -> None:
             batch = BatchOptions(
                 output=Path(folder),
                 music=MusicOptions(bars=options.bars, seed=0),
+                prompts=(options.prompt,) if options.prompt else (),
+                clip="tail",
                 count=options.clips,
                 audio=options.audio,
                 width=width,

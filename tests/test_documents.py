@@ -31,8 +31,8 @@ FOLDER = re.compile(
 )
 
 
-# written by runs and reports, and files of the reader
-MADE = {"config.yaml", "mine.yaml", "other.yaml", "evaluation.md", "report.md"}
+# written by runs, reports and studies, and files of the reader
+MADE = {"config.yaml", "mine.yaml", "other.yaml", "evaluation.md", "report.md", "webmushra.yaml"}
 
 
 def code_of(text: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly, sosfilt
@@ -72,19 +74,35 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
     return peak
 
 
-def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
-    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or to a peak of CEILING if lower.
+class Level(NamedTuple):
+    """A gain, and the loudness of the audio after it."""
 
-    The factor is 1 for silence.
+    gain: np.float32
+    loudness: float
+    """In LUFS; -inf for silence."""
+
+
+def level_for(
+    channels: NDArray[np.float32], sample_rate: int, lufs: float = LOUDNESS_LUFS
+) -> Level:
+    """The gain that brings `channels` (c, n) to a loudness, or to a peak of CEILING if lower.
+
+    The gain is 1 for silence.
     """
     powers = block_powers(channels, sample_rate)
     if not np.any(powers > 0):
-        return np.float32(1)
+        return Level(np.float32(1), -np.inf)
     gain = np.sqrt(1 / powers.max())
     for _ in range(3):  # the blocks below the absolute gate depend on the gain
-        gain *= 10 ** ((LOUDNESS_LUFS - integrated_loudness(powers * gain**2)) / 20)
+        gain *= 10 ** ((lufs - integrated_loudness(powers * gain**2)) / 20)
     peak = true_peak(channels, at_least=CEILING / gain / 2)
-    return np.float32(min(gain, CEILING / peak))
+    gain = np.float32(min(gain, CEILING / peak))
+    return Level(gain, integrated_loudness(powers * float(gain) ** 2))
+
+
+def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
+    """The gain of `level_for` at LOUDNESS_LUFS."""
+    return level_for(channels, sample_rate).gain
 
 
 def _weighting(sample_rate: int) -> NDArray[np.float64]:

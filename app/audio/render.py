@@ -19,7 +19,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from app.audio.formats import AUDIO_SUFFIXES, CONTAINERS
-from app.audio.loudness import gain_for
+from app.audio.loudness import LOUDNESS_LUFS, gain_for, level_for
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
@@ -33,12 +33,16 @@ __all__ = [
     "SoundError",
     "check_length",
     "render",
+    "render_clip",
     "save_audio",
 ]
 
 _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
+CLIP_TAIL_SECONDS = 2.0
+"""Length of the fade after the last bar line of a clip."""
+_CLIP_FADE_IN_SECONDS = 0.01
 _SILENCE = 1e-5
 _MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory for rendering
 _OGG_HEADER = 27
@@ -54,6 +58,8 @@ class Audio:
     """(n, 2), float32 of full scale 1 or int16."""
     sample_rate: int
     renderer: Literal["builtin", "fluidsynth"]
+    loudness: float | None = None
+    """In LUFS, -inf for silence; None if it was not measured."""
 
     @property
     def seconds(self) -> float:
@@ -109,6 +115,51 @@ def render(
     if progress is not None:
         progress(1.0)
     return Audio(mixed.T, sample_rate, used)
+
+
+def render_clip(
+    score: Score,
+    begin_seconds: float,
+    end_seconds: float,
+    *,
+    sample_rate: int = 44100,
+    soundfont: Path | None = None,
+    lufs: float = LOUDNESS_LUFS,
+) -> Audio:
+    """Renders a part of a score by the built-in player, and measures its loudness.
+
+    Notes that sound at the begin continue as in the whole piece. The audio fades in within 10 ms
+    if it does not begin at the start of the score, and fades out in CLIP_TAIL_SECONDS after the
+    end. Clips of the same length have the same number of samples.
+
+    Args:
+        score: the whole piece.
+        begin_seconds: where the clip begins, a bar line.
+        end_seconds: where its last bar ends.
+        sample_rate: in hertz.
+        soundfont: see `render`.
+        lufs: the loudness; it is lower if the true peak would exceed -1 dB.
+
+    Raises:
+        SoundError: the SoundFont cannot be used, or the clip is longer than half an hour.
+    """
+    check_length(end_seconds - begin_seconds)
+    font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
+    mixed = Mixer(score, font, sample_rate, begin_seconds).mix()
+    length = round((end_seconds - begin_seconds + CLIP_TAIL_SECONDS) * sample_rate)
+    mixed = np.pad(mixed[:, :length], ((0, 0), (0, max(length - mixed.shape[1], 0))))
+    if begin_seconds > 0:
+        _fade(mixed[:, : round(_CLIP_FADE_IN_SECONDS * sample_rate)])
+    _fade(mixed[:, ::-1][:, : round(CLIP_TAIL_SECONDS * sample_rate)])
+    level = level_for(mixed, sample_rate, lufs)
+    mixed *= level.gain
+    return Audio(mixed.T, sample_rate, "builtin", level.loudness)
+
+
+def _fade(mixed: NDArray[np.float32]) -> None:
+    """Fades in a mix (2, n) in place, from silence to full level, by half a period of a cosine."""
+    angles = np.linspace(0, np.pi, mixed.shape[1], dtype=np.float32)
+    mixed *= (1 - np.cos(angles)) / 2
 
 
 def check_length(seconds: float) -> None:

@@ -8,37 +8,36 @@ import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from app.audio.loudness import LOUDNESS_LUFS
 from app.audio.synth.soundfont import SoundError
 from app.batch.manifest import NAME, Row, sha256_of
 from app.errors import CommandError
 from app.files import appearing, check_folder, remove_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from app.compose.piece import Piece
-    from tokenization.score import Score
+    from app.batch.excerpt import Excerpt
 
-FOLDERS = ("midi", "audio")
 MOST_PROCESSES = 4
 """Maximum number of processes that render audio, each in up to 400 MB. More would sit idle."""
 WAITING_FOR_EACH = 2
 """Maximum number of pieces in the queue per process; when it is full, generation pauses."""
 
 
-def make_folders(output: Path, *, audio: bool) -> None:
+def make_folders(output: Path, folders: Sequence[str]) -> None:
     """Creates the folders of a batch, and removes temporary files that a killed process left.
 
     Raises CommandError if the folders cannot be created or written to.
     """
     try:
-        for folder in (output, *(output / name for name in FOLDERS[: 1 + audio])):
+        for folder in (output, *(output / name for name in folders)):
             folder.mkdir(parents=True, exist_ok=True)
             check_folder(folder)
             remove_parts(folder)
@@ -48,9 +47,9 @@ def make_folders(output: Path, *, audio: bool) -> None:
         ) from error
 
 
-def refuse_unlisted(output: Path) -> None:
+def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
     """Raises CommandError if there are files in the folders of a batch that has no manifest."""
-    for name in FOLDERS:
+    for name in folders:
         if found := sorted((output / name).glob("[!.]*")):
             raise CommandError(
                 f"--output {output}: {name} contains {found[0].name}, but there is no {NAME}; "
@@ -59,12 +58,14 @@ def refuse_unlisted(output: Path) -> None:
 
 
 @contextmanager
-def alone_in(output: Path) -> Iterator[None]:
-    """Locks a folder against other batches. Raises CommandError if it is already locked.
+def alone_in(output: Path, *, wait: bool = False) -> Iterator[None]:
+    """Locks a folder against other batches.
+
+    If it is already locked, waits, or raises CommandError.
 
     The lock file is not removed afterwards: otherwise two processes could lock different files.
     """
-    lock = FileLock(output / ".lock", timeout=0)
+    lock = FileLock(output / ".lock", timeout=-1 if wait else 0)
     try:
         lock.acquire()
     except Timeout as error:
@@ -78,11 +79,22 @@ def alone_in(output: Path) -> Iterator[None]:
         lock.release()
 
 
+@dataclass(frozen=True)
+class ClipFiles:
+    """The contents of a clip's files."""
+
+    midi: bytes
+    excerpt: Excerpt
+    soundfont: Path | None = None
+    loudness: float = LOUDNESS_LUFS
+    """Of the audio, in LUFS."""
+
+
 class Savers:
     """Writes the files of clips to a folder, with a bounded number of clips in memory."""
 
-    def __init__(self, folder: Path, *, audio: bool) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, folders: Sequence[str], *, audio: bool) -> None:
+        self._folder, self._folders = folder, folders
         processes = min(os.cpu_count() or 1, MOST_PROCESSES) if audio else 0
         self._pool = None
         if processes:
@@ -100,10 +112,10 @@ class Savers:
         """Whether rows must be taken before more clips are put in."""
         return len(self._rows) >= self._most
 
-    def put(self, row: Row, piece: Piece) -> None:
+    def put(self, row: Row, files: ClipFiles) -> None:
         """Writes the files that a row names, in another process if there is audio."""
         future: Future[Row] = Future()
-        work = self._folder, row, piece.midi, piece.score
+        work = self._folder, row, files
         try:
             if self._pool is None:
                 future.set_result(save_clip(*work))
@@ -142,7 +154,7 @@ class Savers:
         if self._pool is not None:
             with _blocked(signal.SIGINT, signal.SIGTERM):
                 self._pool.shutdown(cancel_futures=True)
-            for name in FOLDERS:  # a process may have been killed
+            for name in self._folders:  # a process may have been killed
                 remove_parts(self._folder / name)
 
     def remove_files(self, row: Row) -> None:
@@ -151,29 +163,37 @@ class Savers:
             (self._folder / name).unlink(missing_ok=True)
 
 
-def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
+def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
     """Writes a clip's MIDI file and, if the row names one, its audio file: both, or neither.
 
     Audio is rendered by the built-in player, which gives the same samples on every machine. Returns
-    the row with the hashes.
+    the row with the loudness and the hashes.
 
     Raises:
         SoundError: the audio cannot be rendered.
         OSError: a file cannot be written.
     """
     with appearing(folder / row.file) as beside:
-        beside.write_bytes(midi)
+        beside.write_bytes(files.midi)
         row = replace(row, midi_sha256=sha256_of(beside))
         if row.audio:
-            from app.audio.render import render, save_audio
+            from app.audio.render import render_clip, save_audio
 
-            sound = render(score, renderer="builtin")
+            excerpt = files.excerpt
+            sound = render_clip(
+                excerpt.score,
+                excerpt.begin_seconds,
+                excerpt.begin_seconds + excerpt.seconds,
+                soundfont=files.soundfont,
+                lufs=files.loudness,
+            )
             with appearing(folder / row.audio) as audio:
                 try:
                     save_audio(sound, audio)
                 except SoundError as error:
                     raise OSError(str(error)) from error
-                row = replace(row, audio_sha256=sha256_of(audio))
+                sha256, loudness = sha256_of(audio), f"{sound.loudness:.2f}"
+                row = replace(row, audio_sha256=sha256, loudness=loudness)
     return row
 
 

@@ -1,11 +1,15 @@
-"""The manifest of a batch: one row per finished clip, with its settings and hashes."""
+"""The manifest of a batch: one row per finished clip, with its settings and hashes.
+
+In a listening study, whose clips have blind names, the columns that give a clip's condition away
+are in a second file, the key.
+"""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from app.errors import CommandError
 from app.files import appearing
 
 NAME = "manifest.csv"
+KEY_NAME = "key.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +32,12 @@ class Row:
     """Empty if there is no audio."""
     prompt: str
     """Path of the prompt as given; empty for a piece without a prompt."""
+    condition: str
+    """What is compared: the name of a condition of a study, or of the model."""
+    repetition: str
+    """Number of the clip among those of its prompt and condition, from 1."""
     model: str
+    """Empty for music that no model generated, like `model_sha256` and `backend`."""
     model_sha256: str
     backend: str
     seed: str
@@ -37,6 +47,17 @@ class Row:
     """Of the new music, like `notes` and `seconds`."""
     notes: str = ""
     seconds: str = ""
+    new_bar: str = ""
+    """The bar of the clip in which the new music begins, from 1."""
+    new_seconds: str = ""
+    """The second of the clip at which the new music begins."""
+    clip_seconds: str = ""
+    """Length of the clip up to the end of its last bar; audio fades out after it."""
+    loudness: str = ""
+    """Of the audio, in LUFS; -inf for silence."""
+    soundfont: str = ""
+    """File name of the SoundFont; empty if there is no audio, like its hash."""
+    soundfont_sha256: str = ""
     midi_sha256: str = ""
     audio_sha256: str = ""
 
@@ -54,9 +75,8 @@ class Row:
 
     def _made_of(self) -> dict[str, object]:
         named = asdict(self)
-        results = ("bars", "notes", "seconds", "midi_sha256", "audio_sha256")
         # the hash of the prompt is among the settings
-        for name in (*results, "settings", "prompt"):
+        for name in (*RESULTS, "settings", "prompt"):
             del named[name]
         return named | json.loads(self.settings)
 
@@ -73,6 +93,20 @@ class Row:
         return None
 
 
+COLUMNS = tuple(field.name for field in fields(Row))
+RESULTS = (
+    *("bars", "notes", "seconds", "new_bar", "new_seconds", "clip_seconds", "loudness"),
+    *("midi_sha256", "audio_sha256"),
+)
+"""Columns that are known when a clip is finished."""
+_OF_KEY = ("condition", "repetition", "model", "model_sha256", "backend", "seed", "settings")
+KEY_COLUMNS = ("file", *_OF_KEY, "notes")
+"""Columns of the key; anchors have as many notes as the music they are made of."""
+BLIND_COLUMNS = tuple(name for name in COLUMNS if name == "file" or name not in KEY_COLUMNS)
+"""Columns of the manifest of a study."""
+_REPLAYED = ("file", "model", "model_sha256", "backend", "seed", "settings")
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
@@ -82,48 +116,90 @@ def sha256_of(path: Path) -> str:
 def read_manifest(path: Path) -> dict[str, Row]:
     """Reads the rows, keyed by `file`; empty if there is no manifest.
 
-    Raises CommandError if the file is not a manifest of `relpe batch`.
+    The rows of a study are completed from its key; rows that are not in the key are left out.
+    Raises CommandError if a file is not a manifest or a key of `relpe batch`.
     """
-    columns = [field.name for field in fields(Row)]
+    named, found = _read_table(path)
+    if named == BLIND_COLUMNS:
+        key_path = path.with_name(KEY_NAME)
+        if not key_path.is_file():
+            raise CommandError(
+                f"{key_path}: this file is missing, expected the conditions of the clips in "
+                f"{path.name}; restore it, or choose another --output"
+            )
+        names, conditions = _read_table(key_path)
+        _check_columns(key_path, names, KEY_COLUMNS)
+        of_file = {row["file"]: row for row in conditions}
+        found = [row | of_file[row["file"]] for row in found if row["file"] in of_file]
+    elif named:
+        _check_columns(path, named, COLUMNS)
+    return {row["file"]: Row(**row) for row in found}
+
+
+def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in named]
+    if missing and {"file", "settings"}.issubset(named):
+        several = "s" if len(missing) > 1 else ""
+        raise CommandError(
+            f"{path}: written by another version of relpe, without the column{several} "
+            f"{', '.join(missing)}; complete the batch with that version, or choose another "
+            "--output"
+        )
+    if tuple(named) != tuple(columns):
+        raise _foreign(path, f"expected the columns {', '.join(columns)}")
+
+
+def _foreign(path: Path, problem: object) -> CommandError:
+    return CommandError(
+        f"{path}: this is not a manifest of relpe batch ({problem}); choose another --output"
+    )
+
+
+def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
+    """Columns and rows of a CSV file; empty if there is no such file."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            found = list(reader)
-        named = reader.fieldnames or ()
-        missing = [column for column in columns if column not in named]
-        if missing and {"file", "settings"}.issubset(named):
-            raise CommandError(
-                f"{path}: written by another version of relpe, without the column "
-                f"{', '.join(missing)}; complete the batch with that version, or choose another "
-                "--output"
-            )
-        if named != columns:
-            raise ValueError(f"expected the columns {', '.join(columns)}")
-        rows = [Row(**row) for row in found]
+            rows = list(reader)
+            named = tuple(reader.fieldnames or ())
+        if not named or "file" not in named:
+            raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
         for row in rows:
-            if not isinstance(json.loads(row.settings), dict):
-                raise ValueError(f"the settings of {row.file} are not a JSON object")
+            if None in row or None in row.values():
+                raise ValueError(f"a row has not {len(named)} values")
+            if "settings" in row and not isinstance(json.loads(row["settings"]), dict):
+                raise ValueError(f"the settings of {row['file']} are not a JSON object")
     except (FileNotFoundError, NotADirectoryError):
-        return {}  # `make_folders` reports problems with the folder
+        return (), []  # `make_folders` reports problems with the folder
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, TypeError, csv.Error) as error:
-        raise CommandError(
-            f"{path}: this is not a manifest of relpe batch ({error}); choose another --output"
-        ) from error
-    return {row.file: row for row in rows}
+    except (ValueError, csv.Error) as error:
+        raise _foreign(path, error) from error
+    return named, rows
 
 
-def write_manifest(path: Path, rows: Iterable[Row]) -> None:
-    """Writes all rows atomically."""
+def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> None:
+    """Writes all rows atomically; if `blind`, sorted by name, in a manifest and a key."""
+    tables = [asdict(row) for row in rows]
+    if not blind:
+        _write_table(path, COLUMNS, tables)
+        return
+    tables.sort(key=lambda row: row["file"])
+    _write_table(path.with_name(KEY_NAME), KEY_COLUMNS, tables)
+    _write_table(path, BLIND_COLUMNS, tables)
+
+
+def _write_table(path: Path, columns: Sequence[str], rows: Iterable[dict[str, str]]) -> None:
     with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer.writerows(rows)
 
 
 def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
     """The settings of a clip. `name` is its file or its name, such as `ballad_v01`.
+
+    The file may be a manifest, also of an earlier version, or the key of a study.
 
     Raises:
         ReplayError: there is no such clip, or its settings cannot be used.
@@ -131,14 +207,29 @@ def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
     """
     if not manifest.is_file():
         raise replay.ReplayError(f"{manifest}: no such file")
-    clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
+    named, rows = _read_table(manifest)
+    if named == BLIND_COLUMNS:
+        raise replay.ReplayError(
+            f"{manifest}: this is the manifest of a study, which does not name the models; give "
+            f"{manifest.with_name(KEY_NAME)} instead"
+        )
+    if missing := [name for name in _REPLAYED if name not in named]:
+        raise _foreign(manifest, f"expected the column {missing[0]}")
+    clips = {Path(row["file"]).stem: row for row in rows}
     row = clips.get(Path(name).stem)
     if row is None:
         some = f"expected one such as {next(iter(clips))}" if clips else "the manifest is empty"
         raise replay.ReplayError(f"{manifest}: there is no clip {replay.shortened(name)}, {some}")
-    chosen: dict[str, Any] = json.loads(row.settings)
-    parts = ("device", "versions", "prompt_sha256")
+    if not row["model"]:
+        raise replay.ReplayError(
+            f"{manifest}: the clip {replay.shortened(name)} was not generated by a model; it is in "
+            f"{row['file']}"
+        )
+    chosen: dict[str, Any] = json.loads(row["settings"])
+    for part in ("clip", "clip_bars", "loudness"):  # the whole piece is generated
+        chosen.pop(part, None)
+    parts = ("device", "versions", "prompt_sha256", "last_bar")
     told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
-    told |= {"model": row.model, "model_sha256": row.model_sha256, "backend": row.backend}
-    seed = int(row.seed) if row.seed.isdecimal() else row.seed
+    told |= {name: row[name] for name in ("model", "model_sha256", "backend")}
+    seed = int(row["seed"]) if row["seed"].isdecimal() else row["seed"]
     return replay.from_settings(told | {"seed": seed, "options": chosen})

@@ -1,8 +1,8 @@
 """Generates batches for listening tests: clips, audio of equal loudness, and a manifest.
 
-A clip depends only on its own prompt, model, options and seed. It equals the output of
+A clip depends only on its own prompt, condition, options and seed. Its music equals the output of
 `relpe continue` or `relpe generate` for them, regardless of the other clips of the batch and of how
-many are generated at once. Clip i of each prompt, from 0, has the first seed plus i.
+many are generated at once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
 from app.audio.synth.soundfont import SoundError
+from app.batch.anchors import anchor_of, real_music
 from app.batch.clips import (
     BatchOptions,
     Clip,
@@ -26,12 +28,16 @@ from app.batch.clips import (
     opening_of,
     planned_row,
     printable,
+    prompt_data,
     prompts_by_name,
-    source_of,
-    unique_names,
+    sources_of,
+    sources_of_nothing,
 )
-from app.batch.files import Savers, alone_in, make_folders, refuse_unlisted
+from app.batch.complete import complete_study
+from app.batch.excerpt import Excerpt
+from app.batch.files import ClipFiles, Savers, alone_in, make_folders, refuse_unlisted
 from app.batch.manifest import NAME, Row, read_manifest, write_manifest
+from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, remove_shards
 from app.compose.continuation import finish
 from app.compose.engine import Engine
 from app.compose.models import PREPARING_TOLD, Models, MusicModel
@@ -118,14 +124,15 @@ def make_batch(
     prompts = prompts_by_name(options)
     if options.output.exists() and not options.output.is_dir():
         raise CommandError(f"--output {options.output}: this is a file, expected a folder")
-    manifest = options.output / NAME
+    check_shards(options)
+    manifest = options.place / NAME
     if manifest.exists() and not options.resume:
         raise CommandError(
-            f"--output {options.output}: this folder already contains a batch; use --resume to "
+            f"--output {options.place}: this folder already contains a batch; use --resume to "
             "complete it, or choose another folder"
         )
     if not manifest.exists():
-        refuse_unlisted(options.output)
+        refuse_unlisted(options.place, options.folders)
     return BatchRun(options, models, stop, prompts, read_manifest(manifest)).steps()
 
 
@@ -145,7 +152,7 @@ class BatchRun:
         self.prompts, self.before = prompts, before
         self.sources: list[Source] = []
         self.unreadable: set[str] = set()
-        """Names of prompts that cannot be used."""
+        """Prompts that cannot be used."""
         self.planned: dict[Clip, Row] = {}
         self.rows: dict[str, Row] = {}
         """Finished clips, keyed by file."""
@@ -154,8 +161,8 @@ class BatchRun:
         self.failed: list[str] = []
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
-        self._manifest = options.output / NAME
-        self._savers = Savers(options.output, audio=options.audio is not None)
+        self._manifest = options.place / NAME
+        self._savers = Savers(options.place, options.folders, audio=options.audio is not None)
         self._notices: deque[str] = deque()
         self._reported = self._listed = time.monotonic()
 
@@ -164,19 +171,28 @@ class BatchRun:
         yield from self._read_prompts()
         if not self.sources and not self.stop():
             raise CommandError("none of the prompts can be used")
-        used = dict.fromkeys(source.model for source in self.sources)
+        used = dict.fromkeys(source.model for source in self.sources if source.model)
         models = [self.models.load(name) for name in used]
+        planned: dict[Clip, Row] = {}
         for source in self.sources:
-            model = self.models.load(source.model)
+            model = self.models.load(source.model) if source.model else None
             for clip in clips_of(self.options, source):
-                self.planned[clip] = planned_row(self.options, clip, model)
+                planned[clip] = planned_row(self.options, clip, model)
+        all_rows = list(planned.values())
+        own = {row.file for row in of_shard(all_rows, *self.options.shard)}
+        self.planned = {clip: row for clip, row in planned.items() if row.file in own}
         if not self.stop():
             yield from self._keep()
         if not self.stop():
-            make_folders(self.options.output, audio=self.options.audio is not None)
-            with alone_in(self.options.output):
+            make_folders(self.options.place, self.options.folders)
+            with alone_in(self.options.place):
                 yield from self._make(models)
-        all_read = len(self.sources) + len(self.unreadable) >= len(self.prompts)
+                if len(self.rows) == len(self.planned) and self.options.shard[1] == 1:
+                    self._complete(list(self.rows.values()))
+            if len(self.rows) == len(self.planned) and self.options.shard[1] > 1:
+                yield from self._merge(all_rows)
+        read = {source.path for source in self.sources}
+        all_read = len(read) + len(self.unreadable) >= len(self.prompts)
         yield BatchResult(
             total=len(self.planned),
             made=len(self.rows) - self.kept,
@@ -192,16 +208,17 @@ class BatchRun:
     def _read_prompts(self) -> Iterator[BatchProgress]:
         """Finds the sources: usable prompts, or models if no prompts were given."""
         if not self.prompts:
-            names = self.models.names if self.options.models else self.models.names[:1]
-            self.sources = list(map(Source, unique_names(names), names))
+            self.sources = sources_of_nothing(self.options, self.models)
         for name, path in self.prompts.items():
             if self.stop():
                 return
             notice = ""
             try:
-                self.sources.append(source_of(self.options, self.models, name, path))
+                self.sources += sources_of(self.options, self.models, name, path)
             except OF_ONE_PROMPT as error:
-                self.unreadable.add(name)
+                if self.options.is_blind:  # conditions can only be compared on the same prompts
+                    raise
+                self.unreadable.add(printable(path))
                 self.failed.append(printable(path))
                 notice = _about(printable(path), error)
             yield self._progress("reading the prompts", notice=notice)
@@ -209,7 +226,7 @@ class BatchRun:
     def _keep(self) -> Iterator[BatchProgress]:
         """Keeps clips of an earlier run if their files are intact."""
         self.others = self._unplanned()
-        gone = Counter(row.prompt for row in self.others if _source(row) not in self.unreadable)
+        gone = Counter(row.prompt for row in self.others if row.prompt not in self.unreadable)
         for prompt, count in gone.items():
             clips = "its clip is kept" if count == 1 else f"its {count:,} clips are kept"
             notice = f"{prompt}: this prompt no longer exists; {clips}"
@@ -218,7 +235,7 @@ class BatchRun:
             if self.stop():
                 return
             if earlier := self.before.get(row.file):
-                damage = earlier.damage(self.options.output)
+                damage = earlier.damage(self.options.place)
                 if damage is None:
                     self.rows[row.file] = earlier
                     self.kept += 1
@@ -233,19 +250,18 @@ class BatchRun:
         other settings.
         """
         wanted = {row.file: row for row in self.planned.values()}
-        read = {source.name for source in self.sources}
         others: list[Row] = []
         for file, row in self.before.items():
-            name = _source(row)
-            # `Path.exists` raises an error if the name is too long
-            gone = row.prompt and name not in read and not os.path.exists(row.prompt)  # noqa: PTH110
-            if name in self.unreadable or gone:
+            if file not in wanted:
+                # `Path.exists` raises an error if the name is too long
+                gone = row.prompt and not os.path.exists(row.prompt)  # noqa: PTH110
+                gone = gone and not self.options.is_blind
+                if not gone and row.prompt not in self.unreadable:
+                    raise CommandError(
+                        f"{self._manifest}: {file} was not requested; resume with the same prompts "
+                        "and models and at least the same --count, or choose another --output"
+                    )
                 others.append(row)
-            elif file not in wanted:
-                raise CommandError(
-                    f"{self._manifest}: {file} was not requested; resume with the same prompts and "
-                    "models and at least the same --count, or choose another --output"
-                )
             elif difference := row.difference(wanted[file]):
                 raise CommandError(
                     f"{self._manifest}: {file} was generated with {difference}; resume with the "
@@ -254,9 +270,10 @@ class BatchRun:
         return others
 
     def _make(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
-        """Makes the missing clips, one model after another."""
+        """Makes the missing clips: real music and anchors, then one model after another."""
         self._list()
         try:
+            yield from self._make_real()
             for model in models:
                 missing = [
                     clip
@@ -276,6 +293,69 @@ class BatchRun:
             finally:
                 self._list()
         yield from self._report("generating")
+
+    def _complete(self, rows: Sequence[Row]) -> None:
+        """Completes a study."""
+        if self.options.study is not None:
+            with self._reported_errors():
+                complete_study(self.options, self.options.study, rows)
+
+    def _merge(self, planned: Sequence[Row]) -> Iterator[BatchProgress]:
+        """Merges the shards, if all are complete; otherwise says which are not."""
+        options = self.options
+        with alone_in(options.output, wait=True):
+            if (options.output / NAME).exists():
+                return  # by a shard that ended at the same time
+            if missing := missing_of_shards(options, planned):
+                self._notices.append(missing)
+            else:
+                with self._reported_errors():
+                    rows = merge(options, planned)
+                    if options.study is None:
+                        write_manifest(options.output / NAME, rows)
+                self._complete(rows)
+                remove_shards(options)
+                self._notices.append(f"{options.output}: all shards are complete and merged")
+        yield from self._report("merging the shards")
+
+    @contextmanager
+    def _reported_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CommandError(
+                f"--output {self.options.output}: {error.strerror or error}; check the free disk "
+                "space, then use --resume"
+            ) from error
+
+    def _make_real(self) -> Iterator[BatchProgress]:
+        """Makes the missing clips of real music and anchors."""
+        for clip, row in self.planned.items():
+            source, kind = clip.source, clip.source.condition.kind
+            if kind == "model" or row.file in self.rows or self.stop():
+                continue
+            try:
+                assert source.last_bar is not None
+                music = real_music(
+                    prompt_data(self.options, source),
+                    source.said,
+                    source.last_bar,
+                    source.condition.music.bars,
+                    self.options.beats,
+                )
+                excerpt = anchor_of(
+                    music,
+                    source.last_bar,
+                    kind,
+                    clip.seed,
+                    (self.options.kind, self.options.clip_bars),
+                )
+                self._put(clip, excerpt, source.condition.music.bars)
+            except OF_ONE_PROMPT as error:
+                self._fail(row.file, error)
+            while self._savers.full and not self.stop():
+                self._take(SECONDS_BETWEEN_REPORTS)
+                yield from self._report("rendering audio")
 
     def _finish_rendering(self) -> Iterator[BatchProgress]:
         """When the batch was stopped, waits for the clips that are being rendered."""
@@ -332,21 +412,33 @@ class BatchRun:
             return None
 
     def _save(self, clip: Clip, draft: Draft) -> None:
-        """Passes a finished clip to the savers, which write its files."""
+        """Passes a finished piece to the savers, which write the files of its clip."""
+        options = self.options
         try:
             piece = finish(draft)
+            excerpt = Excerpt.of_piece(piece, draft.opening.prompt, options.kind, options.clip_bars)
+            is_whole = options.kind == "whole" and not options.is_blind
+            self._put(clip, excerpt, piece.bars, piece.midi if is_whole else None)
         except OF_ONE_PROMPT as error:
             self._fail(self.planned[clip].file, error)
             return
         self.tokens += piece.tokens
         self.music_seconds += piece.seconds
+
+    def _put(self, clip: Clip, excerpt: Excerpt, bars: int, midi: bytes | None = None) -> None:
+        """Passes a clip to the savers; `midi` is the whole piece if that is the clip."""
         row = replace(
             self.planned[clip],
-            bars=str(piece.bars),
-            notes=str(piece.notes),
-            seconds=f"{piece.seconds:.3f}",
+            bars=str(bars),
+            notes=str(excerpt.notes),
+            seconds=f"{excerpt.seconds - excerpt.new_seconds:.3f}",
+            new_bar=str(excerpt.new_bar),
+            new_seconds=f"{excerpt.new_seconds:.3f}",
+            clip_seconds=f"{excerpt.seconds:.3f}",
         )
-        self._savers.put(row, piece)
+        midi = excerpt.midi(blind=self.options.is_blind) if midi is None else midi
+        files = ClipFiles(midi, excerpt, self.options.soundfont, self.options.loudness)
+        self._savers.put(row, files)
 
     def _take(self, seconds: float = 0.0) -> None:
         """Records clips whose files are complete, after waiting at most `seconds` for one."""
@@ -358,7 +450,7 @@ class BatchRun:
                 self._fail(row.file, error)
             except OSError as error:
                 problem = CommandError(
-                    f"--output {self.options.output}: {row.file} cannot be written "
+                    f"--output {self.options.place}: {row.file} cannot be written "
                     f"({error.strerror or error}); check the free disk space, then use --resume"
                 )
             except BrokenProcessPool:
@@ -382,7 +474,8 @@ class BatchRun:
         self._listed = time.monotonic()
         finished = (self.rows[row.file] for row in self.planned.values() if row.file in self.rows)
         try:
-            write_manifest(self._manifest, [*finished, *self.others])
+            rows = [*finished, *self.others]
+            write_manifest(self._manifest, rows, blind=self.options.is_blind)
         except OSError as error:
             raise CommandError(
                 f"{self._manifest}: {error.strerror or error}; check the free disk space, "
@@ -408,8 +501,3 @@ class BatchRun:
 def _about(what: str, error: Exception) -> str:
     """An error's message, prefixed with the name of the prompt or file if it is missing."""
     return str(error) if str(error).startswith(what) else f"{what}: {error}"
-
-
-def _source(row: Row) -> str:
-    """The name of the source of a clip; see `Clip.name`."""
-    return row.file.removeprefix("midi/").rpartition("_v")[0]

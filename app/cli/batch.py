@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import signal
@@ -10,14 +11,16 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from app.audio.formats import AUDIO_FORMATS
+from app.batch.excerpt import ClipKind
 from app.cli.arguments import (
     add_beats,
     add_compute,
     add_file_size,
     add_music_options,
+    add_soundfont,
     add_strict,
     chosen_models,
     music_options,
@@ -30,9 +33,15 @@ from app.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from app.batch.clips import BatchOptions
     from app.batch.run import BatchProgress, BatchResult, BatchSteps
 
-_MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
+_WITH_STUDY = (
+    *("config", "output", "resume", "shard", "width", "strict", "max_file_size", "json", "run"),
+    *("device", "backend", "precision"),
+)
+"""Options that can be used with a study."""
+_MOST_CLIPS, _MOST_WIDTH, _MOST_SHARDS = 100_000, 1024, 1000
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +51,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "clips in manifest.csv, and, with --audio, files such as audio/NAME_v01.flac. The loudness "
         "is -23 LUFS, or lower if the true peak would exceed -1 dB. A clip depends only on its own "
         "prompt, model, options and seed."
+    )
+    parser.add_argument(
+        "config",
+        type=Path,
+        nargs="?",
+        metavar="CONFIG.yaml",
+        help="a listening study: conditions, prompts and repetitions, described in app/README.md. "
+        "It determines the clips; the options for clips cannot be used with it",
     )
     parser.add_argument(
         "--prompts",
@@ -69,9 +86,10 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         type=_names,
+        nargs="+",
         default=(),
-        metavar="NAMES",
-        help="comma-separated names or folders of models. Prompts with drums or several "
+        metavar="NAME_OR_DIR",
+        help="names or folders of models. Prompts with drums or several "
         "instruments are continued by groove, others by piano; if that model is not listed, the "
         "first one is used. Without prompts, each listed model generates clips (default: all "
         "released models with prompts, piano without)",
@@ -94,6 +112,20 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         help="also render audio in this format, with the built-in player, which gives the same "
         "samples on every machine",
     )
+    add_soundfont(parser)
+    parser.add_argument(
+        "--clip",
+        choices=get_args(ClipKind),
+        help="what a clip contains: tail, the last bars of the prompt and the new music; new, only "
+        "the new music; or whole, the whole piece (default: tail with --audio, otherwise whole)",
+    )
+    parser.add_argument(
+        "--clip-bars",
+        type=_whole(1, 4096),
+        default=4,
+        metavar="N",
+        help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
+    )
     parser.add_argument(
         "--width",
         type=_whole(1, _MOST_WIDTH),
@@ -101,6 +133,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
         "not the music (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shard",
+        type=_shard,
+        default=(1, 1),
+        metavar="I/N",
+        help="make only part I of N of the clips, for several processes or machines; when all N "
+        "parts are in the folder, the last one merges them",
     )
     parser.add_argument(
         "--resume",
@@ -119,25 +159,11 @@ def batch_command(given: argparse.Namespace) -> None:
 
     Raises CommandError if some clips failed, KeyboardInterrupt if the command was stopped.
     """
-    music = music_options(given)
-    from app.batch.run import BatchOptions, make_batch
+    options, asked = _of_study(given) if given.config is not None else _of_options(given)
+    from app.batch.run import make_batch
 
-    options = BatchOptions(
-        output=given.output,
-        music=music,
-        prompts=tuple(given.prompts),
-        models=given.models,
-        count=given.count,
-        beats=given.beats,
-        strict=given.strict,
-        max_file_size=given.max_file_size,
-        audio=given.audio,
-        width=given.width,
-        resume=given.resume,
-    )
     with _asked_to_stop() as stop:
-        models = chosen_models(given, given.models or None)
-        result = _show(make_batch(options, models, stop))
+        result = _show(make_batch(options, chosen_models(given, asked or None), stop))
     complete = f"{result.made + result.kept:,} of {result.total:,} clips are complete"
     if given.json:
         print(json.dumps(_as_json(options.output, result)))
@@ -152,6 +178,57 @@ def batch_command(given: argparse.Namespace) -> None:
         raise KeyboardInterrupt(f"stopped: {complete}; use --resume to generate the others")
     if result.failed:
         raise CommandError(f"{len(result.failed):,} of the prompts or clips failed; see above")
+
+
+def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+    """The clips that the options of the command describe, and the models to choose from."""
+    music = music_options(given)
+    from app.batch.clips import BatchOptions
+
+    if given.soundfont is not None and given.audio is None:
+        raise CommandError(
+            f"--soundfont {given.soundfont}: no audio was requested; add --audio flac, or leave "
+            "out --soundfont"
+        )
+    models = tuple(itertools.chain(*given.models))
+    options = BatchOptions(
+        output=given.output,
+        music=music,
+        prompts=tuple(given.prompts),
+        models=models,
+        count=given.count,
+        beats=given.beats,
+        audio=given.audio,
+        soundfont=given.soundfont,
+        clip=given.clip,
+        clip_bars=given.clip_bars,
+        **_not_of_clips(given),
+    )
+    return options, models
+
+
+def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+    """The clips of a study, and its models. Raises CommandError if options describe clips too."""
+    parser = argparse.ArgumentParser()
+    add_batch(parser)
+    defaults = vars(parser.parse_args(["--output", "."]))
+    for name, value in vars(given).items():
+        if name not in _WITH_STUDY and value != defaults[name]:
+            raise CommandError(
+                f"--{name.replace('_', '-')} cannot be used with {given.config}; set it in that "
+                "file, or leave it out"
+            )
+    from app.batch.study import models_of, options_of, read_study
+
+    study, folder = read_study(given.config), given.config.parent
+    options = options_of(study, folder, given.output, **_not_of_clips(given))
+    return options, models_of(study, folder)
+
+
+def _not_of_clips(given: argparse.Namespace) -> dict[str, Any]:
+    """The options that do not affect the clips."""
+    names = ("strict", "max_file_size", "width", "resume", "shard")
+    return {name: getattr(given, name) for name in names}
 
 
 def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
@@ -239,11 +316,23 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
     return number
 
 
+def _shard(text: str) -> tuple[int, int]:
+    """Argument type: a part and the number of parts, such as 1/4."""
+    shard, slash, shards = text.partition("/")
+    if not (slash and shard.isdecimal() and shards.isdecimal()) or not (
+        1 <= int(shard) <= int(shards) <= _MOST_SHARDS
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a part, expected one such as 1/4, of at most {_MOST_SHARDS:,}"
+        )
+    return int(shard), int(shards)
+
+
 def _names(text: str) -> tuple[str, ...]:
     """Argument type: names separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(
-            f"{text!r} contains no model names, expected for example piano,groove"
+            f"{text!r} contains no model names, expected for example piano groove"
         )
     return names

@@ -66,6 +66,10 @@ def _from_section(kind: Any, value: object, where: str) -> Any:  # noqa: ANN401
     for name in value:
         if name not in names:
             raise CheckpointError(f"{where}.{name}: unknown, expected one of {', '.join(names)}")
+    for item in dataclasses.fields(kind):
+        required = item.default is item.default_factory is dataclasses.MISSING
+        if required and item.init and item.name not in value:
+            raise CheckpointError(f"{where}.{item.name}: missing, expected a value")
     values = {
         name: from_plain(hints[name], part, f"{where}.{name}") for name, part in value.items()
     }

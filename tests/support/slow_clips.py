@@ -11,15 +11,15 @@ from app.batch.manifest import sha256_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from app.batch.files import ClipFiles
     from app.batch.manifest import Row
-    from tokenization.score import Score
 
 
-def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
+def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
     """Like that of `app.batch.files`, with other audio; all but the first clip never end."""
     (folder / row.audio).write_bytes(b"audio")
     if not row.file.endswith("_v01.mid"):
         time.sleep(600)
-    (folder / row.file).write_bytes(midi)
+    (folder / row.file).write_bytes(files.midi)
     hashes = [sha256_of(folder / name) for name in (row.file, row.audio)]
     return replace(row, midi_sha256=hashes[0], audio_sha256=hashes[1])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.audio import render as sound
 from app.audio.loudness import true_peak
-from app.audio.render import Audio, SoundError, render, save_audio
+from app.audio.render import Audio, SoundError, render, render_clip, save_audio
 from app.audio.synth import mixer as mixing
 from app.audio.synth.cache import ToneCache
 from app.audio.synth.soundfont import default_soundfont
@@ -443,3 +443,30 @@ def test_levels_follow_those_of_fluidsynth(name):
 
 def test_levels_are_compared_on_21_pieces():
     assert len(PIECES) == 21
+
+
+def test_a_clip_continues_the_notes_that_sound_where_it_begins():
+    score = Score(
+        480,
+        (Track.of([(0, 5 * 480, 50, 90), (2 * 480, 480, 62, 90), (4 * 480, 480, 64, 90)]),),
+        (Tempo(0, 60.0),),
+        end_ticks=6 * 480,
+    )
+    clip = render_clip(score, 2.0, 6.0, lufs=-30.0)
+    assert clip.samples.shape == (8 * 44_100 - 2 * 44_100, 2)
+    assert clip.loudness == pytest.approx(-30)
+    meter = pyloudnorm.Meter(44_100)
+    assert meter.integrated_loudness(clip.samples) == pytest.approx(-30, abs=0.2)
+    assert abs(clip.samples[[0, -1]]).max() == 0
+    whole = render(score, renderer="builtin").samples[2 * 44_100 :][1000 : 2 * 44_100]
+    part = clip.samples[1000 : 2 * 44_100]
+    ratio = np.sqrt(np.square(part).sum() / np.square(whole).sum())
+    np.testing.assert_allclose(part, whole * ratio, atol=1e-4)
+
+
+def test_clips_of_one_length_have_one_number_of_samples():
+    scores = [Score(480, (Track.of([(0, d, 60, 90)]),), end_ticks=960) for d in (10, 960)]
+    assert len({render_clip(score, 0.0, 1.0).samples.shape for score in scores}) == 1
+    silent = render_clip(Score(480, end_ticks=960), 0.0, 1.0)
+    assert silent.loudness == -np.inf
+    assert not silent.samples.any()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batch.clips import printable, source_of, unique_names
+from app.batch.clips import printable, sources_of, unique_names
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.errors import CommandError
@@ -33,7 +33,7 @@ def test_names_keep_the_words_of_titles():
 
 def test_a_prompt_is_parsed_once_before_it_is_accepted(quick_model, tmp_path, prompts, parsed):
     path = prompts / "first song.mid"
-    source_of(options(tmp_path, prompts), Models.only(quick_model), "song", path)
+    sources_of(options(tmp_path, prompts), Models.only(quick_model), "song", path)
     assert parsed == {path.read_bytes(): 1}
 
 

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from relpe.models.checkpoint import save_model
 from tests.support import slow_clips
 from tests.support.batches import contents
 from tests.support.commands import help_without_engine
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -136,6 +138,8 @@ def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
         ["--output", "prompt.mid"],
         ["--temperature", "-1"],
         ["--seed", str(2**31 - 2)],
+        ["--soundfont", "font.sf2"],
+        ["--soundfont", "font.sf2", "--audio", "flac"],
     ],
 )
 def test_an_impossible_batch_is_reported_in_one_sentence(
@@ -152,9 +156,105 @@ def test_an_impossible_batch_is_reported_in_one_sentence(
     assert not (folder / "out").exists()
 
 
+@pytest.fixture
+def study(folder: Path) -> Path:
+    """A study with the model of the folder."""
+    path = folder / "study.yaml"
+    path.write_text(
+        "name: A study\nprompts: [prompt.mid]\nlast_bar: 2\nbars: 1\nrepetitions: 3\n"
+        "conditions: [{kind: model, name: a, model: ./small}, {kind: real}]\n"
+    )
+    return path
+
+
+def of_study(study: Path, *extra: str) -> list[str]:
+    output = str(study.parent / "out")
+    return ["batch", str(study), "--output", output, "--backend", "torch", *extra]
+
+
+def test_a_study_is_made_resumed_and_replayed(
+    folder: Path, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(study.read_text() + "audio: null\n")
+    assert main(of_study(study, "--json")) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["clips"], said["made"], said["failed"]) == (4, 4, [])
+    assert main(of_study(study)) == 2
+    assert "already contains a batch; use --resume" in capsys.readouterr().err
+    assert main(of_study(study, "--resume")) == 0
+    rows = read_manifest(folder / "out" / "manifest.csv").values()
+    clip = next(row for row in rows if row.model)
+    told = ["replay", str(folder / "out" / "key.csv"), "--clip", clip.file]
+    told += ["--prompt", str(folder / "prompt.mid"), "--model", str(folder / "small")]
+    assert main([*told, "--output", str(folder / "again.mid")]) == 0
+    again = read_midi(folder / "again.mid")
+    assert int(clip.notes) == sum((t.notes[:, 0] >= 2 * 1920).sum() for t in again.tracks)
+
+
+def test_paths_in_a_study_are_relative_to_its_file(
+    folder: Path, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.write_text(study.read_text() + "audio: null\n")
+    assert main(of_study(study)) == 0
+    made = contents(folder / "out")
+    monkeypatch.chdir(folder)
+    assert main(["batch", "study.yaml", "--output", "again", "--backend", "torch"]) == 0
+    assert contents(folder / "again") == made
+
+
+def test_options_for_clips_cannot_be_used_with_a_study(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for extra, name in ((["--count", "9"], "count"), (["--top-p", "0.5"], "top-p")):
+        assert main(of_study(study, *extra)) == 2
+        assert capsys.readouterr().err == (
+            f"relpe: --{name} cannot be used with {study}; set it in that file, or leave it out\n"
+        )
+    assert main(of_study(study.parent / "nowhere.yaml")) == 2
+    assert "nowhere.yaml: No such file or directory; choose another file" in capsys.readouterr().err
+
+
+def test_models_may_be_separated_by_spaces(folder: Path) -> None:
+    small = str(folder / "small")
+    asked = ["batch", "--output", str(folder / "out"), "--bars", "1", "--count", "1"]
+    assert main([*asked, "--backend", "torch", "--models", small, small]) == 0
+    assert len(read_manifest(folder / "out" / "manifest.csv")) == 1
+
+
+@pytest.mark.slow
+def test_a_study_that_was_killed_and_resumed_equals_an_uninterrupted_one(
+    folder: Path, study: Path
+) -> None:
+    study.write_text(study.read_text().replace("repetitions: 3", "repetitions: 24"))
+    assert main(of_study(study)) == 0
+    whole = contents(folder / "out")
+    (folder / "out").rename(folder / "whole")
+    program = [sys.executable, "-m", "app", *of_study(study)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
+        manifest = folder / "out" / "manifest.csv"
+        while not (manifest.exists() and read_manifest(manifest)):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+    assert main(of_study(study, "--resume")) == 0
+    assert contents(folder / "out") == whole
+    shutil.rmtree(folder / "out")
+    programs = [
+        subprocess.Popen([sys.executable, "-m", "app", *of_study(study, "--shard", shard)])
+        for shard in ("1/2", "2/2")
+    ]
+    assert [process.wait(timeout=300) for process in programs] == [0, 0]
+    assert contents(folder / "out") == whole
+
+
 @pytest.mark.parametrize(
     "extra",
-    [["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","], ["--variations"]],
+    [
+        *(["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","]),
+        *(["--variations"], ["--clip", "head"], ["--clip-bars", "0"]),
+        *(["--shard", "3/2"], ["--shard", "1"], ["--shard", "0/1"]),
+    ],
 )
 def test_options_that_cannot_be_read_exit_with_2(
     folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,84 @@
+"""Completes a study whose clips are all there: equal loudness, and files for rating tools."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.batch import webmushra
+from app.batch.manifest import NAME, Row, sha256_of, write_manifest
+from app.batch.mirex import generation, is_mirex
+from app.files import appearing, safe_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from app.batch.clips import BatchOptions, Study
+
+STUDY_NAME = "study.yaml"
+MIREX_FOLDER = "mirex"
+_TIME = 946_684_800
+"""The time of all files, 1 January 2000: the order in which they were made would reveal models."""
+_SAME_LUFS = 0.005
+
+
+def complete_study(options: BatchOptions, study: Study, rows: Sequence[Row]) -> list[Row]:
+    """Writes the files of a study beside its clips, and returns the rows of its manifest.
+
+    Running it again changes nothing. Raises OSError if a file cannot be written.
+    """
+    folder = options.output
+    rows = [row for _, of_prompt in _by_prompt(rows) for row in _levelled(folder, list(of_prompt))]
+    write_manifest(folder / NAME, rows, blind=True)
+    _write(folder / STUDY_NAME, study.config.encode())
+    if options.audio == "wav":
+        told = webmushra.experiment(study.name, safe_name(study.name).lower(), study.question, rows)
+        _write(folder / webmushra.NAME, told.encode())
+    for row in rows:
+        if is_mirex(Path(row.prompt)):
+            (folder / MIREX_FOLDER).mkdir(exist_ok=True)
+            told = generation((folder / row.file).read_bytes(), int(row.new_bar))
+            _write(folder / MIREX_FOLDER / f"{Path(row.file).stem}.json", told)
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            os.utime(path, (_TIME, _TIME))
+    return rows
+
+
+def _by_prompt(rows: Iterable[Row]) -> groupby[str, Row]:
+    return groupby(sorted(rows, key=lambda row: row.prompt), lambda row: row.prompt)
+
+
+def _levelled(folder: Path, rows: list[Row]) -> list[Row]:
+    """The clips of one prompt, turned down to the loudness of the softest one.
+
+    They only differ if the peaks of one are too high for the loudness of the study.
+    """
+    heard = [float(row.loudness) for row in rows if row.loudness not in ("", "-inf")]
+    lowest = min(heard, default=0.0)
+    return [
+        _turned_down(folder, row, lowest)
+        if row.loudness not in ("", "-inf") and float(row.loudness) > lowest + _SAME_LUFS
+        else row
+        for row in rows
+    ]
+
+
+def _turned_down(folder: Path, row: Row, lufs: float) -> Row:
+    import soundfile
+
+    from app.audio.render import Audio, save_audio
+
+    path = folder / row.audio
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    samples *= 10 ** ((lufs - float(row.loudness)) / 20)
+    save_audio(Audio(samples, rate, "builtin"), path)
+    return replace(row, loudness=f"{lufs:.2f}", audio_sha256=sha256_of(path))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with appearing(path) as beside:
+        beside.write_bytes(content)

@@ -1,0 +1,249 @@
+"""The configuration of a listening study: conditions, prompts and repetitions in one YAML file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from app.audio.loudness import LOUDNESS_LUFS
+from app.batch.clips import BatchOptions, Condition, Study
+from app.batch.excerpt import ClipKind
+from app.compose.options import OPTIONS, BeatSource, MusicOptions
+from app.errors import CommandError
+from relpe.models.checkpoint import CheckpointError, find_checkpoint
+from relpe.models.config import from_plain, to_plain
+
+_OF_STUDY = ("bars", "seconds", "seed", "variations")
+"""Music options that are the same in all conditions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptConfig:
+    """A prompt whose last bar differs from that of the others."""
+
+    file: Path
+    """A MIDI file, or JSON of the MIREX task."""
+    last_bar: int
+    """The last bar of the prompt, from 1."""
+
+    def __post_init__(self) -> None:
+        _check("last_bar", self.last_bar, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model that generates continuations."""
+
+    kind: Literal["model"] = "model"
+    name: str
+    """Name of the condition in key.csv."""
+    model: str
+    """Name of a released model; or its folder, with a slash, relative to the file of the study."""
+    options: Any = None
+    """Music options other than the length and the seed, such as `{temperature: 0.9}`."""
+
+    def __post_init__(self) -> None:
+        options = {} if self.options is None else self.options
+        object.__setattr__(self, "options", options)
+        if not isinstance(options, dict):
+            raise ValueError(f"options are {options!r}, expected a section")
+        known = [name for name in OPTIONS if name not in _OF_STUDY]
+        for name in options:
+            if name in _OF_STUDY:
+                raise ValueError(
+                    f"options.{name}: all conditions have the same length and derived seeds; "
+                    "set bars for the whole study"
+                )
+            if name not in known:
+                raise ValueError(f"options.{name}: unknown, expected one of {', '.join(known)}")
+        self.music(1)
+
+    def place(self, folder: Path) -> str | Path:
+        """The model as name or folder; `folder` is that of the study."""
+        return (folder / self.model).absolute() if "/" in self.model else self.model
+
+    def music(self, bars: int) -> MusicOptions:
+        """The music options with the length of the study. Raises ValueError for a wrong value."""
+        return from_plain(MusicOptions, {**self.options, "bars": bars}, "options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealConfig:
+    """The real continuation: the bars of the prompt's file after the prompt."""
+
+    kind: Literal["real"] = "real"
+    name: str = "real"
+    """Name of the condition in key.csv."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledBarsConfig:
+    """A low anchor: the bars of the real continuation in another order."""
+
+    kind: Literal["shuffled_bars"] = "shuffled_bars"
+    name: str = "shuffled bars"
+    """Name of the condition in key.csv."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledNotesConfig:
+    """A low anchor: the real continuation, with the pitches of each track in another order."""
+
+    kind: Literal["shuffled_notes"] = "shuffled_notes"
+    name: str = "shuffled notes"
+    """Name of the condition in key.csv."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """A listening study: every condition continues every prompt, `repetitions` times."""
+
+    name: str
+    """Title of the study."""
+    conditions: tuple[ModelConfig | RealConfig | ShuffledBarsConfig | ShuffledNotesConfig, ...]
+    """What is compared; `kind` is model, real, shuffled_bars or shuffled_notes."""
+    prompts: tuple[PromptConfig | Path, ...] = ()
+    """MIDI files, folders, or JSON of the MIREX task, relative to the file of the study; without
+    prompts, pieces are generated from nothing."""
+    last_bar: int | None = None
+    """The last bar of each prompt, from 1; later bars are cut off, and the bars after it are the
+    real continuation. None: the whole file is the prompt."""
+    bars: int = 8
+    """Bars of new music, in all conditions."""
+    repetitions: int = 1
+    """Clips of each prompt and condition; there is always one real continuation."""
+    seed: int = 0
+    """All seeds and blind names are derived from it and from `name`; keep it from the listeners."""
+    beats: BeatSource = "auto"
+    """Source of the bars and beats of prompts: auto, file, estimate or grid."""
+    clip: ClipKind = "tail"
+    """What a clip contains: tail, the last `clip_bars` bars of the prompt and the new music; new,
+    only the new music; or whole, the whole prompt and the new music."""
+    clip_bars: int = 4
+    """Bars of the prompt in a clip of the kind `tail`."""
+    audio: Literal["wav", "flac"] | None = "wav"
+    """Format of the stimuli; webMUSHRA needs wav. None: only MIDI."""
+    soundfont: Path | None = None
+    """SoundFont of the stimuli, relative to the file of the study. None: a General MIDI one."""
+    loudness: float = LOUDNESS_LUFS
+    """Loudness of the stimuli in LUFS. If the true peak of one would exceed -1 dB, all stimuli of
+    its prompt are as much lower as it has to be."""
+    question: str = "How good is this music?"
+    """The question in webmushra.yaml, answered from 1 (bad) to 5 (excellent)."""
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("name is empty, expected the title of the study")
+        if not self.conditions:
+            raise ValueError("conditions are empty, expected at least one")
+        counts = Counter(condition.name for condition in self.conditions)
+        for name, count in counts.items():
+            if count > 1 or not name.strip():
+                problem = "a name is empty"
+                if count > 1:
+                    problem = f"{count} conditions are named {name!r}"
+                raise ValueError(f"conditions: {problem}, expected a different name for each")
+        _check("last_bar", self.last_bar, 1)
+        _check("bars", self.bars, 1, 4096)
+        _check("repetitions", self.repetitions, 1, 1000)
+        _check("seed", self.seed, 0)
+        _check("clip_bars", self.clip_bars, 1, 4096)
+        _check("loudness", self.loudness, -70, -10)
+        real = next((one for one in self.conditions if one.kind != "model"), None)
+        if real is not None and not self.prompts:
+            raise ValueError(
+                f"prompts are empty, but the condition {real.name!r} needs the bars that follow a "
+                "prompt in its file"
+            )
+
+
+def _check(name: str, value: float | None, least: float, most: float = math.inf) -> None:
+    if value is not None and not least <= value <= most:
+        expected = f"at least {least}" if most == math.inf else f"{least} to {most}"
+        raise ValueError(f"{name} is {value}, expected {expected}")
+
+
+def read_study(path: Path) -> StudyConfig:
+    """Reads the configuration of a study.
+
+    Raises CommandError, in one sentence, if the file is not YAML, a key is unknown or missing, or a
+    value is not as expected.
+    """
+    try:
+        told = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}; choose another file") from error
+    except (yaml.YAMLError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise CommandError(f"{path}: this is not YAML ({problem}); correct it") from error
+    if not isinstance(told, dict):
+        raise CommandError(f"{path}: found no study, expected name, conditions and prompts")
+    try:
+        return from_plain(StudyConfig, told, "study")
+    except CheckpointError as error:
+        raise CommandError(f"{path}: {error}") from error
+
+
+def as_yaml(study: StudyConfig) -> str:
+    """The configuration with all defaults."""
+    return yaml.safe_dump(to_plain(study), sort_keys=False, allow_unicode=True, width=100)
+
+
+def models_of(study: StudyConfig, folder: Path) -> tuple[str, ...]:
+    """The models of a study, as names or folders; `folder` is that of its file."""
+    models = [one for one in study.conditions if isinstance(one, ModelConfig)]
+    return tuple(dict.fromkeys(str(one.place(folder)) for one in models))
+
+
+def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) -> BatchOptions:  # noqa: ANN401
+    """The clips of a study.
+
+    Args:
+        study: the configuration.
+        folder: folder of its file, to which paths are relative.
+        output: the folder to write to.
+        others: fields of `BatchOptions` that do not affect the clips.
+
+    Raises:
+        CommandError: there is no such model.
+    """
+    conditions: list[Condition] = []
+    for one in study.conditions:
+        if isinstance(one, ModelConfig):
+            try:
+                model = find_checkpoint(one.place(folder)).resolve().name
+            except CheckpointError as error:
+                raise CommandError(f"the condition {one.name!r}: {error}") from error
+            conditions.append(Condition(one.name, one.music(study.bars), "model", model))
+        else:
+            conditions.append(Condition(one.name, MusicOptions(bars=study.bars), one.kind))
+    last_bars: dict[Path, int] = {}
+    prompts: list[Path] = []
+    for prompt in study.prompts:
+        own = isinstance(prompt, PromptConfig)
+        prompts.append(folder / (prompt.file if own else prompt))
+        last_bar = prompt.last_bar if own else study.last_bar
+        if last_bar is not None:
+            last_bars[prompts[-1]] = last_bar
+    return BatchOptions(
+        output=output,
+        folder=folder,
+        music=MusicOptions(bars=study.bars),
+        prompts=tuple(prompts),
+        last_bars=last_bars,
+        conditions=tuple(conditions),
+        study=Study(study.name, study.seed, study.question, as_yaml(study)),
+        count=study.repetitions,
+        beats=study.beats,
+        clip=study.clip,
+        clip_bars=study.clip_bars,
+        audio=study.audio,
+        soundfont=study.soundfont and folder / study.soundfont,
+        loudness=study.loudness,
+        **others,
+    )
