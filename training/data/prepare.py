@@ -67,10 +67,15 @@ def prepare(
     patterns = [include] if include is None or isinstance(include, str) else [*include]
     patterns = patterns * len(paths) if len(patterns) == 1 else patterns
     names = [path.absolute().name for path in paths]
-    if len(patterns) != len(paths) or len(set(names)) < len(names):
+    if len(patterns) != len(paths):
         raise TrainingError(
-            f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
-            "expected one pattern for all or one for each, and corpora with different names"
+            f"--include: found {len(patterns)} patterns for {len(paths)} corpora, expected one for "
+            "all or one for each"
+        )
+    if len(set(names)) < len(names):
+        raise TrainingError(
+            f"--corpus: found corpora named {', '.join(names)}, expected different names; rename "
+            "a folder or archive"
         )
     mixture = Mixture.of(paths, patterns)
     return prepare_mixture(

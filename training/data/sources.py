@@ -58,6 +58,8 @@ class Source:
                 members[row, 2:] = info.compress_type, info.CRC, info.flag_bits
             return cls(path, names, members)
         found = "a file of another kind" if path.exists() else "no such file or folder"
+        if path.is_file() and path.suffix.lower() == ".zip":
+            found = "an incomplete or damaged zip archive"
         raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
 
     def part(self, names: Sequence[str]) -> Source:

@@ -302,11 +302,15 @@ def test_several_corpora_are_split_separately(midi_folder, tmp_path):
 
 
 def test_equal_corpus_names_and_a_wrong_number_of_patterns_are_refused(midi_folder, tmp_path):
-    for corpora, patterns in (
-        ([midi_folder, midi_folder], None),
-        ([midi_folder, midi_folder / "songs"], ["*.mid"] * 3),
+    for corpora, patterns, said in (
+        ([midi_folder, midi_folder], None, "--corpus: found corpora named .* different names"),
+        (
+            [midi_folder, midi_folder / "songs"],
+            ["*.mid"] * 3,
+            "--include: found 3 patterns for 2 corpora, expected one for all or one for each",
+        ),
     ):
-        with pytest.raises(TrainingError, match="one pattern for all or one for each"):
+        with pytest.raises(TrainingError, match=said):
             prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
     assert list(tmp_path.iterdir()) == []
 

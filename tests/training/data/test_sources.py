@@ -99,6 +99,15 @@ def test_parts_of_an_archive_are_read_without_its_directory(tree, tmp_path, monk
         ]
 
 
+def test_an_archive_that_was_cut_off_is_called_damaged(tree, tmp_path):
+    path = tmp_path / "midi.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(tree / "b.mid")
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(TrainingError, match=r"midi\.zip: found an incomplete or damaged zip"):
+        Source.open(path)
+
+
 def test_a_stamp_depends_on_names_sizes_and_times(tree):
     names = ["b.mid", "a/c.mid"]
     stamp = Source.open(tree).stamp

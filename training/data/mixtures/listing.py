@@ -49,6 +49,11 @@ class Listing:
             dealt, unassigned = {"train": every, "validation": [], "test": []}, []
         rows = _rows(source, config, every)
         taken = {member for member in every if not rows or config.takes(rows[member])}
+        if not taken:
+            raise TrainingError(
+                f"{source.path}: `pieces` of corpus {name} leaves out all {len(every):,} files; "
+                "change its expressions, or remove the corpus"
+            )
         dealt = {split: [m for m in members if m in taken] for split, members in dealt.items()}
         found = {member: config.style_of(rows.get(member, {})) for member in taken}
         warnings: list[str] = []

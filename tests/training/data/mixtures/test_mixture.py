@@ -178,6 +178,8 @@ def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora,
             "found no weight for b",
         ),
         ("extends: pino", "no such file"),
+        ("corpora: {a: {source: a}}", r"mine\.yaml: found no tokenizer, which is required$"),
+        ("tokenizer: piano-2\ncorpora: {a: {weight: 1}}", "corpora.a: found no source, which"),
     ],
 )
 def test_an_invalid_mixture_is_refused(tmp_path, text, said):
@@ -201,6 +203,17 @@ def test_an_invalid_mixture_is_refused(tmp_path, text, said):
 def test_options_that_do_not_fit_are_refused(tmp_path, capsys, words, said):
     assert main(["prepare", *words, "--output", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_without_chosen_pieces_is_refused(tmp_path):
+    archive(tmp_path / "a.zip", {"x.mid": piece(0)}, None, [("name", "title"), ("x", "Z")])
+    (tmp_path / "m.yaml").write_text(
+        "tokenizer: piano\ncorpora: {b: {source: a.zip, pieces: {title: Y}}}"
+    )
+    mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
+    with pytest.raises(TrainingError, match=r"a\.zip: `pieces` of corpus b leaves out all 1 files"):
+        prepare_mixture(mixture, tmp_path / "out", PRESETS["piano"].build())
     assert not (tmp_path / "out").exists()
 
 
