@@ -108,6 +108,18 @@ class MusicTask:
         """
         return MusicData(self, trainer, processes)
 
+    def decoder_config(self, folder: Path) -> DecoderConfig:
+        """The configuration of the decoder.
+
+        If the config does not state which tokens close an event, these are taken from the tokenizer
+        in `folder`, which is that of the data or of a run.
+        """
+        events = self.model.events
+        if events is None or events.closing:
+            return self.model
+        ids = closing_ids(load_tokenizer(folder).vocabulary)
+        return replace(self.model, events=replace(events, closing=events.ranges(ids)))
+
     def build_module(self, optimizer: OptimizerConfig, trainer: TrainerConfig) -> MusicModule:
         """Build the module, with random weights that depend only on the seed.
 
@@ -115,12 +127,8 @@ class MusicTask:
             TrainingError: the configuration of the model is inconsistent.
         """
         torch.manual_seed(trainer.seed)
-        model, events = self.model, self.model.events
         try:
-            if events is not None and not events.closing:
-                ids = closing_ids(load_tokenizer(self.data).vocabulary)
-                model = replace(model, events=replace(events, closing=events.ranges(ids)))
-            decoder = model.build()
+            decoder = self.decoder_config(self.data).build()
         except ValueError as error:
             raise TrainingError(f"task.model: {error}") from error
         return MusicModule(decoder, self, optimizer, trainer)
