@@ -242,7 +242,9 @@ def test_the_hash_covers_weights_styles_and_what_is_not_predicted(tmp_path):
     archive(tmp_path / "b.zip", {"x.mid": piece(2), "y.mid": piece(3)})
     hashes = set()
     plain = "{source: b.zip, weight: 1, style: pop}"
-    for number, other in enumerate((plain, plain, plain.replace("1", "2"), plain.replace("pop", "pip"))):
+    for number, other in enumerate(
+        (plain, plain, plain.replace("1", "2"), plain.replace("pop", "pip"))
+    ):
         text = f"tokenizer: piano\ncorpora: {{a: {{source: a.zip, weight: 1}}, b: {other}}}"
         (tmp_path / "m.yaml").write_text(text)
         mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
