@@ -17,6 +17,16 @@ class BusyError(UserError):
     """Too many requests are waiting."""
 
 
+class DiskError(UserError):
+    """Files of the page cannot be written; the message contains no path."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"The music cannot be saved ({error.strerror or type(error).__name__}); the disk of "
+            "the computer that runs the page may be full"
+        )
+
+
 def input_errors() -> tuple[type[Exception], ...]:
     """The errors of this and other packages for invalid input; any other error is a bug."""
     from relpe.models.checkpoint import CheckpointError  # imports PyTorch

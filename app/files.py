@@ -82,10 +82,15 @@ def read_file(path: Path, most: int) -> bytes:
     Raises CommandError if the file cannot be read or is larger. Larger files are not read in full.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # a pipe may never end
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise CommandError(f"{path}: found a folder, expected a file; choose a file in it")
+        if not stat.S_ISREG(mode):  # a pipe may never end
             raise CommandError(f"{path}: found a pipe or a device, expected a file; save it first")
         with path.open("rb") as file:
             content = file.read(most + 1)
+    except FileNotFoundError as error:
+        raise CommandError(f"{path}: there is no such file; check its name and folder") from error
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     if len(content) > most:

@@ -35,10 +35,14 @@ import numpy as np
 
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS, load_tokenizer
+from tokenization.remi.losses import Losses
 from tokenization.score import Score, Track
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.corpus import Corpus, Crops
-from training.data.corpus_writer import COUNTS, join
+from training.data.corpus import Corpus
+from training.data.corpus_writer import COUNTS, Encoded, Member, join
+from training.data.examples import Crops
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import CorpusConfig
 from training.data.prepare import plan_batches, prepare
 
 if TYPE_CHECKING:
@@ -73,17 +77,18 @@ def memory_mb() -> dict[str, float]:
 
 def planning(path: Path, output: Path) -> dict[str, Any]:
     """Finds the names of all files, and assigns them to splits and batches."""
-    batches, _ = plan_batches([path], [None], output, PRESETS["piano"].build(), None)
+    listing = Listing.of(path.name, CorpusConfig(source=str(path)), Path(), None)
+    batches = plan_batches([listing], output, PRESETS["piano"].build())
     return {"files": sum(len(batch.source.names) for batch in batches)}
 
 
-def joining(batch: Path, count: int, folder: Path) -> dict[str, Any]:
-    """Joins `count` copies of a batch to the split train of a corpus."""
+def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
+    """Joins batches to the split train of a corpus."""
     folder.mkdir()
     tokenizer = PRESETS["piano"].build()
     tokenizer.save(folder)
-    splits = {"train": [batch] * count}
-    data = join(splits, [], folder, tokenizer.vocabulary.hash)
+    encoded = [Encoded(batch, 0, "train") for batch in batches]
+    data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
     (folder / "data.json").write_text(json.dumps({"format": 2} | data))
     facts = data["splits"]["train"]
     return {key: facts[key] for key in ("files", "tokens")}
@@ -199,18 +204,24 @@ def bench_shards(work: Path, options: argparse.Namespace) -> None:
     tokenizer = PRESETS["piano"].build()
     piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
     bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
-    names = [f"{number}.mid" for number in range(200)]
-    with (work / "batch.npz").open("wb") as stream:
+    ids = np.tile(piece, (200, 1))
+    batches = [work / f"batch-{number}.npz" for number in range(options.count or 1000)]
+    for number, path in enumerate(batches):
+        ids[:, -3], ids[:, -2] = number % 500, 5 + number // 500  # no piece is a copy
+        ids[:, -4] = np.arange(200)
         np.savez(
-            stream,
-            ids=np.tile(piece, 200),
+            path,
+            ids=ids.ravel(),
             lengths=np.full(200, len(piece)),
             bars=np.tile(bars, 200),
             num_bars=np.full(200, len(bars)),
-            counts=np.zeros(len(COUNTS) + 1, np.int64),
-            texts=np.array(json.dumps([names, {}, {}])),
+            runs=np.zeros(0, np.uint64),
+            num_runs=np.zeros(200, np.int64),
+            masked=np.zeros(200, np.uint8),
+            counts=np.zeros((200, 1 + len(COUNTS) + len(Losses._fields)), np.int64),
+            texts=np.array(json.dumps([[f"{number}-{n}.mid" for n in range(200)], {}, {}])),
         )
-    found = measured(joining, work / "batch.npz", options.count or 1000, work / "out")
+    found = measured(joining, batches, work / "out")
     show("join", found)
     read_all(work / "out", "the joined corpus", options.steps)
 

@@ -31,8 +31,8 @@ FOLDER = re.compile(
 )
 
 
-# written by runs and reports, and a config of the reader
-MADE = {"config.yaml", "other.yaml", "evaluation.md", "report.md"}
+# written by runs and reports, and files of the reader
+MADE = {"config.yaml", "mine.yaml", "other.yaml", "evaluation.md", "report.md"}
 
 
 def code_of(text: str) -> list[str]:

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,8 +74,23 @@ def is_make(command: str) -> bool:
 
 
 def is_plain(command: str) -> bool:
-    """Whether a command is `relpe` without shell syntax, so that it can run in this process."""
-    return words(command)[0] == "relpe" and not re.search(r"[|&;<>$`*?~]", command)
+    """Whether a command is `relpe` without shell syntax, so that it can run in this process.
+
+    Its output may go to a file.
+    """
+    program = command.partition(" > ")[0]
+    return words(program)[0] == "relpe" and not re.search(r"[|&;<>$`*?~]", program)
+
+
+def run_here(command: str) -> None:
+    """Runs a plain command in this process, which has loaded PyTorch already."""
+    program, _, target = command.partition(" > ")
+    with ExitStack() as stack:
+        if target:
+            out = stack.enter_context(Path(target).open("w", encoding="utf-8"))
+            stack.enter_context(redirect_stdout(out))
+        stack.enter_context(warnings.catch_warnings(action="default"))  # as in a separate process
+        assert main(words(program)[1:]) == 0
 
 
 def environment() -> dict[str, str]:
@@ -117,8 +133,7 @@ def test_a_block_of_commands_runs(block, folder):
     commands = [command for command in block.commands if not is_make(command)]
     if all(is_plain(command) for command in commands):
         for command in commands:
-            with warnings.catch_warnings(action="default"):  # as in a separate process
-                assert main(words(command)[1:]) == 0
+            run_here(command)
     else:
         run(["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], folder)
 

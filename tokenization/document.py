@@ -45,3 +45,6 @@ class Document(NamedTuple):
     """Whether the first bar is the beginning of the piece."""
     ends: bool = True
     """Whether the last bar is the end of the piece."""
+    num_bars: int | None = None
+    """Number of bars, as of a part of a piece: notes may sound beyond the last one, and those that
+    begin after it are left out. None: as many as the score and its notes need."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -37,6 +38,13 @@ class BarPlan:
     chords: tuple[PlannedChord, ...] = ()
     """At most two; empty where chords do not apply, as for drums alone."""
 
+    def __hash__(self) -> int:
+        return self._hash  # computed once, since tables of plans are indexed by every bar
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.source, self.chords))
+
 
 class Key(NamedTuple):
     """A major or minor key."""
@@ -51,5 +59,6 @@ class Plan:
     """The plan of a piece; it is data of the piece, like its notes, and encoded with them."""
 
     bars: tuple[BarPlan, ...]
-    """One for each notated bar; empty if only the key is known."""
+    """One for each bar, see `tokenization.grid.bar_lines`; empty if only the key is known. A piece
+    may have more bars, in which its last notes sound: they are new and have no chords."""
     key: Key | None = None

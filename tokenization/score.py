@@ -109,6 +109,13 @@ def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
     return _table(notes[order], 4)
 
 
+def _between(changes: Sequence[_Change], start: int, end: int) -> tuple[_Change, ...]:
+    """Changes from one tick up to another, shifted to 0, with the one in effect at the start."""
+    before = [change for change in changes if change.tick <= start][-1:]
+    after = [change for change in changes if start < change.tick < end]
+    return tuple(change._replace(tick=max(change.tick - start, 0)) for change in before + after)
+
+
 NO_NOTES, _NO_CONTROLS, _NO_BENDS = (_table([], columns) for columns in (4, 3, 2))
 
 
@@ -238,6 +245,25 @@ class Score:
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
         """The same score with other tracks."""
         return replace(self, tracks=tuple(tracks))
+
+    def between(self, start: int, end: int) -> Score:
+        """The music from one tick up to another as a piece of its own, without controllers.
+
+        Notes that begin before `start` are left out, and others end at `end` at the latest. The
+        time signature in effect begins anew, so that `start` has to be a bar line.
+        """
+        tracks: list[Track] = []
+        for track in self.tracks:
+            notes = track.until(end).notes
+            notes = notes[notes[:, 0] >= start] - [start, 0, 0, 0]
+            tracks.append(replace(track.without_events(), notes=notes))
+        return Score(
+            self.ticks_per_beat,
+            tuple(tracks),
+            _between(self.tempos, start, end),
+            _between(self.time_signatures, start, end),
+            end - start,
+        )
 
     def refined(self, factor: int) -> Score:
         """The same score with `factor` times as many ticks per quarter note."""

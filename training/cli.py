@@ -85,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         help="checkpoint of the run (default: best)",
     )
     export.add_argument(
-        "--licence", default="unknown", help="licence of the data (default: unknown)"
+        "--licence",
+        default="unknown",
+        help="licence of the data (default: those of the corpora of a mixture, otherwise unknown)",
     )
     export.set_defaults(call=_export)
     return parser
@@ -96,9 +98,20 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
     option(
         "--corpus",
         type=Path,
-        required=True,
         action="append",
         help="folder or zip of MIDI files; may be repeated",
+    )
+    option(
+        "--mixture",
+        metavar="NAME",
+        help="several corpora with weights, styles and licences, instead of --corpus: piano, band, "
+        "or a YAML file (default: none)",
+    )
+    option(
+        "--from",
+        dest="folder",
+        type=Path,
+        help="folder of the corpora of --mixture (default: the current folder)",
     )
     option("--output", type=Path, required=True, help="output folder")
     option(
@@ -115,8 +128,9 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
     )
     option(
         "--tokenizer",
-        default="piano",
-        help="piano (default), or multitrack for all instruments and drums",
+        help="piano (default) for one keyboard, multitrack for all instruments and drums; "
+        "piano-2, multitrack-2: the same with form, chords and key (default with --mixture: the "
+        "one that it names)",
     )
     option("--workers", type=int, help="number of processes (default: one per core)")
     option(
@@ -128,23 +142,11 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from tokenization.presets import PRESETS
     from training.data.corpus_writer import LISTS
-    from training.data.prepare import prepare
 
-    # training examples start at a Bar token, which tokenizers of other projects do not have
-    known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
-    if options.tokenizer not in known:
-        raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(known)}")
-    data = prepare(
-        options.corpus,
-        options.output,
-        PRESETS[options.tokenizer].build(),
-        workers=options.workers,
-        include=options.include,
-        splits=options.splits,
-        strict=options.strict,
-    )
+    data = _prepared(options)
+    for warning in data["warnings"]:
+        sys.stderr.write(f"warning: {warning}\n")
     for what in LISTS:
         for name, reason in data[what].items():
             sys.stderr.write(f"{what}: {reason if name in reason else f'{name}: {reason}'}\n")
@@ -158,6 +160,39 @@ def _prepare(options: argparse.Namespace) -> int:
         line = ", ".join(f"{value:,} {key}" for key, value in counts.items())
         sys.stdout.write(f"{split}: {line}\n")
     return 0
+
+
+def _prepared(options: argparse.Namespace) -> dict[str, Any]:
+    """Prepare the corpora or the mixture; return the contents of data.json."""
+    from tokenization.presets import PRESETS
+    from training.data.mixtures.mixture import Mixture
+    from training.data.prepare import prepare, prepare_mixture
+
+    # training examples start at a Bar token, which tokenizers of other projects do not have
+    known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
+    if options.tokenizer not in (None, *known):
+        raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(known)}")
+    if (options.mixture is None) == (options.corpus is None):
+        raise TrainingError("give either --corpus or --mixture")
+    alone = {"workers": options.workers, "strict": options.strict}
+    if options.mixture is None:
+        if options.folder is not None:
+            raise TrainingError("--from is only for --mixture; give the path in --corpus")
+        tokenizer = PRESETS[options.tokenizer or "piano"].build()
+        corpora, output = options.corpus, options.output
+        given = {"include": options.include, "splits": options.splits}
+        return prepare(corpora, output, tokenizer, **given, **alone)
+    if options.include is not None or options.splits is not None:
+        raise TrainingError(
+            "--include and --splits are only for --corpus; write them into a mixture of your own"
+        )
+    mixture = Mixture.load(options.mixture, options.folder or Path())
+    tokenizer = options.tokenizer or mixture.tokenizer
+    if tokenizer not in known:
+        raise TrainingError(
+            f"--mixture {options.mixture}: tokenizer is {tokenizer}, expected {' or '.join(known)}"
+        )
+    return prepare_mixture(mixture, options.output, PRESETS[tokenizer].build(), **alone)
 
 
 def _add_fit(command: argparse.ArgumentParser) -> None:

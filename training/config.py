@@ -65,8 +65,11 @@ class TrainerConfig:
     token_budget: int = 20_000_000
     """Number of training tokens after which the run ends (batch_size x length per step)."""
     time_budget_minutes: float | None = None
-    """Wall-clock minutes after which the run ends, including time before it was resumed; None: no
-    limit."""
+    """Minutes after which the run ends, including time before it was resumed; None: no limit."""
+    clock: Literal["wall", "cpu"] = "wall"
+    """What `time_budget_minutes` counts: wall-clock time, or CPU time of all threads of this
+    process (not of `workers`). Runs of equal CPU time can be compared on a machine that has other
+    work."""
     seed: int = 0
     """Seed of the initial weights, the order of the data and the noise."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -138,8 +141,12 @@ class ExperimentConfig:
     """Length, hardware and output of the run."""
 
 
-def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+def read_yaml(
+    path: Path, overrides: Iterable[str] = (), *, library: Path | None = None
+) -> dict[str, Any]:
     """Read a YAML file; `extends: other.yaml` starts from another file.
+
+    With a folder `library`, `extends: other` means its file `other.yaml`.
 
     An override has the form `section.key=value`, with the value in YAML. It changes the file as a
     file that extends it would: another `kind` replaces the section.
@@ -147,7 +154,7 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     Raises:
         TrainingError: a file or an override cannot be read.
     """
-    mapping = _read_extended(path)
+    mapping = _read_extended(path, library)
     for override in overrides:
         key, equals, text = override.partition("=")
         names = key.strip().split(".")
@@ -165,7 +172,9 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     return mapping
 
 
-def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _read_extended(
+    path: Path, library: Path | None, heirs: tuple[Path, ...] = ()
+) -> dict[str, Any]:
     if not path.is_file():
         raise TrainingError(f"{path}: no such file, expected a YAML configuration")
     mapping = _parse(path.read_bytes(), str(path))
@@ -176,10 +185,12 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
         return mapping
     if not isinstance(parent, str):
         raise TrainingError(f"{path}: extends is {parent!r}, expected the name of a YAML file")
-    heirs = (*heirs, path.resolve())
-    if (path.parent / parent).resolve() in heirs:
+    base, heirs = path.parent / parent, (*heirs, path.resolve())
+    if library is not None and not Path(parent).suffix:
+        base = library / f"{parent}.yaml"
+    if base.resolve() in heirs:
         raise TrainingError(f"{path}: extends {parent}, which itself extends this file")
-    return _merge(_read_extended(path.parent / parent, heirs), mapping)
+    return _merge(_read_extended(base, library, heirs), mapping)
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
+from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
 
@@ -74,7 +75,7 @@ def continuations(
     contexts: list[Ids] = []
     samples = []
     for prompt in prompts:
-        context = opening(prompt)
+        context = opening(prompt, tokenizer)
         tracks = tokenizer.decode(context).tracks
         grammar = tokenizer.grammar(
             tempo="never",
@@ -82,6 +83,7 @@ def continuations(
             end=False,
             tracks=tracks,
             silent=[place for place, track in enumerate(tracks) if not len(track)],
+            write=False,
         ).resume(context)
         limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
@@ -113,11 +115,15 @@ def _bars_of(rule: ConstrainedGrammar) -> int:
     return rule.limit.notated_bar(rule.grammar) + rule.finished
 
 
-def opening(prompt: NDArray[np.integer]) -> Ids:
-    """Ids that a model reads before it generates: the prompt and the Bar token of the new bar."""
-    ids = np.asarray(prompt, np.int64)
+def opening(prompt: NDArray[np.integer], tokenizer: Tokenizer) -> Ids:
+    """Ids that a model reads before it generates: the prompt and the Bar token of the new bar.
+
+    The end of the prompt is left out: an EOS, and the Last of version 2.
+    """
+    ids, families = np.asarray(prompt, np.int64), families_of(tokenizer)
     ends = np.flatnonzero(ids == EOS)
-    return np.append(ids[: ends[0]] if len(ends) else ids, BAR)
+    ids = ids[: ends[0]] if len(ends) else ids
+    return np.append(ids[ids != families.last] if families.has_plans else ids, BAR)
 
 
 class Bars(NamedTuple):

@@ -39,6 +39,8 @@ from training.runs.record import current_command, current_commit
 logger = logging.getLogger(__name__)
 
 Pieces = Sequence[NDArray[np.int64]]
+FEW_PIECES = 20
+"""With fewer pieces, there is a warning that fit and gain are not reliable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
         _evenly(load_pieces(options.data, split, option)[1], options.pieces)
         for split, option in ((options.split, "--split"), (options.test_split, "--test-split"))
     )
+    if options.output is not None:
+        _check_output(options.output)
+    _warn_of_few(options, fitted_on, tested_on)
     subject.decoder.to(device)
     pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
     pointer = replace(pointer, balance=changed_balance(pointer.balance, options.balance))
@@ -170,10 +175,45 @@ def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceCo
                 f"--balance {change}: expected NAME=LOG_ODDS with NAME one of {', '.join(known)}"
             )
         try:
-            balance = replace(balance, **{name: float(value)})
+            log_odds = float(value)
+        except ValueError as error:
+            raise TrainingError(
+                f"--balance {change}: expected NAME=LOG_ODDS with a number, such as {name}=0.5"
+            ) from error
+        try:
+            balance = replace(balance, **{name: log_odds})
         except ValueError as error:
             raise TrainingError(f"--balance {change}: {error}") from error
     return balance
+
+
+def _check_output(output: Path) -> None:
+    """Warns if a model will be replaced.
+
+    Raises:
+        TrainingError: the folder has other files.
+    """
+    if (output / "model.json").is_file():
+        logger.warning("%s: the model in this folder will be replaced", output)
+    elif output.is_dir() and any(output.iterdir()):
+        raise TrainingError(
+            f"{output}: found other files, expected a new or an empty folder, or one with a model; "
+            "choose another folder with --output"
+        )
+
+
+def _warn_of_few(options: FitPointerOptions, fitted_on: Pieces, tested_on: Pieces) -> None:
+    few = [
+        f"{name!r} only {len(pieces)} piece{'s' * (len(pieces) != 1)}"
+        for name, pieces in ((options.split, fitted_on), (options.test_split, tested_on))
+        if len(pieces) < FEW_PIECES
+    ]
+    if few:
+        logger.warning(
+            "the split %s: expected at least %d of each split for reliable gates and gains",
+            ", and ".join(few).replace(" only", " has only", 1),
+            FEW_PIECES,
+        )
 
 
 def _evenly(pieces: Pieces, most: int | None) -> Pieces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from relpe.models.checkpoint import save_model
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
+from training.data.card import credit
 from training.errors import TrainingError
 from training.evaluation.report import figure, gain_table, goal_lines, memory_rows, music_tables
 from training.evaluation.results import music_by_key
@@ -22,7 +23,7 @@ from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
-from training.runs.record import PastRun, PastSegment, read_run
+from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
 from training.runs.weights import Origin, load_decoder
 
 
@@ -30,7 +31,9 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     """Write weights, model.json, tokenizer.json, training.json and README.md; return the folder.
 
     The README includes the results of `relpe-train evaluate` in the run's folder, if they were
-    measured with exactly these weights. `licence` is the licence of the data.
+    measured with exactly these weights. `licence` is the licence of the data; if unknown, it lists
+    those of the corpora. Attributions of the corpora are in training.json and in the section "Data"
+    of the README.
 
     Raises:
         TrainingError: `run` is not a run or has no such checkpoint, or the model cannot be written.
@@ -65,7 +68,8 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
             shutil.copyfile(run / "tokenizer.json", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
-            path.write_text("\n".join([*head, *pointer, *found, ""]), encoding="utf-8")
+            lines = [*head, *_data(runs), *pointer, *found, ""]
+            path.write_text("\n".join(lines), encoding="utf-8")
     return output
 
 
@@ -183,7 +187,7 @@ def _head(
         "",
         f"- Data: train split of `{data['source']}`{include}: {train['files']} pieces, "
         f"{train['tokens']:,} tokens; prepared corpus `{data['hash'][:16]}`.",
-        f"- Licence of the data: {licence}.",
+        f"- Licence of the data: {_licence(licence, runs)}.",
     ]
     if len(runs) == 1:
         made = [line for segment in runs[0].sessions for line in _segment(segment, runs[0])]
@@ -199,6 +203,41 @@ def _head(
         sessions = (f"   {line}" for segment in past.sessions for line in _segment(segment, past))
         head += [f"{number}. {_described(past)}", *sessions]
     return [*head, ""]
+
+
+def _corpora(runs: Sequence[PastRun]) -> list[UsedCorpus]:
+    """The corpora of all runs, each as in the last run that used it."""
+    return [*{one.name: one for run in runs for one in run.corpora}.values()]
+
+
+def _licence(given: str, runs: Sequence[PastRun]) -> str:
+    """The licence of the data: the one that is given, otherwise those of the corpora."""
+    names: dict[str, list[str]] = {}
+    for one in _corpora(runs):
+        names.setdefault(one.licence, []).append(one.name)
+    if given != "unknown" or not names:
+        return given
+    return "; ".join(f"{licence} ({', '.join(of)})" for licence, of in names.items())
+
+
+def _data(runs: Sequence[PastRun]) -> list[str]:
+    """The corpora with their licences and attributions, as Markdown; empty if none has any."""
+    corpora = _corpora(runs)
+    if not any(one.attribution or one.licence != "unknown" for one in corpora):
+        return []
+    return [
+        "## Data",
+        "",
+        "| corpus | share of the examples | pieces | tokens | licence |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {one.name} | {one.weight:.1%} | {one.files:,} | {one.tokens:,} | {one.licence} |"
+            for one in corpora
+        ),
+        "",
+        *(credit(to_plain(one)) for one in corpora),
+        "",
+    ]
 
 
 def _described(run: PastRun) -> str:

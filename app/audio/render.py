@@ -147,13 +147,14 @@ def save_audio(audio: Audio, path: Path) -> None:
             if file_format == "OGG":
                 _set_serial(beside)
     except (OSError, soundfile.LibsndfileError) as error:
-        raise cannot_write(path.parent, error) from error
+        raise cannot_write(error) from error
 
 
-def cannot_write(folder: Path, reason: object) -> SoundError:
-    """The error for audio that cannot be written to a folder."""
+def cannot_write(error: Exception) -> SoundError:
+    """The error for audio that cannot be written; it contains no path, since the page shows it."""
+    reason = error.strerror if isinstance(error, OSError) else None
     return SoundError(
-        f"{folder}: the audio cannot be written ({reason}); check that the folder exists and the "
+        f"the audio cannot be written ({reason or error}); check that the folder exists and the "
         "disk is not full"
     )
 

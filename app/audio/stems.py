@@ -160,7 +160,7 @@ class Stems:
                         for block in _blocks(self.tracks[number]):
                             sound.writeframesraw(block.astype("<i2").tobytes())
         except OSError as error:
-            raise cannot_write(self.files.folder, error.strerror or error) from error
+            raise cannot_write(error) from error
         return path
 
     def drop(self) -> None:
@@ -246,7 +246,7 @@ def render(
             mixer = Mixer(score, font, sample_rate, begin_seconds)
             whole, tracks = _tracks(mixer, numbers, raw, progress)
         except OSError as error:
-            raise cannot_write(folder, error.strerror or error) from error
+            raise cannot_write(error) from error
         if progress is not None:
             progress(1.0)
         undo.pop_all()

@@ -166,7 +166,15 @@ def music_options(given: argparse.Namespace) -> MusicOptions:
     try:
         return with_seed(MusicOptions(**values))
     except ValueError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(_with_option(str(error))) from error
+
+
+def _with_option(problem: str) -> str:
+    """A problem that begins with the name of an option, which gets its dashes."""
+    for name in OPTIONS:
+        if problem.startswith(f"{name.replace('_', ' ')} is "):
+            return f"--{name.replace('_', '-')}{problem.removeprefix(name.replace('_', ' '))}"
+    return problem
 
 
 def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:

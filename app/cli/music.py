@@ -170,20 +170,20 @@ def _read_settings(options: argparse.Namespace) -> Replay:
 
 def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
     """The model of a piece, with its device, backend and precision unless options override them."""
-    from relpe.models.checkpoint import CheckpointError, find_checkpoint
+    from app.compose.models import find_model
+    from relpe.models.checkpoint import CheckpointError
 
     for name, before in told.compute.items():
         if getattr(options, name) == AS_BEFORE:
             setattr(options, name, before)
     try:
-        if options.model is None:
-            find_checkpoint(told.model)
+        folder = options.model or find_model(told.model, told.model_sha256)
     except CheckpointError as error:
         raise CommandError(
-            f"{options.settings}: {error}; give the folder of the model with --model DIR"
+            f"{options.settings}: {error}; give the folder of its model with --model DIR"
         ) from error
     try:
-        return chosen_models(options, options.model or told.model).to_generate()
+        return chosen_models(options, folder).to_generate()
     except CheckpointError as error:
         raise CommandError(f"{options.settings}: {error}") from error
 

@@ -50,7 +50,7 @@ class Targets:
 
         Audio is rendered one piece at a time, to save memory.
         """
-        from app.audio.render import render, save_audio
+        from app.audio.render import SoundError, render, save_audio
 
         for folder in {path.parent for path in (*self.midi, *self.audio)}:
             remove_parts(folder, untouched_seconds=LEFT_SECONDS)
@@ -59,7 +59,10 @@ class Targets:
                 stack.enter_context(_appearing(path)).write_bytes(piece.midi)
             for piece, path in zip(pieces, self.audio, strict=False):
                 beside = stack.enter_context(_appearing(path))
-                save_audio(render(piece.score, soundfont=soundfont), beside)
+                try:
+                    save_audio(render(piece.score, soundfont=soundfont), beside)
+                except SoundError as error:
+                    raise CommandError(f"{path}: {error}") from error
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.form import Phrase, find_form
 from tokenization.analysis.keys import key_name
 from tokenization.analysis.plan import analyse
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import Plan
+from tokenization.remi.bars import BarMap
 from tokenization.score import Score
 
 ROW_BARS = 4
@@ -45,8 +47,12 @@ class LeadSheet:
 
     @classmethod
     def of(cls, score: Score) -> LeadSheet:
-        """The lead sheet of a score; its notes sound as long as the sustain pedal holds them."""
-        return cls.of_plan(analyse(extend_by_pedal(score)))
+        """The lead sheet of a score; its notes sound as long as the sustain pedal holds them.
+
+        A notated bar of more than eight quarters is several bars, as for the model.
+        """
+        score = extend_by_pedal(score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat)))
+        return cls.of_plan(analyse(BarMap.of_score(score).on_grid(score)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> LeadSheet:

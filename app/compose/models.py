@@ -18,7 +18,13 @@ import torch
 
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
-from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, released_models
+from relpe.models.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+    load_model,
+    released_model,
+    released_models,
+)
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.score import Score
@@ -133,11 +139,25 @@ def load_music_model(
         _LOG.warning("%s uses the backend torch: %s", folder.name, steps.fell_back)
     tokenizer = load_tokenizer(folder)
     return MusicModel(
-        folder.name, decoder, tokenizer, torch.device(device), steps, _files_sha256(folder)
+        folder.name, decoder, tokenizer, torch.device(device), steps, files_sha256(folder)
     )
 
 
-def _files_sha256(folder: Path) -> str:
+def find_model(name: str, sha256: str = "") -> Path:
+    """The folder of the model of a piece, from its name and the hash of its files, if known.
+
+    It is a folder of this name in the current folder, or a released model.
+
+    Raises CheckpointError if there is none of this name, or none with these files.
+    """
+    folder = find_checkpoint(name)
+    for place in (folder, released_model(name)):
+        if place is not None and sha256 in ("", files_sha256(place)):
+            return place
+    raise CheckpointError(f"the piece was generated with other weights than those in {folder}")
+
+
+def files_sha256(folder: Path) -> str:
     """See `MusicModel.sha256`."""
     names = ["model.json", *json.loads((folder / "model.json").read_text("utf-8"))["weights"]]
     hashes = (hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names)
@@ -156,7 +176,7 @@ class Models:
         self._places: dict[str, str | Path] = {}
         if asked_for is None:
             names = [DEFAULT, *(name for name in released_models() if name != DEFAULT)]
-            self._places = {name: name for name in names}
+            self._places = {name: released_model(name) or name for name in names}
         else:
             several = [asked_for] if isinstance(asked_for, str | Path) else asked_for
             for folder in (find_checkpoint(one).resolve() for one in several):

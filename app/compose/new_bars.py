@@ -17,11 +17,10 @@ from tokenization.remi.bars import BarMap
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.vocabulary import (
     BAR,
-    NUM_TEMPOS,
-    PIANO_FAMILIES,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
+    Families,
 )
 from tokenization.score import MAX_BEATS
 from tokenization.tokenizer import Tokenizer
@@ -71,23 +70,23 @@ class NewBars:
         """Converts notes (n, 4) from grid steps after the splice to ticks of the file."""
         return notes_on_file(table, self.map, self.prompt.timing)
 
-    def opening(self, context: NDArray[np.integer]) -> list[int]:
+    def opening(self, context: NDArray[np.integer], families: Families) -> list[int]:
         """Ids that open the first new bar, with its metre and tempo if they differ from before.
 
-        `context` are the ids of the prompt.
+        `context` are the ids of the prompt, and `families` those of the model's vocabulary.
         """
         opening = [BAR]
         metre = self.planned[0].time_signature
         if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
             opening.append(metre)
         timing = self.prompt.timing
-        families = PIANO_FAMILIES
         tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos), families)
         splice = nearest_step(self.prompt.splice, timing.counted.ticks_per_beat)
         tempo = TEMPO + int(tempos.tempos[np.searchsorted(tempos.steps, splice, side="right") - 1])
-        last = context[(context >= TEMPO) & (context < TEMPO + NUM_TEMPOS)][-1]
+        last = context[(context >= TEMPO) & (context < families.program)][-1]
         if last != tempo:
-            opening += [POSITION, tempo]
+            # in version 2, a tempo at the start of a bar is part of its head
+            opening += [tempo] if families.has_plans else [POSITION, tempo]
         return opening
 
     def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:

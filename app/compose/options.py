@@ -61,7 +61,7 @@ class Widget(NamedTuple):
     step: float = 1
     """Step of a slider."""
     choices: tuple[str, ...] = ()
-    """Labels of the values of a choice."""
+    """Labels of the values of a choice; the page does not have the last ones without a label."""
 
 
 class Option(NamedTuple):
@@ -225,10 +225,11 @@ class MusicOptions:
         ),
         letter="e",
     )
-    ending: Literal["bar", "cadence"] = option(
+    ending: Literal["bar", "cadence", "natural"] = option(
         "bar",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
-        "and may ring beyond it",
+        "and may ring beyond it; natural: the model ends the piece in the last bar (models of "
+        "version 2)",
         widget=Widget(
             "choice",
             "Ending",
@@ -253,7 +254,9 @@ class MusicOptions:
         for name, known in OPTIONS.items():
             value = getattr(self, name)
             if known.words and value not in known.words:
-                raise ValueError(f"{name} is {value!r}, expected {' or '.join(known.words)}")
+                *others, last = known.words
+                expected = f"{', '.join(others)} or {last}"
+                raise ValueError(f"{name} is {value!r}, expected {expected}")
             if value is None or known.limits is None:
                 continue
             least, most = known.limits.most

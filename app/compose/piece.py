@@ -12,8 +12,10 @@ from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
+from tokenization.analysis.keys import named_key
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
 
@@ -73,16 +75,22 @@ class Opening:
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
-        context = np.append(context, bars.opening(context))
+        context = np.append(context, bars.opening(context, families_of(tokenizer)))
         # tracks that may not play are generated too, since the others depend on them
-        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks)
+        ends = options.ending == "natural"
+        grammar = tokenizer.grammar(tempo="never", end=ends, tracks=tracks, write=False)
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
         joining = prompt.parts.joining(tracks, tokenizer)
         biases = biases_of_prompt(context, grammar, joining, **strengths)
         biases += steer(options, grammar, tokenizer, context.tolist())
-        limit = BarLimit(grammar.bar, grammar.bar + len(bars.planned) - 1, bars.planned)
+        limit = BarLimit(
+            grammar.bar,
+            grammar.bar + len(bars.planned) - 1,
+            bars.planned,
+            last=families_of(tokenizer).last * ends,
+        )
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(
             model, options, context, (BAR, bars.planned[0].time_signature), rule, prompt, bars
@@ -91,11 +99,17 @@ class Opening:
     @classmethod
     def of_nothing(cls, model: MusicModel, options: MusicOptions) -> Opening:
         """The opening of a piece from nothing."""
-        grammar = model.tokenizer.grammar(tempo="bar_line", end=False).advance(BOS)
-        limit = BarLimit(1, options.bars, seconds=options.seconds)
-        biases = steer(options, grammar, model.tokenizer, ())
+        tokenizer, families = model.tokenizer, families_of(model.tokenizer)
+        ends = options.ending == "natural"
+        context = [BOS]
+        key = named_key(options.key) if options.key and families.has_plans else None
+        if key is not None:
+            context.append(families.key + key.tonic + 12 * key.minor)
+        grammar = tokenizer.grammar(tempo="bar_line", end=ends, write=False).resume(context)
+        limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
+        biases = steer(options, grammar, tokenizer, ())
         rule = ConstrainedGrammar(grammar, limit, biases)
-        return cls(model, options, np.array([BOS]), (BOS,), rule)
+        return cls(model, options, np.array(context), (BOS,), rule)
 
     @property
     def notes(self) -> int:

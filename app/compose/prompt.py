@@ -15,12 +15,13 @@ from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_
 from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import Beats, extend_by_pedal
+from tokenization.analysis.plan import analyse
 from tokenization.errors import MidiError
-from tokenization.grid import notated_lines
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap
-from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
+from tokenization.remi.remi import PianoRemi, Remi, families_of
+from tokenization.remi.vocabulary import BAR, EOS, Families
 from tokenization.score import MAX_BEATS, Score, Track
 from tokenization.tokenizer import Tokenizer, TokenSequence
 
@@ -141,7 +142,7 @@ def read_prompt(
         whole = _count_bars(score, tokenizer, beats)
         parts = Parts.of(score, heard, played)
         bars = _check_region(whole, first_bar, last_bar)
-    data, timing = _cut(data, name, score, whole, bars)
+    data, timing = _cut(data, name, score, whole, bars, families_of(tokenizer))
     lines = whole.lines[: bars + 2]
     with _naming(name):
         sequence, bar_tokens = _encode(timing, lines[:-1], tokenizer, parts)
@@ -192,7 +193,7 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     source, found = find_beats(score, beats)
     least = STEPS_PER_BEAT if found is None else FINE_TICKS
     file = score.refined(-(-least // score.ticks_per_beat))
-    timing = Timing.of(file, found)
+    timing = Timing.of(file, found, families=families_of(tokenizer))
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
@@ -227,7 +228,7 @@ def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | No
 
 
 def _cut(
-    data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
+    data: bytes, name: str, score: Score, whole: _CountedFile, bars: int, families: Families
 ) -> tuple[bytes, Timing]:
     """The file, cut after its first `bars` bars, and its timing.
 
@@ -243,7 +244,7 @@ def _cut(
     until = float(file.seconds_at(end))
     cut = read_midi(data, name=name).refined(factor)
     resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
-    return data, Timing.of(cut, whole.beats, until, resolution)
+    return data, Timing.of(cut, whole.beats, until, resolution, families)
 
 
 def _encode(
@@ -251,11 +252,15 @@ def _encode(
 ) -> tuple[TokenSequence, NDArray[np.int64]]:
     """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line.
 
-    A long notated bar has several Bar tokens.
+    A long notated bar has several Bar tokens. In version 2, the tokens include the plan.
     """
     bars = BarMap.of(lines, timing.counted.ticks_per_beat)
-    sequence = tokenizer.encode(bars.on_grid(_as_heard(timing, int(lines[-1]), parts)))
+    score = bars.on_grid(_as_heard(timing, int(lines[-1]), parts))
     bar_tokens = np.searchsorted(bars.vocabulary_lines(), bars.starts)
+    if isinstance(tokenizer, Remi) and tokenizer.families.has_plans:
+        num_bars = int(bar_tokens[-1])
+        return tokenizer.encode(score, analyse(score), ends=False, num_bars=num_bars), bar_tokens
+    sequence = tokenizer.encode(score)
     ids = sequence.ids
     ends = np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))
     return replace(sequence, ids=ids[: ends[bar_tokens[-1]]]), bar_tokens

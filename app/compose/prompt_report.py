@@ -16,8 +16,8 @@ from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.losses import losses
+from tokenization.remi.remi import families_of
 from tokenization.remi.tempo_range import tempos_out_of_range
-from tokenization.remi.vocabulary import MAX_BPM, MAX_PITCH, MIN_BPM, MIN_PITCH
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import Tokenizer
 
@@ -116,7 +116,7 @@ def prompt_facts(
         parts: the tracks that the model reads.
         more: further notices.
     """
-    score = timing.file
+    score, families = timing.file, families_of(tokenizer)
     heard = heard_tracks(score, tokenizer)
     metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
     fit = on_grid(score)
@@ -134,11 +134,9 @@ def prompt_facts(
         )
     if unread := _losses(timing, tokenizer, beats):
         notices.append(unread)
-    if beats == "file" and (others := tempos_out_of_range(score)):
-        notices.append(
-            f"{plural(others, 'tempo')} outside {MIN_BPM} to {MAX_BPM} beats per minute: the model "
-            "reads these beats halved or doubled, so that the speed of the music stays the same"
-        )
+    if beats == "file" and (others := tempos_out_of_range(score, families)):
+        least, most = families.bpm[[0, -1]].tolist()
+        notices.append(_tempo_notice(others, least, most))
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
         notices.append(f"the tempo changes {times}; the new music uses the last tempo")
@@ -162,7 +160,7 @@ def _rows(
     score: Score, tokenizer: Tokenizer, region: Region, parts: Parts
 ) -> tuple[TrackFacts, ...]:
     names = track_names(score.tracks)
-    is_piano = _is_piano(tokenizer)
+    is_piano, families = _is_piano(tokenizer), families_of(tokenizer)
     playing = parts.of_score(score)
     ranks = dict(zip(map(id, playing), tokenizer.track_ranks(playing), strict=True))
     first_of_rank: dict[int, str] = {}
@@ -173,7 +171,8 @@ def _rows(
         rank = ranks.get(id(track), -1)
         hears = parts.hears(track)
         other = first_of_rank.setdefault(rank, name) if hears and rank >= 0 else name
-        lost = int(np.count_nonzero((inside[:, 2] < MIN_PITCH) | (inside[:, 2] > MAX_PITCH)))
+        pitches = inside[:, 2] - families.lowest_pitch
+        lost = int(np.count_nonzero((pitches < 0) | (pitches >= families.num_pitches)))
         unheard, changed = "", ""
         if not hears:
             unheard = "not part of the prompt"
@@ -206,6 +205,17 @@ def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
     return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
 
 
+def _tempo_notice(others: Sequence[float], least: float, most: float) -> str:
+    """The notice about tempos outside the range of the model, from `least` to `most`."""
+    slowest, fastest = min(others), max(others)
+    which = f"of {slowest:g}" if slowest == fastest else f"from {slowest:g} to {fastest:g}"
+    how = "doubled" if fastest < least else "halved" if slowest > most else "halved or doubled"
+    return (
+        f"{plural(len(others), 'tempo')} {which}, outside {least:.0f} to {most:.0f} beats per "
+        f"minute: the model reads these beats {how}, so that the speed of the music stays the same"
+    )
+
+
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
     """Notices about instruments that the model reads as others or ignores."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
@@ -231,7 +241,7 @@ def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
     Notes are read as sustained by the pedal. Drums have a notice of their own.
     """
     counted = timing.counted
-    lost = losses(counted, tokenizer.track_ranks(counted.tracks))
+    lost = losses(counted, tokenizer.track_ranks(counted.tracks), families_of(tokenizer))
     unread = [
         plural(count, name)
         for count, name in ((lost.controllers, "controller change"), (lost.bends, "pitch bend"))

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.tracks import instrument_name, track_names
-from tokenization.grid import notated_lines
-from tokenization.remi.vocabulary import STEPS_PER_BEAT
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.score import Score, Track
 
 UNITS_PER_BEAT = 96

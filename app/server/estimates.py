@@ -20,7 +20,7 @@ _ROWS_POWER = 0.3
 _RECENT_BARS = 16
 """New music is expected to have as many tokens per bar as the end of its prompt."""
 _UNKNOWN_BAR_SECONDS = 2.0
-"""Duration of a bar of a piece from nothing, whose tempo is not known before."""
+"""Duration of a bar of the first piece from nothing, whose tempo is not known before."""
 
 
 @dataclass
@@ -54,6 +54,8 @@ class ModelSpeed:
     """Tokens of prompts per second."""
     _bars: Rate = field(default_factory=lambda: Rate(earlier_weight=0.9))
     """Tokens per bar of pieces from nothing, which vary more than speeds."""
+    _bar_seconds: Rate = field(default_factory=lambda: Rate(earlier_weight=0.9))
+    """Seconds of music per bar of pieces from nothing."""
 
     def learn(self, result: Result) -> None:
         """Learns from a job, which may have been stopped."""
@@ -61,7 +63,9 @@ class ModelSpeed:
         self._reading.learn(result.prompt_tokens, result.reading_seconds)
         self._tokens[rows].learn(result.tokens, result.seconds - result.reading_seconds)
         if not result.prompt_tokens:
-            self._bars.learn(result.tokens, sum(piece.bars for piece in result.pieces))
+            bars = sum(piece.bars for piece in result.pieces)
+            self._bars.learn(result.tokens, bars)
+            self._bar_seconds.learn(sum(piece.seconds for piece in result.pieces), bars)
 
     def reading(self, tokens: int) -> float:
         """Seconds to read a prompt of `tokens` tokens; 0 before the first prompt."""
@@ -77,18 +81,17 @@ class ModelSpeed:
         per_bar = self._bars.value if prompt is None else tokens_per_bar(prompt)
         return None if per_bar is None else bars * rows * per_bar / speed
 
+    def bar_seconds(self, prompt: Prompt | None) -> float:
+        """Duration of a bar of the new music."""
+        if prompt is None:
+            return self._bar_seconds.value or _UNKNOWN_BAR_SECONDS
+        new = NewBars.after(prompt, 1)
+        begin, end = prompt.score.seconds_at(np.array([new.line(0), new.line(1)])).tolist()
+        return end - begin
+
 
 def tokens_per_bar(prompt: Prompt) -> float:
     """Number of tokens of a bar at the end of a prompt."""
     bars = min(_RECENT_BARS, prompt.bars)
     first = np.flatnonzero(prompt.ids == BAR)[prompt.bar_tokens[prompt.bars - bars]]
     return (len(prompt.ids) - int(first)) / bars
-
-
-def seconds_per_bar(prompt: Prompt | None) -> float:
-    """Duration of a bar of the new music."""
-    if prompt is None:
-        return _UNKNOWN_BAR_SECONDS
-    new = NewBars.after(prompt, 1)
-    begin, end = prompt.score.seconds_at(np.array([new.line(0), new.line(1)])).tolist()
-    return end - begin

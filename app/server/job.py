@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
+from app.errors import DiskError
 from app.files import appearing, safe_name
 from app.player.frames import (
     Frame,
@@ -258,6 +259,7 @@ class Job:
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
+            DiskError: the file cannot be written.
         """
         name, upload = self._name(variation), self.upload
         if kind == "new_midi" and upload is None:
@@ -269,8 +271,12 @@ class Job:
         path = self._own_folder() / f"{name}{made[kind].suffix}"
         with self._making[variation, kind]:
             if not path.exists():
-                with appearing(path) as beside:
-                    beside.write_bytes(self._content(variation, kind))
+                content = self._content(variation, kind)
+                try:
+                    with appearing(path) as beside:
+                        beside.write_bytes(content)
+                except OSError as error:
+                    raise DiskError(error) from error
         return path
 
     def _files(self) -> dict[str, Download]:
@@ -389,14 +395,18 @@ class Job:
         end = float(piece.score.seconds_at(piece.score.end_ticks))
         return piece.seconds or end - self.new_music_seconds
 
+    def again(self, piece: Piece) -> MusicOptions:
+        """The options that generate a variation again; if it was stopped, only the bars kept."""
+        alone = replace(self.options, seed=piece.seed, variations=1)
+        if piece.stopped:
+            alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
+        return alone
+
     def _replay(self, piece: Piece) -> bytes:
         """The settings that generate a variation again, as JSON."""
-        alone = replace(self.options, seed=piece.seed, variations=1)
-        if piece.stopped:  # only the bars that were kept
-            alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
-        settings = replay.settings(alone, self.model, prompt, data)
+        settings = replay.settings(self.again(piece), self.model, prompt, data)
         return (json.dumps(settings, indent=2) + "\n").encode()
 
 

@@ -100,6 +100,11 @@ class Scheduler:
             return seconds
         return seconds + shared.speed.reading(prompt.tokens_heard())
 
+    def bar_seconds(self, model_name: str, prompt: Prompt | None) -> float:
+        """Estimated duration of a bar of new music."""
+        shared = self._models.get(model_name)
+        return (shared.speed if shared else ModelSpeed()).bar_seconds(prompt)
+
     def _shared(self, model: MusicModel) -> _SharedModel:
         with self._lock:
             if model.name not in self._models:

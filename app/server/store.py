@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from app.errors import DiskError
 from app.files import RAW_SOUND, size_on_disk
 
 if TYPE_CHECKING:
@@ -118,11 +119,14 @@ class SessionFolders:
         self._numbers = itertools.count(1)
 
     def new(self, session: str) -> Path:
-        """An empty folder for a job."""
+        """An empty folder for a job. Raises DiskError if it cannot be made."""
         with self._lock:
             self._prune()
             folder = self._of(session) / f"{next(self._numbers):03d}"
-            folder.mkdir(parents=True)
+            try:
+                folder.mkdir(parents=True)
+            except OSError as error:
+                raise DiskError(error) from error
             if not self.keep:
                 self._made[folder] = time.time()
                 self._left.pop(folder.parent, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import shutil
 import threading
 import time
 from collections import defaultdict
@@ -18,10 +19,11 @@ from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
+from app.errors import DiskError
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
-from app.server.estimates import Rate, seconds_per_bar
+from app.server.estimates import Rate
 from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
@@ -171,6 +173,7 @@ class Studio:
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
+            DiskError: the music cannot be saved.
             MidiError: the prompt cannot be continued.
             CheckpointError, TokenizerError: the model cannot be used.
         """
@@ -196,7 +199,12 @@ class Studio:
                 if stop not in self._sessions:  # the session has ended
                     return
                 stop.clear()  # from here on, setting it skips the sound
-                job.write(result.pieces, self.folders.new(session))
+                folder = self.folders.new(session)
+                try:
+                    job.write(result.pieces, folder)
+                except DiskError:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
                 self.kept.add(session, job)
                 alert = ended and f"{ended}; the music so far is kept."
                 yield from self._render(job, stop, alert, whole=whole_sound)
@@ -254,7 +262,7 @@ class Studio:
     ) -> float:
         """Estimated time to render the sound of new music; 0 before the first job."""
         lead = LEAD_SECONDS if prompt else 0.0
-        length = lead + bars * seconds_per_bar(prompt)
+        length = lead + bars * self.scheduler.bar_seconds(model_name, prompt)
         return variations * length / (self._sound_speed[model_name].value or math.inf)
 
     def _render(
@@ -306,6 +314,11 @@ class Studio:
         if kind in SOUND_KINDS:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
+
+    def again(self, job: str) -> list[MusicOptions]:
+        """The options that generate each variation of a job again. Raises LookupError as `file`."""
+        found = self.kept.get(job)[1]
+        return [found.again(piece) for piece in found.pieces]
 
     def mix(
         self, job: str, variation: int, without: Collection[int], second: float = 0.0

@@ -140,8 +140,8 @@ class Session:
         """The waiting or running job, if any."""
         self.dropped = False
         """Whether the job was discarded."""
-        self.options: dict[str, MusicOptions] = {}
-        """Options of each result by its job."""
+        self.options: dict[str, list[MusicOptions]] = {}
+        """Options that generate each variation of a result again, by its job."""
         self.fill: dict[str, MusicOptions] = {}
         """Options to fill the form of a tab with."""
         self.alert = ""
@@ -170,7 +170,6 @@ class Session:
             for row in frame.get("variations", [])
         ]
         tab.frame = frame | Frame(phase="done", variations=variations)
-        self.options[frame.get("job", "")] = asked.options
         result = Result(asked.tab, tab.step, time.time())
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True

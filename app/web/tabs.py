@@ -13,6 +13,7 @@ from app.web.about import model_line
 from app.web.assets import SCRIPTS
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
+from app.web.refusals import short
 from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
 from app.web.view import BY_FILE, NO_FILE, NO_SPEED
 
@@ -29,6 +30,10 @@ CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
 """Least, greatest and initial length in seconds that the page offers."""
+MOST_KEY_LETTERS = 40
+"""Maximum length of the name of a key."""
+_LONG = 1e15
+"""Larger numbers are cut in messages."""
 TITLES = {
     "dice": "Draws a new seed and keeps it for the following pieces.",
     "fresh": "Draws a new seed for each piece; otherwise the seed stays the same.",
@@ -194,6 +199,11 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
             container=False,
             elem_classes=["segments", "unit"],
         )
+        gr.HTML(
+            elem_classes="length-note",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("length.js"),
+        )
     creativity = gr.Radio(
         list(CREATIVITY),
         value="Balanced",
@@ -221,11 +231,12 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
     how: dict[str, Any] = {"label": shown.label, "info": info, "visible": visible}
     if shown.kind == "text":
-        return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
+        return gr.Textbox(value or "", placeholder="any", max_length=MOST_KEY_LETTERS, **how)
     if shown.kind == "number":
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
-        choices = list(zip(shown.choices, option.words, strict=True))
+        # values without a label are not on the page
+        choices = list(zip(shown.choices, option.words, strict=False))
         return gr.Radio(choices, value=value, elem_classes="segments", **how)
     least, most = limits(option.name).page
     assert most is not None
@@ -235,15 +246,45 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
 
 
-def empty_problem(values: Mapping[str, Any]) -> str:
-    """The first field that needs a number and has none, in one sentence; empty if there is none."""
+def form_problem(unit: object, values: Mapping[str, object]) -> str:
+    """The first field whose value cannot be used, in one sentence; empty if there is none.
+
+    Values are as sent, and may have any type. Lengths may be as long as for scripts.
+    """
+    if unit not in ("bars", "seconds"):
+        return f"Unit of the length is {short(unit)}, expected bars or seconds."
     for name, value in values.items():
         option = OPTIONS[name]
-        if option.widget is None or option.words or option.kind is str:
+        if option.widget is None:
             continue
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            return f"{option.widget.label} is empty; enter a number."
-    return ""
+        label = option.widget.label
+        if option.words:
+            if value not in option.words:
+                return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
+        elif option.kind is str:
+            if not (value is None or isinstance(value, str)):
+                return f"{label} is {short(value)}, expected text."
+        elif problem := _number_problem(name, value, unit):
+            return f"{label} is {problem}."
+    return key_problem(values.get("key"))
+
+
+def _number_problem(name: str, value: object, unit: object) -> str:
+    """What is wrong with the value of a field for numbers; empty if nothing is."""
+    if value is None or value == "" or value != value:  # NaN
+        return "empty; enter a number"
+    of_seconds = name == "bars" and unit == "seconds"
+    known = limits("seconds" if of_seconds else name)
+    least, most = known.scripts if name == "bars" and not of_seconds else known.page
+    whole = OPTIONS[name].kind is int and not of_seconds
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if least <= value <= (math.inf if most is None else most) and not (whole and value % 1):
+            return ""
+        found = f"{value:,}" if abs(value) < _LONG else short(value)
+    else:
+        found = short(value)
+    expected = f"{'a whole number' if whole else 'a number'} from {least:,} to {most:,}"
+    return f"{found}, expected {expected}; change it"
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
@@ -296,14 +337,15 @@ def roll_dice() -> tuple[int, bool]:
     return new_seed(), False
 
 
-def key_problem(key: str | None) -> str:
+def key_problem(key: object) -> str:
     """The problem with the name of a key, in one short sentence; empty if there is none."""
-    if not (key or "").strip():
+    if not isinstance(key, str) or not key.strip():
         return ""
     try:
         MusicOptions(key=key)
     except ValueError:
-        return f"“{key}” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
+        name = key if len(key) <= MOST_KEY_LETTERS else f"{key[:MOST_KEY_LETTERS]} …"
+        return f"“{name}” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
     return ""
 
 

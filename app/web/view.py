@@ -131,15 +131,21 @@ class View:
             return NO_FILE
         if tab.length is None:
             return ""
-        model = tab.upload.model.name if tab.upload else self.new_model(tab)
-        prompt = tab.upload.prompt if tab.upload else None
-        bars = tab.length if tab.unit == "bars" else tab.length / 2
-        if prompt is not None and tab.unit == "seconds":
-            bars = in_bars(MusicOptions(seconds=tab.length), prompt).bars
-        seconds = self.studio.seconds_needed(model, prompt, bars, tab.variations)
+        seconds = self.seconds_needed(tab, tab.length)
         if seconds is None:
             return NO_SPEED
         return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"
+
+    def seconds_needed(self, tab: Tab, length: float) -> float | None:
+        """Estimated time to generate the music of a tab; None if nothing is known."""
+        model = tab.upload.model.name if tab.upload else self.new_model(tab)
+        prompt = tab.upload.prompt if tab.upload else None
+        bars = length
+        if tab.unit == "seconds" and prompt is not None:
+            bars = in_bars(MusicOptions(seconds=length), prompt).bars
+        elif tab.unit == "seconds":
+            bars = length / self.studio.scheduler.bar_seconds(model, None)
+        return self.studio.seconds_needed(model, prompt, bars, tab.variations)
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""

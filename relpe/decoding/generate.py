@@ -118,8 +118,9 @@ class Generation(Generic[RuleT]):
         """
         began = time.monotonic()
         if self._can_read and (self._owed <= 0 or not self._rows):
+            delays = bool(self._rows)  # else nothing waits for the prompt, and nothing is owed
             done = self._read()
-            self._owed = time.monotonic() - began
+            self._owed = time.monotonic() - began if delays else 0.0
         else:
             done = self._generate()
             self._owed -= time.monotonic() - began

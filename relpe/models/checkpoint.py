@@ -66,17 +66,17 @@ _PLACES = (Path(__file__).parents[2] / "checkpoints", Path(__file__).parents[1] 
 
 
 def find_checkpoint(name_or_folder: str | Path) -> Path:
-    """Folder of a released model by name, or of any model by path.
+    """Folder of any model by path, or of a released model by name.
 
-    A string with a separator, such as `./piano`, is a path. Otherwise a released model takes
-    precedence over a folder of the same name.
+    A folder that exists takes precedence over a released model of the same name. A string with a
+    separator, such as `./piano`, is always a path.
     """
     given = str(name_or_folder)
     is_path = any(separator in given for separator in ("/", os.sep))
-    released = () if is_path else (place / given for place in _PLACES)
-    for folder in (*released, Path(given)):
-        if (folder / "model.json").is_file():
-            return folder
+    if (Path(given) / "model.json").is_file():
+        return Path(given)
+    if not is_path and (released := released_model(given)) is not None:
+        return released
     if (Path(given) / "run.json").is_file():
         raise CheckpointError(
             f"{given}: this is a training run, expected a model; write one from it with "
@@ -86,6 +86,13 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
         f"no model {str(name_or_folder)!r}: expected a folder with model.json, or the name of a "
         f"released model ({', '.join(released_models()) or 'none is installed'})"
     )
+
+
+def released_model(name: str) -> Path | None:
+    """Folder of a model installed with the project; None if there is none of this name."""
+    if name not in released_models():
+        return None
+    return next(place / name for place in _PLACES if (place / name / "model.json").is_file())
 
 
 def released_models() -> list[str]:

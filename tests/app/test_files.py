@@ -90,8 +90,10 @@ def test_a_file_is_read_up_to_a_size(tmp_path):
     assert read_file(path, 4) == b"1234"
     with pytest.raises(CommandError, match="larger than 3 bytes"):
         read_file(path, 3)
-    with pytest.raises(CommandError, match="Is a directory"):
+    with pytest.raises(CommandError, match="found a folder, expected a file; choose a file in"):
         read_file(tmp_path, 3)
+    with pytest.raises(CommandError, match=r"b\.mid: there is no such file; check its name"):
+        read_file(tmp_path / "b.mid", 3)
 
 
 def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path):

@@ -19,6 +19,7 @@ import pytest
 
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
@@ -156,7 +157,7 @@ def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]
     ids = sequence.ids
     names_of_tracks = (sequence.tracks,) if preset == "multitrack" else ()
     decoded: Score = tokenizer.decode(ids, sequence.signatures, *names_of_tracks)
-    wanted = quantized(score, preset)
+    wanted = quantized(in_tempo_range(score), preset)
     places = places_of(preset, decoded.tracks)
     found = {
         place: sorted(map(tuple, track.notes.tolist()))
@@ -243,20 +244,21 @@ class Totals(NamedTuple):
 
 KNOWN = {
     ("multitrack", "groove/midi"): Totals(
-        5671, 5_034_716, 0, 56_466, 0, 17_668_102, "21f88cc9becf3622"
+        5671, 5_034_716, 0, 56_468, 0, 17_668_007, "2d805154db1a75ef"
     ),
-    ("piano", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_049_544, "2f4a57f65f5b3072"),
-    ("multitrack", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_754_068, "756287c797c72569"),
+    ("piano", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_049_553, "442347ab0454ff2b"),
+    ("multitrack", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_754_077, "2ebd40f409e59d1d"),
     ("piano", "pop909/original"): Totals(
-        864, 1_458_335, 0, 42_602, 0, 5_203_977, "02de10555bcb91ae"
+        864, 1_458_335, 0, 42_602, 0, 5_204_143, "0df9028373927a04"
     ),
     ("multitrack", "pop909/original"): Totals(
-        864, 1_458_335, 0, 2_776, 0, 7_193_023, "5f60dfa2bc94779a"
+        864, 1_458_335, 0, 2_776, 0, 7_193_188, "f97786fb6ea04aa4"
     ),
-    ("piano", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 737_957, "0edc0a2fad2c3496"),
-    ("multitrack", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 856_695, "48fe2e2d01dbe143"),
+    ("piano", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 737_979, "285cf22921ececf3"),
+    ("multitrack", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 856_717, "eaf698434f70d573"),
 }
-"""Totals by preset and folder. Ids must not change, because released weights depend on them."""
+"""Totals by preset and folder. Ids must not change, because released weights depend on them; they
+last did where rests at the end of a file are read and tempos outside the range are scaled."""
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The laws of version 2 on whole corpora: documents of all kinds come back with their plans.
 
 RELPE_CORPORA=FOLDER [RELPE_EVERY=n] pytest -s -m slow tests/slow/test_corpora_documents.py
+
+With `-o faulthandler_timeout=9999`, an archive may take more than ten minutes.
 """
 
 from __future__ import annotations

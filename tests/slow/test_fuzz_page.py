@@ -78,7 +78,8 @@ class Fuzz:
             del call[name]
         return json.dumps(call).encode()
 
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> dict[bytes, bytes]:
+        """Headers as bytes, as a client may send characters outside ASCII."""
         found = {"content-type": self.draw.choice(("application/json", "text/html", "x"))}
         for name, values in (
             ("origin", ("http://localhost:7860", "null", "https://evil.example")),
@@ -91,7 +92,7 @@ class Fuzz:
         ):
             if self.draw.random() < 0.1:
                 found[name] = self.draw.choice(values)
-        return found
+        return {name.encode(): value.encode("latin-1") for name, value in found.items()}
 
 
 def memory() -> int:

@@ -132,7 +132,8 @@ def continue_prompt(
     for row, new in enumerate(written):
         whole = prompt.score.with_tracks([*prompt.score.tracks, *new.tracks])
         midi = append_to_midi(prompt.data, new, splice)
-        pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, splice))
+        seed = (options.seed or 0) + row
+        pieces.append(_piece(midi, new, whole, seed, splice, stopped=stop()))
     yield _result(pieces, splice, options, model)
 
 
@@ -143,7 +144,7 @@ def generate_piece(
     base = Score(12, (), (Tempo(0, 84.0),), (TimeSignature(0, 4, 4),))
     written = yield from _write(model, options, 0, base, stop)
     pieces = [
-        _piece(write_midi(new), new, new, (options.seed or 0) + row)
+        _piece(write_midi(new), new, new, (options.seed or 0) + row, stopped=stop())
         for row, new in enumerate(written)
     ]
     yield _result(pieces, 0, options, model)
@@ -208,7 +209,9 @@ def _result(pieces: list[Piece], splice: int, options: MusicOptions, model: Fake
     return Result(tuple(pieces), bars=bars, seconds=notes / model.speed, tokens=tokens)
 
 
-def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) -> Piece:
+def _piece(
+    midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0, *, stopped: bool
+) -> Piece:
     notes = new.num_notes
     alone = (Track(track.notes - [splice, 0, 0, 0]) for track in new.tracks)
     return Piece(
@@ -221,6 +224,7 @@ def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) ->
         notes=notes,
         tokens_per_second=200.0,
         bars=max(1, -(-(new.end_ticks - splice) // BAR)),
+        stopped=stopped,
     )
 
 

@@ -22,7 +22,7 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]  # public in its documentation
 )
 
-from training.data.corpus import Crops
+from training.data.examples import Examples
 from training.experiment import build_experiment
 from training.runs.fit import fit
 
@@ -66,14 +66,14 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
 
 def stop_at(step: int) -> None:
     """Send SIGTERM to this process when it draws the rows of a step."""
-    draw = Crops.__getitem__
+    draw = Examples.__getitem__
 
-    def drawn(self: Crops, index: int) -> NDArray[np.int64]:
+    def drawn(self: Examples, index: int) -> NDArray[np.int64]:
         if index == step:
             os.kill(os.getpid(), signal.SIGTERM)
         return draw(self, index)
 
-    setattr(Crops, "__getitem__", drawn)  # noqa: B010 - the signatures differ
+    setattr(Examples, "__getitem__", drawn)  # noqa: B010 - the signatures differ
 
 
 if __name__ == "__main__":

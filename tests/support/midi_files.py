@@ -107,12 +107,12 @@ def bad_files() -> list[BadFile]:
         (
             "gap of 1e9 ticks",
             midi_file(note(60) + b"".join(note(60, delta=250_000_000) for _ in range(4)) + END),
-            "at beat",
+            "65,536: the file is damaged, or its music has a gap",
         ),
         (
             "gap over 2^31 ticks",
             midi_file(note(60) + b"".join(note(60, delta=0x0FFFFFFF) for _ in range(9)) + END),
-            "expected at most 2147483647",
+            "expected at most 2,147,483,647: the file is damaged, or its music has a gap",
         ),
         (
             "running status after meta",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from training.data.corpus import Corpus, Crops
+from training.data.corpus import Corpus
+from training.data.examples import Crops, Examples
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -36,6 +38,18 @@ def piece(seed: int, bars: int = 12) -> Score:
         (Tempo(0, 100), Tempo(3 * 1920, 90), Tempo(5 * 1920 + 960, 120)),
         (TimeSignature(0, 4, 4), TimeSignature(4 * 1920, 3, 4)),
     )
+
+
+def band(seed: int, bars: int = 12) -> Score:
+    """Piano, bass and drums."""
+    score = piece(seed, bars)
+    notes = score.tracks[0].notes
+    bass = notes[::3] - [0, 0, 20, 0]
+    drums = notes[::2].copy()
+    drums[:, 2] = 36 + drums[:, 2] % 8
+    parts = [replace(score.tracks[0], notes=bass, program=33)]
+    parts.append(replace(score.tracks[0], notes=drums, is_drum=True, channel=9))
+    return replace(score, tracks=(*score.tracks, *parts))
 
 
 def changed(experiment, **sections):
@@ -66,14 +80,14 @@ def break_at(patch, step):
 
 
 def _before_drawing(patch: pytest.MonkeyPatch, step, act):
-    draw = Crops.__getitem__
+    draw = Examples.__getitem__
 
     def drawn(self, index):
         if index == step:
             act()
         return draw(self, index)
 
-    patch.setattr(Crops, "__getitem__", drawn)
+    patch.setattr(Examples, "__getitem__", drawn)
 
 
 def checkpoint(folder, name="last"):

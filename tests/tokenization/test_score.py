@@ -109,3 +109,26 @@ def test_a_track_is_cut_at_a_tick() -> None:
     assert track.until(10).notes.tolist() == [[0, 5, 60, 80], [4, 6, 62, 81]]
     assert track.until(10).program == 33
     assert not len(track.until(0))
+
+
+def test_a_part_of_a_score_has_its_settings_and_notes_that_end_with_it():
+    notes = [(0, 90, 60, 80), (50, 10, 61, 80), (60, 90, 62, 80), (99, 1, 63, 80), (100, 5, 64, 80)]
+    score = Score(
+        12,
+        (Track.of(notes, 5), Track.of([(10, 1, 36, 80)], is_drum=True)),
+        (Tempo(0, 90), Tempo(24, 100), Tempo(72, 110), Tempo(100, 60)),
+        (TimeSignature(0, 2, 4), TimeSignature(48, 3, 4)),
+        180,
+    )
+    part = score.between(48, 100)
+    assert part == Score(
+        12,
+        (
+            Track.of([(2, 10, 61, 80), (12, 40, 62, 80), (51, 1, 63, 80)], 5),
+            Track.of([], is_drum=True),
+        ),
+        (Tempo(0, 100), Tempo(24, 110)),
+        (TimeSignature(0, 3, 4),),
+        52,
+    )
+    assert score.between(0, 180) == score

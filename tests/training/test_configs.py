@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import training
-from tests.support.runs import piece
+from tests.support.planned import write_corpus
+from tests.support.runs import band
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
 from training.config import read_yaml
@@ -29,18 +29,6 @@ every_config = pytest.mark.parametrize(
 )
 
 
-def band(seed):
-    """Piano, bass and drums."""
-    score = piece(seed)
-    notes = score.tracks[0].notes
-    bass = notes[::3] - [0, 0, 20, 0]
-    drums = notes[::2].copy()
-    drums[:, 2] = 36 + drums[:, 2] % 8
-    parts = [replace(score.tracks[0], notes=bass, program=33)]
-    parts.append(replace(score.tracks[0], notes=drums, is_drum=True, channel=9))
-    return replace(score, tracks=(*score.tracks, *parts))
-
-
 @pytest.fixture(scope="session")
 def corpora(data, tmp_path_factory):
     """A corpus for each folder of configurations, in its vocabulary."""
@@ -51,7 +39,13 @@ def corpora(data, tmp_path_factory):
             (midi / split / f"{seed}.mid").write_bytes(write_midi(band(seed)))
     groove = tmp_path_factory.mktemp("prepared_bands") / "data"
     prepare(midi, groove, PRESETS["multitrack"].build())
-    return {"piano": data, "groove": groove}
+    pieces = {"train": (1, 2, 3), "validation": (4,)}
+    mixtures = write_corpus(
+        tmp_path_factory.mktemp("mixtures") / "data",
+        PRESETS["multitrack-2"].build(),
+        {split: [(band(seed), (0, -1, 0)) for seed in seeds] for split, seeds in pieces.items()},
+    )
+    return {"piano": data, "groove": groove, "mixtures": mixtures}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +62,7 @@ def fit_two_steps(path, corpora, folder, *overrides):
     result = fit(build_experiment(read_yaml(path, [*shrunk, *overrides])), folder, show=False)
     assert result.step == 2
     assert result.validation is not None
-    assert result.validation < 7
+    assert result.validation < 7.2  # ln 1,246 is 7.13
 
 
 @every_config

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import training.continuations as samples
 from relpe.decoding.batch import ContinuousBatch
 from tests.support.runs import piece
+from tokenization.analysis.plan import analyse
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi import read_midi
-from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.remi import PianoRemi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig
 from tokenization.remi.vocabulary import BAR, EOS
 from tokenization.score import Score, TimeSignature, Track
 from training.continuations import (
@@ -51,6 +54,28 @@ def test_a_continuation_contains_its_prompt_and_the_requested_bars(decoder, toke
         # the generated ids are canonical: the grammar accepts all of them
         tokenizer.grammar().resume(ids)
     assert not np.array_equal(made[0], made[1])
+
+
+@pytest.mark.parametrize("kind", [PianoRemiConfig, MultitrackRemiConfig])
+def test_version_2_continues_with_plans(decoder, kind):
+    tokenizer = kind(version=2).build()
+    families = tokenizer.families
+    decoder = replace(decoder.config, vocabulary_size=families.size).build().eval()
+    score = piece(1, 6)
+    whole = tokenizer.encode(score, analyse(score)).ids
+    prompts = [tokenizer.crop(whole, 2, 3), whole]  # the second one has an end
+    first, again = (continuations(decoder, tokenizer, prompts, bars=2) for _ in range(2))
+    assert families.last in whole
+    for ids, same, given in zip(first, again, prompts, strict=True):
+        np.testing.assert_array_equal(ids, same)
+        given = given[~np.isin(given, [families.last, EOS])]
+        np.testing.assert_array_equal(ids[: len(given)], given)
+        new = ids[len(given) :]
+        assert np.count_nonzero(new == BAR) == 2
+        assert np.count_nonzero((new >= families.return_) & (new < families.chord)) == 2
+        assert not (new >= families.later).any()
+        tokenizer.grammar().resume(ids)
+        assert len(in_bars(ids, tokenizer).lines) == np.count_nonzero(ids == BAR) + 1
 
 
 def test_continuations_of_different_prompts_are_independent(decoder, tokenizer, monkeypatch):

@@ -208,6 +208,35 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
+@pytest.mark.parametrize("given", ["./piano", "piano", "piano/"])
+def test_a_folder_named_like_a_released_model_gets_its_own_pointer(
+    run, data, tmp_path, monkeypatch, given
+):
+    export(run, tmp_path / "piano")
+    monkeypatch.chdir(tmp_path)
+    released = {path: path.read_bytes() for path in (ROOT / "checkpoints" / "piano").iterdir()}
+    place, fitted = fit_pointer(options(given, data, pieces=1))
+    assert place.resolve() == tmp_path / "piano"
+    assert {path: path.read_bytes() for path in released} == released
+    assert load_model(tmp_path / "piano").config.pointer == fitted.pointer
+
+
+def test_few_pieces_and_a_folder_that_is_not_empty_are_told(run, data, tmp_path, caplog):
+    model = export(run, tmp_path / "model")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "song.mid").write_bytes(b"music")
+    with pytest.raises(TrainingError, match=r"copy: found other files, expected a new or an empty"):
+        fit_pointer(options(model, data, pieces=1, output=copy))
+    assert [path.name for path in copy.iterdir()] == ["song.mid"]
+    (copy / "song.mid").unlink()
+    fit_pointer(options(model, data, pieces=1, output=copy))
+    assert "the split 'validation' has only 1 piece, and 'test' only 1" in caplog.text
+    assert "will be replaced" not in caplog.text
+    fit_pointer(options(model, data, pieces=1, output=copy))
+    assert f"{copy}: the model in this folder will be replaced" in caplog.text
+
+
 def test_fresh_runs_have_no_pointer(fitted_run, experiment, tmp_path):
     folder = shutil.copytree(fitted_run, tmp_path / "run")
     fit(build_experiment(changed(experiment)), folder, fresh=True, show=False)
@@ -250,5 +279,6 @@ def test_a_balance_is_changed_field_by_field():
     assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
     with pytest.raises(TrainingError, match="NAME one of strength, most, most_generated, aligned"):
         changed_balance(changed, ["power=1"])
-    with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
-        changed_balance(changed, ["near=loud"])
+    for wrong in ("near=loud", "strength", "strength="):
+        with pytest.raises(TrainingError, match=f"--balance {wrong}: .* a number, .*=0.5$"):
+            changed_balance(changed, [wrong])

@@ -8,12 +8,14 @@ import sys
 import pytest
 import torch
 
+from tests.support.paths import ROOT
 from training.cli import main
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
+from training.runs.lineage import read_history
 from training.runs.weights import load_decoder
 
 
@@ -104,6 +106,35 @@ def test_an_interrupted_copy_does_not_damage_the_previous_model(experiment, tmp_
     with pytest.raises(TrainingError, match="full"):
         export(tmp_path / "run", model)
     assert contents(model) == before
+
+
+def test_a_card_credits_the_corpora_of_all_runs(experiment, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    description = json.loads((run / "run.json").read_text())
+    [corpus] = description["data"]["corpora"]
+    credited = {"name": "jazz", "licence": "CC BY 4.0", "attribution": "Jane Doe, Jazz Piano."}
+    description["data"]["corpora"] = [corpus | credited | {"changes": "cut"}]
+    (run / "run.json").write_text(json.dumps(description))
+    model = export(run, tmp_path / "model")
+    readme = (model / "README.md").read_text()
+    assert "- Licence of the data: CC BY 4.0 (jazz)." in readme
+    assert "| jazz | 100.0% | 5 | 1,861 | CC BY 4.0 |" in readme
+    assert "- jazz: licence CC BY 4.0. Jane Doe, Jazz Piano. Changes: cut." in readme
+    [past] = read_history(model)
+    assert past.corpora[0].attribution == "Jane Doe, Jazz Piano."
+    given = export(run, tmp_path / "given", licence="MIT")
+    assert "- Licence of the data: MIT." in (given / "README.md").read_text()
+
+
+def test_the_readme_of_released_models_names_all_attributions():
+    """Licences such as CC BY require it."""
+    readme = " ".join((ROOT / "checkpoints" / "README.md").read_text("utf-8").split())
+    for path in sorted((ROOT / "checkpoints").glob("*/training.json")):
+        for run in read_history(path.parent):
+            for corpus in run.corpora:
+                assert " ".join(corpus.attribution.split()) in readme, (path, corpus.name)
+                assert corpus.licence in readme
 
 
 def test_other_folders_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Notes and beats of a score by notated bar, as all analyses of form read them."""
+"""Notes and beats of a score by bar, as all analyses of form read them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.grid import STEPS_PER_BEAT, metres, nearest_step, notated_lines
-from tokenization.score import MAX_BEATS, Score
+from tokenization.grid import STEPS_PER_BEAT, bar_lines, nearest_step, quantize_time_signatures
+from tokenization.score import MAX_BEATS, Score, nearest_ratio
 
 DRUMS: Final = -1
 """Track of all drums in `ScoreBars.tracks`."""
-_LONGEST_BEATS = 64  # a longer note is an error in the file
 
 
 class ScoreBars(NamedTuple):
-    """The notated bars of a score, and the notes that begin in them; columns (n,)."""
+    """The bars of a score, and the notes that begin in them; columns (n,)."""
 
     score: Score
     """The score, with at least 12 ticks per quarter note."""
     lines: NDArray[np.int64]
     """Bar lines (bars + 1,) in ticks of `score`."""
     sizes: NDArray[np.int64]
-    """Length of each bar (bars,) in grid steps, at least 1."""
+    """Length of each bar (bars,) in grid steps."""
     middles: NDArray[np.int64]
     """Tick of beat `second_beats` of each bar (bars,), or its end if the bar is over before it."""
     second_beats: NDArray[np.int64]
@@ -39,7 +38,7 @@ class ScoreBars(NamedTuple):
 
     @classmethod
     def of(cls, score: Score) -> ScoreBars:
-        """The bars from 0 to the end of the score, as many as a tokenizer encodes."""
+        """The bars from 0 to the end of the score: `bar_lines`, which a tokenizer encodes."""
         score = score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat))
         resolution = score.ticks_per_beat
         tables = [
@@ -47,33 +46,26 @@ class ScoreBars(NamedTuple):
             for index, track in enumerate(score.tracks)
         ]
         notes = np.concatenate([np.zeros((0, 5), np.int64), *tables])
-        onsets, durations = notes[:, 0], notes[:, 1]
-        step = -(-resolution // STEPS_PER_BEAT)
-        ends = onsets + np.clip(durations, step, _LONGEST_BEATS * resolution)
-        end = max(int(ends.max(initial=0)), 1)
+        onsets = nearest_step(notes[:, 0], resolution)
+        end = int(onsets.max(initial=0)) + 1
         if score.end_ticks <= MAX_BEATS * resolution:
-            end = max(end, score.end_ticks)
-        lines = notated_lines(score, end, 1)
-        sizes = np.maximum(nearest_step(np.diff(lines), resolution), 1)
-        bars = np.searchsorted(lines, onsets, side="right") - 1
-        places = nearest_step(onsets - lines[bars], resolution)
-        is_next = places >= sizes[bars]
-        bars, places = bars + is_next, np.where(is_next, 0, places)
-        num_bars = max(len(lines) - 2, int(bars.max(initial=0)) + 1)
-        lines = lines[: num_bars + 1]
-        changes = metres(score)
-        changes = changes[np.searchsorted(changes[:, 0], lines[:-1], side="right") - 1]
-        second_beats = -(-changes[:, 1] // 2)
-        middles = lines[:-1] + second_beats * 4 * resolution // changes[:, 2]
+            end = max(end, nearest_step(score.end_ticks, resolution))
+        signatures = quantize_time_signatures(score)
+        steps = bar_lines(signatures, end)
+        bars = np.searchsorted(steps, onsets, side="right") - 1
+        metres = np.array(signatures)
+        metres = metres[np.searchsorted(metres[:, 0], steps[:-1], side="right") - 1]
+        second_beats = -(-metres[:, 1] // 2)
+        middles = steps[:-1] + second_beats * 4 * STEPS_PER_BEAT // metres[:, 2]
         order = np.argsort(bars, kind="stable")
         return cls(
             score,
-            lines,
-            sizes[:num_bars],
-            np.minimum(middles, lines[1:]),
+            nearest_ratio(steps * resolution, STEPS_PER_BEAT),
+            np.diff(steps),
+            nearest_ratio(np.minimum(middles, steps[1:]) * resolution, STEPS_PER_BEAT),
             second_beats,
             bars[order],
-            places[order],
+            (onsets - steps[bars])[order],
             notes[order, 2],
             notes[order, 4],
         )

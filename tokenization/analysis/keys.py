@@ -40,6 +40,18 @@ def pitch_classes(key: str) -> frozenset[int]:
 
     Case is ignored, except for M and m. Raises ValueError for other names.
     """
+    tonic, scale = _parse(key)
+    return frozenset((tonic + semitones) % 12 for semitones in SCALES[scale])
+
+
+def named_key(key: str) -> Key | None:
+    """The major or minor key of a name; None for other scales. Raises like `pitch_classes`."""
+    tonic, scale = _parse(key)
+    return Key(tonic, scale == "minor") if scale in ("major", "minor") else None
+
+
+def _parse(key: str) -> tuple[int, str]:
+    """Tonic, a pitch class, and name of the scale."""
     plain = re.sub(r"\s*sharp", "#", key.strip().replace("-", " "), flags=re.IGNORECASE)
     plain = re.sub(r"\s*flat", "b", plain, flags=re.IGNORECASE)
     match = _KEY.fullmatch(plain) if len(key) <= _MOST_LETTERS else None
@@ -52,8 +64,7 @@ def pitch_classes(key: str) -> frozenset[int]:
             "and m or the name of a scale unless it is major, such as C, F#m, Bb or D dorian; "
             f"scales are {', '.join(SCALES)}"
         )
-    tonic = NOTES[match[1].upper()] + SIGNS[match[2]]
-    return frozenset((tonic + semitones) % 12 for semitones in SCALES[name])
+    return (NOTES[match[1].upper()] + SIGNS[match[2]]) % 12, name
 
 
 # Fitted by logistic regression to the key labels of the training splits of POP909 and of the groove

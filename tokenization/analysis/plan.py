@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.keys import estimate_key
-from tokenization.analysis.returns import find_returns
+from tokenization.analysis.returns import find_later_sources, find_returns
+from tokenization.document import Selection
 from tokenization.plan import BarPlan, Plan
 from tokenization.score import Score
 
 
 def analyse(score: Score) -> Plan:
-    """The plan of a score, with one bar for each notated bar.
+    """The plan of a score, with one bar for each bar that a tokenizer encodes (`bar_lines`).
 
     The plan of a bar depends on that bar and earlier ones only, so that the plan of the first bars
     of a piece is the beginning of its plan. The key is that of the whole score. Music outside the
@@ -27,3 +29,26 @@ def analyse(score: Score) -> Plan:
     chords = find_bar_chords(bars)
     plan_of = lru_cache(maxsize=None)(BarPlan)  # equal bars share memory
     return Plan(tuple(map(plan_of, returns, chords)), estimate_key(score))
+
+
+def analyse_document(score: Score, selection: Selection | None = None) -> Plan:
+    """The plan of a document, in which the plan of a bar depends only on bars that come before it.
+
+    The bars after a gap come first: they are analysed by themselves, as if the piece began there.
+    A bar of the gap that resembles no earlier bar may resemble one of them; its source is negative.
+    Otherwise, the plan is that of `analyse`.
+    """
+    plan = analyse(score)
+    if selection is None or selection.stop is None or selection.stop >= len(plan.bars):
+        return plan
+    first, stop = selection.first, selection.stop
+    bars = ScoreBars.of(score)
+    whole = bars.score
+    later = analyse(whole.between(int(bars.lines[stop]), max(whole.end_ticks, int(bars.lines[-1]))))
+    of_gap = [
+        replace(bar, source=-away) if away and not bar.source else bar
+        for bar, away in zip(
+            plan.bars[first:stop], find_later_sources(bars, first, stop).tolist(), strict=True
+        )
+    ]
+    return replace(plan, bars=(*plan.bars[:first], *of_gap, *later.bars))

@@ -52,6 +52,38 @@ def find_returns(score: ScoreBars) -> NDArray[np.int64]:
     return distances
 
 
+def find_later_sources(score: ScoreBars, first: int, stop: int) -> NDArray[np.int64]:
+    """Distance from each bar of a gap to the bar after the gap that it resembles most (bars,).
+
+    It is 1 to 64, or 0 if there is no such bar, by the rules of `find_returns`. The gap has the
+    bars from `first` up to but not including `stop`.
+    """
+    distances = np.zeros(stop - first, np.int64)
+    end = min(score.num_bars, stop + MAX_DISTANCE)
+    if end <= stop:
+        return distances
+    near = slice(*np.searchsorted(score.bars, [first, end]))
+    sounds = score.places * 128 + score.pitches
+    table = similarity_to_earlier(
+        score.bars[near], score.tracks[near], sounds[near], stop, end, MAX_DISTANCE
+    )
+    later = np.arange(stop, end)
+    before = 0
+    for bar in range(first, stop):
+        away = later - bar
+        fits = (away <= MAX_DISTANCE) & (score.sizes[later] == score.sizes[bar])
+        similar = table[later - stop, np.minimum(away, MAX_DISTANCE) - 1]
+        similar = np.where(fits & (similar >= LEAST_SIMILARITY), similar, 0)
+        best = int(similar.argmax())
+        kept = similar[bar + before - stop] if before and stop <= bar + before < end else 0
+        if kept and kept >= similar[best] - NEAR_TIE - 10.0**-_DECIMALS:
+            distances[bar - first] = before
+        elif similar[best]:
+            distances[bar - first] = away[best]
+        before = int(distances[bar - first])
+    return distances
+
+
 def similarity_to_earlier(
     bars: NDArray[np.int64],
     tracks: NDArray[np.int64],

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.vocabulary import STEPS_PER_BEAT
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.tokenizer import Rules, Vocabulary
 
 

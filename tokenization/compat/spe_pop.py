@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
 from tokenization.compat.spe import SpeGrammar, known_ids
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import ends_of_runs, refuse_late_notes, starts_of_runs
-from tokenization.remi.vocabulary import STEPS_PER_BEAT
 from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, nearest_ratio
 from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 

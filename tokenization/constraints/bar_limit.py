@@ -7,15 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import (
-    BAR,
-    BAR_UNIT,
-    POSITION,
-    STEPS_PER_BEAT,
-    TEMPO,
-    TIME_SIGNATURE,
-)
+from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
+from tokenization.remi.grammar import After, RemiGrammar
+from tokenization.remi.vocabulary import BAR, DURATIONS, EOS, POSITION, TEMPO, TIME_SIGNATURE
 from tokenization.tokenizer import Grammar
 
 DEFAULT_BPM = 120.0
@@ -41,7 +35,7 @@ class PlannedBar(NamedTuple):
 
 
 class BarLimit(NamedTuple):
-    """Ends the music at the Bar token that would begin a bar after the last one.
+    """Ends the music at the Bar token that would begin a bar after the last one, or at an EOS.
 
     All methods take the state of the grammar before the next token.
     """
@@ -63,6 +57,8 @@ class BarLimit(NamedTuple):
     tokens: int = 0
     """Number of tokens in the current bar so far."""
     finished: bool = False
+    last: int = 0
+    """Id of the Last that marks the last bar, with which the piece ends; 0: none."""
 
     def notated_bar(self, grammar: Grammar) -> int:
         """Index, from 0, of the notated bar that is being generated."""
@@ -90,8 +86,32 @@ class BarLimit(NamedTuple):
         if allowed[BAR] and self.max_tokens and self.tokens >= self.max_tokens:
             return np.arange(len(allowed)) == BAR
         if self.planned and (allowed[BAR] or allowed[_TIMES].any()):
-            return self._as_planned(grammar)
+            allowed = self._as_planned(grammar)
+        return self._with_last(allowed, grammar) if self.last else allowed
+
+    def _with_last(self, allowed: NDArray[np.bool_], grammar: Grammar) -> NDArray[np.bool_]:
+        """A Last in the last bar only, unless a note of the prompt sounds beyond it."""
+        assert isinstance(grammar, RemiGrammar)
+        if allowed[self.last]:
+            allowed = allowed.copy()
+            if self.in_last_bar(grammar):
+                allowed[BAR] = allowed[EOS] = False
+                allowed[_TIMES] = False
+            else:
+                allowed[self.last] = False
+        elif grammar.after is After.VELOCITY and self.seconds is None:
+            # a note that sounds beyond the last bar would rule out its Last
+            first = grammar.families.duration
+            room = self._steps_left(grammar) - max(grammar.position, 0)
+            allowed = allowed.copy()
+            allowed[first + int(DURATIONS.searchsorted(room, side="right")) :] = False
         return allowed
+
+    def _steps_left(self, grammar: Grammar) -> int:
+        """Steps from the start of the bar to the end of the last one, in the same metre if free."""
+        if self.planned:
+            return sum(bar.length for bar in self.planned[grammar.bar - self.first_bar :])
+        return grammar.bar_length * (self.last_bar - grammar.bar + 1)
 
     def _as_planned(self, grammar: Grammar) -> NDArray[np.bool_]:
         bar = self.planned[grammar.bar - self.first_bar]
@@ -106,6 +126,8 @@ class BarLimit(NamedTuple):
 
     def advance(self, token: int, grammar: Grammar) -> BarLimit:
         """The limit after `token`."""
+        if token == EOS:
+            return self._replace(finished=True)
         if token != BAR:
             return self._replace(tokens=self.tokens + 1) if self.max_tokens else self
         if self.in_last_bar(grammar):

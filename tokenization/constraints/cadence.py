@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.constraints.bar_limit import BarLimit
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, STEPS_PER_BEAT
+from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION
 
 LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
 

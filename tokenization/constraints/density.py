@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.constraints.bar_limit import BarLimit
+from tokenization.grid import BAR_UNIT
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import BAR, BAR_UNIT, POSITION
+from tokenization.remi.vocabulary import BAR, POSITION
 
 GAIN, MOST, MOST_CROWD = 16.0, 8.0, 3.0
 

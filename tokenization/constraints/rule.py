@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
-from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.grammar import After, RemiGrammar
 from tokenization.tokenizer import Grammar
 
 
@@ -56,14 +56,31 @@ class ConstrainedGrammar(_Parts):
 
     @property
     def bias(self) -> NDArray[np.float64] | None:
-        """The sum of all biases (v,); None: no bias."""
+        """The sum of all biases (v,); None: no bias.
+
+        Where a bar's plan may end, its tokens have the largest bias of those that may follow
+        instead, so that a bias towards notes does not shorten the plan.
+        """
         total = None
         for bias in self.biases:
             assert isinstance(self.grammar, RemiGrammar)  # other grammars have no biases
             logits = bias.logits(self.grammar, self.limit)
             if logits is not None:
                 total = logits if total is None else total + logits
+        if total is not None:
+            assert isinstance(self.grammar, RemiGrammar)
+            self._lift_plan(total, self.grammar)
         return total
+
+    def _lift_plan(self, bias: NDArray[np.float64], grammar: RemiGrammar) -> None:
+        families = grammar.families
+        if not (families.has_plans and After.BAR <= grammar.after <= After.LAST):
+            return
+        of_plan = self.allowed.copy()
+        of_plan[: families.return_] = of_plan[families.write] = False
+        others = self.allowed & ~of_plan
+        if others.any():
+            bias[of_plan] += bias[others].max()
 
     def advance(self, token: int) -> ConstrainedGrammar:
         """The rule after `token`. Raises ValueError for a token that the grammar forbids."""

@@ -100,13 +100,16 @@ def open_midi(data: bytes, name: str) -> MidiFile:
         raise MidiError(
             f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
         )
-    chunks, num_wrong = _chunks(data, header.end, claimed, name)
+    chunks, num_wrong, rest = _chunks(data, header.end, claimed, name)
     tracks = tuple(chunk for chunk in chunks if chunk.kind == b"MTrk")
     damage: list[str] = []
     if num_wrong:
         damage.append(f"{num_wrong} track{'s have' if num_wrong > 1 else ' has'} a wrong length")
     if claimed > len(tracks):
         damage.append(f"the file ends after {len(tracks)} of {claimed} tracks")
+    if rest:
+        are = "byte after the last track is" if rest == 1 else "bytes after the last track are"
+        damage.append(f"{rest:,} {are} not part of the music")
     return MidiFile(name, data, midi_format, division, header, chunks, tracks, tuple(damage))
 
 
@@ -121,11 +124,11 @@ def _unwrap(data: bytes, name: str) -> bytes:
     raise MidiError(f"{name}: this RIFF file contains no MIDI data; export it again as a .mid file")
 
 
-def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk, ...], int]:
-    """The chunks from an offset on, and how many of them have a wrong length.
+def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk, ...], int, int]:
+    """The chunks from an offset on, how many of them have a wrong length, and the bytes left over.
 
     A chunk that should be longer than the file, although another track follows, ends where that
-    track begins. Bytes after the last of the `claimed` tracks that are not a chunk are ignored.
+    track begins. Bytes after the last of the `claimed` tracks that are not a chunk are left over.
     """
     chunks: list[Chunk] = []
     num_tracks = num_wrong = 0
@@ -143,9 +146,9 @@ def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk,
         if is_track or end == at + 8 + size <= len(data):
             chunks.append(Chunk(kind, at + 8, min(end, len(data)), missing))
             num_tracks += is_track
+        at = min(end, len(data))
         if missing:
             break
-        at = end
     if num_tracks == 0:
         raise MidiError(
             f"{name}: the file has no track chunk, expected at least one; "
@@ -155,4 +158,4 @@ def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk,
         raise MidiError(
             f"{name}: the file has {num_tracks} tracks, expected at most 65535; export it again"
         )
-    return tuple(chunks), num_wrong
+    return tuple(chunks), num_wrong, len(data) - at

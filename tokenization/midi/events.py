@@ -106,13 +106,13 @@ def scan_events(file: MidiFile) -> Events:
             "besides notes and controllers; remove some of them and export the file again"
         )
     rows, ends, end_ticks, *endings = found.tracks.T
-    if int(end_ticks.max()) > MAX_TICK:
-        raise MidiError(
-            f"{file.name}: the file ends at tick {int(end_ticks.max())}, expected at most "
-            f"{MAX_TICK}; remove the gap in the music and export the file again"
-        )
     rows = np.append(rows, len(found.start))
-    return Events(*found[:7], rows, ends, end_ticks, np.stack(endings, axis=1), found.clipped)
+    events = Events(*found[:7], rows, ends, end_ticks, np.stack(endings, axis=1), found.clipped)
+    if (end := int(end_ticks.max())) > MAX_TICK:
+        raise too_long(
+            file, events, f"the file ends at tick {end:,}, expected at most {MAX_TICK:,}"
+        )
+    return events
 
 
 _uses = count()
@@ -176,6 +176,17 @@ _PROBLEMS: Final = {
     CUT_EVENT: "an event is longer than its track",
     CUT_NUMBER: "a number is cut off",
 }
+
+
+def too_long(file: MidiFile, events: Events, problem: str) -> MidiError:
+    """The error for a time so late that the file must be damaged, unless its music has a gap."""
+    damage = describe_damage(file, events)
+    cause = (
+        f"the file is damaged ({damage}); export or download it again"
+        if damage
+        else "the file is damaged, or its music has a gap; export it again without the gap"
+    )
+    return MidiError(f"{file.name}: {problem}: {cause}")
 
 
 def meta_events(

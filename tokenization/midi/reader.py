@@ -22,6 +22,7 @@ from tokenization.midi.events import (
     rows_by_channel,
     scan_events,
     tempo_rows,
+    too_long,
 )
 from tokenization.score import (
     MAX_BEATS,
@@ -96,9 +97,9 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
     limit = MAX_BEATS * file.division
     last = max(int(events.tick[ends].max()), int(events.tick[begins].max()) + 1)
     if last > limit:
-        raise MidiError(
-            f"{file.name}: a note ends at beat {last // file.division}, expected at most "
-            f"{MAX_BEATS}; remove the gap in the music and export the file again"
+        beat = last // file.division
+        raise too_long(
+            file, events, f"a note ends at beat {beat:,}, expected at most {MAX_BEATS:,}"
         )
     tracks, metres = _tracks(file, events, begins, ends), _time_signatures(file, events)
     return Score(

@@ -8,10 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.grid import STEPS_PER_BEAT, nearest_step
-from tokenization.remi.quantize import name_bars, split_long_bars
-from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS
-from tokenization.score import Score, Tempo, Track, nearest_ratio
+from tokenization.grid import (
+    BAR_UNIT,
+    MAX_BAR_STEPS,
+    STEPS_PER_BEAT,
+    nearest_step,
+    notated_lines,
+    quantize_time_signatures,
+    split_long_bars,
+)
+from tokenization.remi.quantize import name_bars
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, nearest_ratio
 
 _NEVER = 1 << 60
 
@@ -33,6 +40,17 @@ class BarMap(NamedTuple):
     sizes: NDArray[np.int64]
     """Notated length of each bar (bars,) in steps, at least 1."""
     ticks_per_beat: int
+
+    @classmethod
+    def of_score(cls, score: Score) -> BarMap:
+        """Map of the notated bars of a score of at least 12 ticks per quarter, up to its end.
+
+        A score of more than 65,536 quarters ends with the bar in which its last note begins.
+        """
+        end = score.end_ticks
+        if end > MAX_BEATS * score.ticks_per_beat:
+            end = 1 + max(int(track.notes[:, 0].max(initial=0)) for track in score.tracks)
+        return cls.of(notated_lines(score, max(end, 1)), score.ticks_per_beat)
 
     @classmethod
     def of(cls, lines: NDArray[np.int64], ticks_per_beat: int) -> BarMap:
@@ -69,8 +87,9 @@ class BarMap(NamedTuple):
     def on_grid(self, score: Score) -> Score:
         """The score in grid steps: twelve ticks per quarter, in bars of whole eighths.
 
-        It has the time signatures of these bars only. After the last bar line, where a note may
-        end, bars continue in the length of the last bar of the vocabulary.
+        Time signatures are the notated ones until their bars are no longer these bars. After the
+        last bar line, where a note may end, bars continue in the length of the last bar of the
+        vocabulary.
         """
         tracks: list[Track] = []
         for track in score.tracks:
@@ -85,6 +104,16 @@ class BarMap(NamedTuple):
             STEPS_PER_BEAT,
             tuple(tracks),
             tuple(map(Tempo, tempos.keys(), tempos.values())),
-            name_bars(self.vocabulary_lines(), ()),
+            name_bars(self.vocabulary_lines(), self._signatures(score)),
             int(self.starts[-1]),
         )
+
+    def _signatures(self, score: Score) -> tuple[TimeSignature, ...]:
+        """The notated time signatures, in steps."""
+        ticks = np.array([change.tick for change in score.time_signatures], np.int64)
+        steps = self.steps(ticks).tolist()
+        moved = [
+            change._replace(tick=step)
+            for step, change in zip(steps, score.time_signatures, strict=True)
+        ]
+        return quantize_time_signatures(Score(STEPS_PER_BEAT, time_signatures=tuple(moved)))

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import separate_notes, starts_of_runs
 from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
     PROGRAM_ORDER,
-    STEPS_PER_BEAT,
     VELOCITY_STEP,
     Families,
     Kind,

@@ -10,11 +10,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.documents.state import DocumentState
 from tokenization.remi.vocabulary import (
     BAR,
-    BAR_UNIT,
     BOS,
     DURATIONS,
     EOS,
@@ -25,7 +25,6 @@ from tokenization.remi.vocabulary import (
     PLANNED_FAMILIES,
     PLANNED_PIANO_FAMILIES,
     POSITION,
-    STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
     Families,

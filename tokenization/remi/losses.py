@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tokenization.grid import nearest_step
+from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import MAX_BPM, MIN_BPM, STEPS_PER_BEAT
+from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
 from tokenization.score import Score, all_notes
 
 _SUSTAIN_PEDAL: Final = 64
@@ -30,20 +30,26 @@ class Losses(NamedTuple):
     bends: int = 0
     """Number of pitch bends."""
     tempos_rounded: int = 0
-    """Number of tempos that are rounded to whole numbers."""
+    """Number of tempos that are rounded to the tempo of a token."""
     onset_microseconds: int = 0
     """Sum of the shifts of all notes to the grid."""
     drift_milliseconds: int = 0
     """Shift of the end of the score by rounded tempos."""
 
 
-def losses(score: Score, ranks: Sequence[int]) -> Losses:
-    """Losses of a score; `ranks` are those of its tracks by `Tokenizer.track_ranks`."""
+def losses(score: Score, ranks: Sequence[int], families: Families = PIANO_FAMILIES) -> Losses:
+    """Losses of a score; `ranks` are those of its tracks by `Tokenizer.track_ranks`.
+
+    `families` is the vocabulary; by default, version 1.
+    """
     of_channel = {track.channel: track for track in score.tracks}.values()
     numbers = [track.controls[:, 1] for track in of_channel]
     pedals = sum(int(np.count_nonzero(of_track == _SUSTAIN_PEDAL)) for of_track in numbers)
-    fitted = in_tempo_range(score)
-    rounded = [tempo._replace(bpm=_rounded(tempo.bpm)) for tempo in fitted.tempos]
+    fitted = in_tempo_range(score, families=families)
+    bpm = np.array([tempo.bpm for tempo in fitted.tempos])
+    nearest = families.tempo_edges[1:-1].searchsorted(bpm, side="right")
+    as_tokens = families.bpm[nearest].astype(float).tolist()
+    rounded = [t._replace(bpm=bpm) for t, bpm in zip(fitted.tempos, as_tokens, strict=True)]
     as_rounded = replace(fitted, tempos=tuple(rounded))
     ends = [float(timed.seconds_at(timed.end_ticks)) for timed in (fitted, as_rounded)]
     heard = [t for t, rank in zip(fitted.tracks, ranks, strict=True) if rank >= 0]
@@ -62,7 +68,3 @@ def losses(score: Score, ranks: Sequence[int]) -> Losses:
         onset_microseconds=round(1e6 * float(np.abs((ticks - onsets) * seconds_per_tick).sum())),
         drift_milliseconds=round(1e3 * abs(ends[1] - ends[0])),
     )
-
-
-def _rounded(bpm: float) -> float:
-    return float(min(max(int(min(bpm, 2 * MAX_BPM) + 0.5), MIN_BPM), MAX_BPM))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.quantize import starts_of_runs
-from tokenization.remi.remi import Remi
+from tokenization.remi.remi import Remi, checked_styles
 from tokenization.remi.vocabulary import (
     DRUMS,
     MULTITRACK_FAMILIES,
@@ -37,6 +37,11 @@ class MultitrackRemiConfig:
     kind: Literal["multitrack_remi"] = "multitrack_remi"
     version: Literal[1, 2] = 1
     """Version of the vocabulary; released models have version 1."""
+    styles: tuple[str, ...] = ()
+    """Names of the styles of version 2, in the order of their tokens."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "styles", checked_styles(self.styles))
 
     def build(self) -> MultitrackRemi:
         """The tokenizer."""

@@ -1,4 +1,4 @@
-"""Quantisation of notes, bar lines and tempos to twelfths of a quarter note."""
+"""Quantisation of notes and tempos to twelfths of a quarter note, and names of bars."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.grid import STEPS_PER_BEAT, nearest_step
-from tokenization.remi.packing import Packing
-from tokenization.remi.vocabulary import (
-    BAR_UNIT,
-    DURATIONS,
+from tokenization.grid import (
     MAX_BAR_STEPS,
-    VELOCITY_STEP,
-    Families,
+    STEPS_PER_BEAT,
+    bar_lines,
+    nearest_step,
+    quantize_time_signatures,
 )
-from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, nearest_ratio
+from tokenization.remi.packing import Packing
+from tokenization.remi.vocabulary import DURATIONS, VELOCITY_STEP, Families
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature
 
 DEFAULT_BPM = 120.0
-_STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
 
 _BY_KEY = Packing(17, 31, 10, 5)
 """Key, onset, duration and velocity of a note."""
@@ -153,66 +152,6 @@ def quantize_tempos(score: Score, families: Families) -> TempoMap:
     return TempoMap(steps, nearest, clipped)
 
 
-def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
-    """Quantises the times of time signatures to multiples of an eighth note from 0.
-
-    Of several at one step the last applies. Repeated and invalid ones are removed.
-    """
-    changes = {0: TimeSignature(0, 4, 4)}
-    for tick, numerator, denominator in score.time_signatures:
-        if 0 < numerator < 256 and denominator > 0:
-            step = BAR_UNIT * nearest_ratio(tick * STEPS_PER_BEAT, score.ticks_per_beat * BAR_UNIT)
-            changes[step] = TimeSignature(step, numerator, denominator)
-    kept: list[TimeSignature] = []
-    for change in changes.values():
-        if not kept or change[1:] != kept[-1][1:]:
-            kept.append(change)
-    return tuple(kept)
-
-
-def bar_lines(
-    signatures: Sequence[TimeSignature], end: int, *, split: bool = True
-) -> NDArray[np.int64]:
-    """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
-
-    Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
-    moves to the nearest one from its exact place, so that bar lines do not drift. A bar of more
-    than eight quarters is split at quarters, unless `split` is False. A change of time signature
-    ends the bar in which it occurs. `signatures` are those of `quantize_time_signatures`.
-    """
-    end = max(BAR_UNIT, end + -end % BAR_UNIT)
-    sections: list[NDArray[np.int64]] = []
-    single: list[int] = []
-    has_long_bars = False
-    for index, (start, numerator, denominator) in enumerate(signatures):
-        change = signatures[index + 1].tick if index + 1 < len(signatures) else None
-        stop = end if change is None else min(end, change)
-        bar = (_STEPS_PER_WHOLE * numerator, denominator)
-        if bar[0] < BAR_UNIT * bar[1]:
-            bar = (BAR_UNIT, 1)
-        has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
-        num_bars = -(-(stop - start) * bar[1] // bar[0])
-        if num_bars == 1 and stop < end:
-            single.append(start)  # one list, since malicious files have thousands of bars
-            continue
-        if single:
-            sections.append(np.array(single))
-            single = []
-        unit = BAR_UNIT * bar[1]
-        if bar[0] % unit == 0:
-            lines = np.arange(num_bars + 1) * (bar[0] // bar[1]) + start
-        else:
-            lines = (2 * bar[0] * np.arange(num_bars + 1) + unit) // (2 * unit) * BAR_UNIT + start
-        if stop == end:
-            sections.append(lines if change is None else np.minimum(lines, change))
-            break
-        sections.append(lines[lines < stop])
-    lines = np.concatenate(sections)
-    if has_long_bars and split:
-        lines = split_long_bars(lines, end)
-    return lines[: int(lines.searchsorted(end)) + 1]
-
-
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
@@ -250,17 +189,25 @@ class Timeline(NamedTuple):
     tempos: TempoMap
 
 
-def quantize_timeline(score: Score, end: int, families: Families) -> Timeline:
+def quantize_timeline(
+    score: Score, end: int, families: Families, num_bars: int | None = None
+) -> Timeline:
     """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
 
-    A score of more than 65,536 quarters ends at `end`, so that an endless note, which is clipped,
-    does not leave empty bars.
+    If `num_bars` is given, there are exactly that many bars, at least one. A score of more than
+    65,536 quarters ends at `end`, so that an endless note, which is clipped, does not leave empty
+    bars.
     """
     score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
     if score_end <= MAX_BEATS * STEPS_PER_BEAT:
         end = max(end, score_end)
     signatures = quantize_time_signatures(score)
     lines = bar_lines(signatures, end)
+    if num_bars is not None:
+        missing = max(num_bars + 1 - len(lines), 0)
+        if missing:
+            lines = bar_lines(signatures, int(lines[-1]) + missing * MAX_BAR_STEPS)
+        lines = lines[: max(num_bars, 1) + 1]
     end = int(lines[-1])
     steps, tempos, clipped = quantize_tempos(score, families)
     count = int(steps.searchsorted(end))
@@ -269,17 +216,3 @@ def quantize_timeline(score: Score, end: int, families: Families) -> Timeline:
         tuple(change for change in signatures if change.tick < end),
         TempoMap(steps[:count], tempos[:count], clipped),
     )
-
-
-def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
-    """Splits bars that are too long, up to `end`."""
-    split: list[int] = []
-    for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):
-        num_parts = -(-(stop - start) // MAX_BAR_STEPS)
-        for part in range(num_parts):
-            # Rounded up to a quarter, so that no part exceeds the longest bar.
-            inner = -(-(stop - start) * part // (num_parts * STEPS_PER_BEAT)) * STEPS_PER_BEAT
-            split.append(start + inner)
-            if start + inner >= end:
-                break
-    return np.array([*split, int(lines[-1])])

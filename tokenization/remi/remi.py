@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenization.analysis.chords import QUALITIES
 from tokenization.document import UNKNOWN, Document, Header, Selection
 from tokenization.errors import TokenizerError
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import Plan
 from tokenization.remi.decode import (
     Bars,
@@ -30,7 +31,7 @@ from tokenization.remi.documents.order import Order
 from tokenization.remi.documents.read import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
+from tokenization.remi.quantize import SeparateNotes, name_bars, quantize_notes, quantize_timeline
 from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
     BAR,
@@ -42,7 +43,6 @@ from tokenization.remi.vocabulary import (
     PIANO_FAMILIES,
     PLANNED_PIANO_FAMILIES,
     POSITION,
-    STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
     Families,
@@ -53,6 +53,7 @@ from tokenization.tokenizer import (
     BaseTokenizer,
     Config,
     Rules,
+    Tokenizer,
     TokenSequence,
     end_of_crop,
 )
@@ -103,6 +104,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         selection: Selection | None = None,
         begins: bool = True,
         ends: bool = True,
+        num_bars: int | None = None,
     ) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
@@ -110,22 +112,28 @@ class Remi(BaseTokenizer[RemiGrammar]):
         see `in_tempo_range`.
 
         The other arguments are those of a `Document`, which only version 2 can represent. A source
-        of the plan that is not in the document before its bar becomes New. A note that begins
-        before the end of a gap ends there at the latest.
+        of the plan that is not in the document before its bar becomes New, and so does a bar after
+        the last one of the plan; bars of the plan after the end of the piece are left out. A note
+        that begins before the end of a gap ends there at the latest.
 
         Raises MidiError if a note is later than 65,536 quarters, and TokenizerError if the document
         cannot be represented.
         """
         families = self.families
-        tempos_scaled = tempos_out_of_range(score, families)
+        tempos_scaled = len(tempos_out_of_range(score, families))
         if tempos_scaled:
             score = in_tempo_range(score, families=families)
         ranks = self.track_ranks(score.tracks)
         table, keys, dropped = _heard(score.tracks, ranks, families)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
+        merged = len(keys) - len(notes.onsets)
         durations = notes.duration_tokens()
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
-        timeline = quantize_timeline(score, end, families)
+        timeline = quantize_timeline(score, end, families, num_bars)
+        if num_bars is not None:
+            begins_inside = notes.onsets < timeline.lines[-1]
+            notes = SeparateNotes(*(column[begins_inside] for column in notes))
+            durations = durations[begins_inside]
         if not families.has_plans:
             if plan or selection or header != UNKNOWN:
                 raise TokenizerError(
@@ -146,7 +154,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             )
             prefix = self._prefix(plan, header, selection, begins=begins)
             if not order.is_plain:
-                if order.num_later:
+                if selection is not None and selection.stop is not None:
                     notes = notes.cut_at(int(order.lines[order.stop]))
                     durations = notes.duration_tokens()
                 is_given = self._is_given(notes.keys >> 7, ranks, selection)
@@ -156,7 +164,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ids=np.concatenate([prefix, ids]),
             dropped=dropped,
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
-            merged=len(keys) - len(notes.onsets),
+            merged=merged,
             tempos_clipped=timeline.tempos.clipped,
             tempos_scaled=tempos_scaled,
             signatures=timeline.signatures,
@@ -256,13 +264,15 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ranks = self.track_ranks(score.tracks)
             given = tuple(at for at, rank in enumerate(ranks) if rank in written.given)
             selection = Selection(written.first, written.stop, given)
+        ends = signs.has(Kind.LAST) or not self.families.has_plans
         return Document(
             score,
             Plan(plans, key) if plans or key else None,
             read_header(signs),
             selection,
             begins=bool((tokens.kinds[: signs.first_bar] == Kind.BOS).any()),
-            ends=signs.has(Kind.LAST) or not self.families.has_plans,
+            ends=ends,
+            num_bars=None if ends else len(lines) - 1,
         )
 
     def split_at_written(
@@ -354,6 +364,11 @@ class Remi(BaseTokenizer[RemiGrammar]):
         return moved.astype(ids.dtype)
 
 
+def families_of(tokenizer: Tokenizer) -> Families:
+    """The families of a tokenizer's vocabulary; those of version 1 for other vocabularies."""
+    return tokenizer.families if isinstance(tokenizer, Remi) else PIANO_FAMILIES
+
+
 @lru_cache(maxsize=64)
 def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
     """For each id (v,), the transposed one; -1 for a pitch that leaves the range."""
@@ -374,6 +389,17 @@ def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
     return ids
 
 
+def checked_styles(names: Iterable[object]) -> tuple[str, ...]:
+    """Names of styles as a tuple. Raises TokenizerError if there are too many, or two are equal."""
+    styles = tuple(map(str, names))
+    if len(styles) > NUM_STYLES or len(set(styles)) < len(styles):
+        raise TokenizerError(
+            f"found {len(styles)} names of styles ({', '.join(styles)}), expected at most "
+            f"{NUM_STYLES} different names"
+        )
+    return styles
+
+
 @dataclass(frozen=True, kw_only=True)
 class PianoRemiConfig:
     """Configuration of a `PianoRemi`."""
@@ -381,6 +407,11 @@ class PianoRemiConfig:
     kind: Literal["piano_remi"] = "piano_remi"
     version: Literal[1, 2] = 1
     """Version of the vocabulary; released models have version 1."""
+    styles: tuple[str, ...] = ()
+    """Names of the styles of version 2, in the order of their tokens."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "styles", checked_styles(self.styles))
 
     def build(self) -> PianoRemi:
         """The tokenizer."""

@@ -20,10 +20,10 @@ _LARGEST_NUMERATOR: Final = 255
 _LARGEST_DENOMINATOR: Final = 128
 
 
-def tempos_out_of_range(score: Score, families: Families = PIANO_FAMILIES) -> int:
-    """Number of tempos that `in_tempo_range` changes."""
+def tempos_out_of_range(score: Score, families: Families = PIANO_FAMILIES) -> list[float]:
+    """The tempos (bpm) that `in_tempo_range` changes, in order."""
     limits: tuple[float, float] = (*families.tempo_edges[[0, -1]].tolist(),)
-    return sum(_doublings(tempo.bpm, *limits) != 0 for tempo in score.tempos)
+    return [tempo.bpm for tempo in score.tempos if _doublings(tempo.bpm, *limits)]
 
 
 def in_tempo_range(

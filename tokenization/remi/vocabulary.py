@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES
-from tokenization.grid import STEPS_PER_BEAT
+from tokenization.grid import BAR_UNIT, MAX_BAR_STEPS
 from tokenization.tokenizer import Vocabulary
 
 PAD, BOS, EOS, MASK, BAR = range(5)
 
-BAR_UNIT = STEPS_PER_BEAT // 2
-"""Bar lengths are multiples of this many grid steps, which is an eighth note."""
-MAX_BAR_STEPS = 96
 MIN_BPM, MAX_BPM = 30, 240
 MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4

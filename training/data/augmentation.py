@@ -12,11 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenization.remi.vocabulary import BOS, EOS
 from tokenization.score import Score, Tempo, Track
-from tokenization.tokenizer import Tokenizer
 from training.errors import check_range
 
 FAMILY = 8
@@ -56,22 +53,14 @@ class Augmentation:
         check_range("tempo", self.tempo, 1, 4)
 
     def __call__(
-        self,
-        ids: NDArray[np.integer],
-        tokenizer: Tokenizer,
-        other: Callable[[], NDArray[np.integer]],
-        draw: np.random.Generator,
-    ) -> NDArray[np.integer]:
-        """Return the changed example; `other` returns a random example of any piece.
-
-        Takes and returns canonical ids. BOS and EOS are kept if the example has them.
-        """
+        self, score: Score, other: Callable[[], Score], draw: np.random.Generator
+    ) -> Score:
+        """Return the changed example; `other` returns a random example of another piece."""
         if self == NOTHING:
-            return ids
-        score = tokenizer.decode(ids)
+            return score
         tracks = [*score.tracks]
         if draw.random() < self.drums:
-            drums = _drums_of(tokenizer.decode(other()), score)
+            drums = _drums_of(other(), score)
             if drums:
                 tracks = [track for track in tracks if not track.is_drum] + drums
         tracks = self._rearranged(tracks, score, draw)
@@ -81,9 +70,7 @@ class Augmentation:
             kept = [tracks[int(draw.integers(len(tracks)))]]
         factor = self.tempo ** draw.uniform(-1, 1)
         tempos = tuple(Tempo(tick, bpm * factor) for tick, bpm in score.tempos)
-        made = tokenizer.encode(replace(score, tracks=tuple(kept), tempos=tempos)).ids
-        begins, ends = ids[:1].tolist() == [BOS], ids[-1:].tolist() == [EOS]
-        return made[0 if begins else 1 : None if ends else -1]
+        return replace(score, tracks=tuple(kept), tempos=tempos)
 
     def _rearranged(
         self, tracks: list[Track], score: Score, draw: np.random.Generator

@@ -1,7 +1,8 @@
-"""A prepared corpus: memory-mapped pieces, training examples and validation windows."""
+"""A prepared corpus: memory-mapped pieces, and validation windows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.tokenizer import Tokenizer
-from training.data.augmentation import NOTHING, Augmentation
-from training.data.shards import Shard, shard_folders
+from training.data.masks import masked_ids
+from training.data.shards import PieceFacts, Shard, shard_folders
 from training.errors import TrainingError
 from training.files import read_json
-from training.learning.seeding import generator
 
 FORMAT_VERSION = 2
 """Version of the format. Format 1, with a single shard per split, can still be read."""
+ONE_CORPUS: tuple[Mapping[str, Any], ...] = ({"name": "", "weight": 1.0},)
+"""The corpora of a prepared corpus of an older version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,8 @@ class Corpus:
     """
 
     shards: tuple[Shard, ...]
+    corpora: tuple[Mapping[str, Any], ...] = ONE_CORPUS
+    """The corpora of which it was made, as in data.json: `name`, `weight` and other facts."""
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Corpus:
@@ -38,12 +42,13 @@ class Corpus:
         Raises:
             TrainingError: the folder is not a prepared corpus with this split.
         """
-        splits = read_facts(folder)["splits"]
+        facts = read_facts(folder)
+        splits = facts["splits"]
         if split not in splits:
             known = ", ".join(splits)
             raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
         folders = shard_folders(folder / split, splits[split].get("shards", 1))
-        return cls(tuple(map(Shard.load, folders)))
+        return cls(tuple(map(Shard.load, folders)), tuple(facts.get("corpora", ONE_CORPUS)))
 
     @cached_property
     def _first_pieces(self) -> NDArray[np.int64]:
@@ -98,6 +103,11 @@ class Corpus:
         end = end if stop is None else min(first + stop, end)
         return shard.tokens[first + start : end].astype(np.int32)
 
+    def facts(self, index: int) -> PieceFacts:
+        """Corpus, style and masked properties of a piece."""
+        shard, number = self._shard_of(index)
+        return PieceFacts(*shard.pieces[number].item())
+
     def piece_bars(self, index: int) -> NDArray[np.int64]:
         """Indices of the Bar tokens within a piece."""
         shard, number = self._shard_of(index)
@@ -131,86 +141,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-@dataclass(frozen=True)
-class Crops:
-    """Training examples: row r of the batch of step s depends only on (seed, s, r).
-
-    They do not depend on the shards. A process that draws some rows of a batch reads only those.
-    """
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    length: int
-    """Tokens that the model reads; an example has one more token, the last target."""
-    batch_size: int
-    seed: int
-    beginnings: float = 0.1
-    """Share of examples that are the beginning of a piece and start with BOS."""
-    transposition: tuple[int, int] = (-5, 6)
-    """Smallest and largest transposition in semitones."""
-    augmentation: Augmentation = NOTHING
-    """Further random changes."""
-    first_row: int = 0
-    """Index of the first row of the batch that this process draws."""
-
-    def __post_init__(self) -> None:
-        if not len(self.corpus):
-            raise TrainingError("the train split is empty; prepare a corpus with training files")
-
-    def __getitem__(self, step: int) -> NDArray[np.int64]:
-        """Batch of one step: (batch_size, length + 1), padded with PAD."""
-        return np.stack(
-            [self.example(step, self.first_row + row) for row in range(self.batch_size)]
-        )
-
-    def example(self, step: int, row: int) -> NDArray[np.int64]:
-        """One row of the batch of a step: (length + 1,)."""
-        draw = generator(self.seed, step, "data", row)
-        piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
-        ids = self.crop(piece, self._draw_bar(piece, draw))
-        low, high = self.transposition
-        for _ in range(100):
-            moved = self.tokenizer.transpose(ids, int(draw.integers(low, high + 1)))
-            if moved is not None:
-                ids = moved
-                break
-        ids = self.augmentation(ids, self.tokenizer, lambda: self._any_crop(draw), draw)
-        ids = ids[: self.length + 1]
-        padded = np.full(self.length + 1, self.tokenizer.vocabulary.ids["PAD"], np.int64)
-        padded[: len(ids)] = ids
-        return padded
-
-    def _any_crop(self, draw: np.random.Generator) -> NDArray[np.integer]:
-        piece = int(draw.integers(len(self.corpus)))
-        return self.crop(piece, self._draw_bar(piece, draw))
-
-    def _draw_bar(self, piece: int, draw: np.random.Generator) -> int:
-        """First bar of a crop; 0 with probability `beginnings`.
-
-        Bars followed by less than half an example are not drawn, since most of the example would be
-        padding.
-        """
-        starts = self.corpus.piece_bars(piece)
-        behind = self.corpus.length(piece) - self.length // 2
-        last = int(np.searchsorted(starts, behind, side="right"))
-        beginning = draw.random() < self.beginnings
-        return 0 if beginning or last < 2 else int(draw.integers(1, last))
-
-    def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
-        """Up to length + 1 tokens of a piece, starting at a bar."""
-        bars = self.corpus.piece_bars(piece)
-        next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
-        stop = int(bars[next_bar]) if next_bar < len(bars) else None
-        ids = self.corpus.piece(piece, stop=stop)  # from the start, to find the metre and tempo
-        return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
-
-
-def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np.int64]:
+def windows(
+    corpus: Corpus, tokenizer: Tokenizer, length: int, count: int | None = None
+) -> NDArray[np.int64]:
     """Cut all pieces into windows of length + 1 tokens, padded with PAD (0): (n, length + 1).
 
     Consecutive windows share one token, which is the last target of one and the first input of the
     next, so that every token except a piece's first is a target once. With `count`, at most that
-    many windows are read, evenly spaced over all windows.
+    many windows are read, evenly spaced over all windows. Tokens that are not predicted are as in
+    `masked_ids`.
     """
     ends = np.cumsum(
         (corpus.lengths + length - 2) // length
@@ -225,7 +164,7 @@ def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np
         before = int(ends[piece - 1]) if piece else 0
         start = (number - before) * length
         part = corpus.piece(piece, start, start + length + 1)
-        row[: len(part)] = part
+        row[: len(part)] = masked_ids(part, corpus.facts(piece).masked, tokenizer.vocabulary)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Writing of a corpus from batches of tokens: shards, lists of rejected files, data card."""
+"""Writing of a corpus from batches of tokens: shards, counts, and lists of files."""
 
 from __future__ import annotations
 
@@ -6,76 +6,136 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.remi.losses import Losses
-from tokenization.tokenizer import Tokenizer
-from training.data.shards import ShardWriter
+from training.data.copies import near_copies
+from training.data.copies.placement import Pieces, place
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")
 """Changes to notes and tempos by the encoding, counted per split. `Losses` has others."""
-LISTS = ("refused", "damaged", "copies")
-"""Lists of files in `data.json`: those that cannot be read, those read only in part, and those left
-out because a more important split has the same tokens."""
+LISTS = ("refused", "damaged", "copies", "moved")
+"""Lists of files in `data.json`: those that cannot be read, those read only in part, those left out
+as copies of other pieces, and those in another split because of their melody."""
+_COUNTED = ("files", "tokens", "notes", "bars", *COUNTS, "one_velocity", "default_tempo")
 LISTED = 100
 """Maximum entries of a list in `data.json` and on the card; `<list>.txt` has all of them."""
 
 
+class Encoded(NamedTuple):
+    """A batch of encoded pieces of one corpus and split.
+
+    The npz file has the `ids` of all pieces and their `lengths`, the `bars` of all pieces and their
+    numbers `num_bars`, the `runs` of all melodies and their numbers `num_runs`, of each piece what
+    is `masked` and the `counts` of notes, of `COUNTS` and of `Losses`, and `texts`: names, refused
+    files and damaged files as JSON.
+    """
+
+    path: Path
+    corpus: int
+    split: str
+
+
+class Member(NamedTuple):
+    """A corpus of a mixture, as far as joining depends on it."""
+
+    train_only: bool = False
+    styles: Mapping[str, int] = MappingProxyType({})
+    """Index of the style of each piece that has one."""
+
+
 def join(
-    batches: Mapping[str, Sequence[Path]],
+    batches: Sequence[Encoded],
+    corpora: Sequence[Member],
     unassigned: Sequence[str],
     folder: Path,
     vocabulary_hash: str,
 ) -> dict[str, Any]:
-    """Write the batches of each split as one corpus; return its entries for `data.json`.
+    """Write all batches as one corpus; return its entries for `data.json`.
 
-    A batch is an npz file with the `ids` of all pieces and their `lengths`, the `bars` of all
-    pieces and their numbers `num_bars`, the `counts` of notes, of `COUNTS` and of `Losses` of each
-    piece, and `texts`: names, refused files and damaged files as JSON. The hash covers the
-    vocabulary and all tokens, and does not depend on shards and batches.
-
-    A piece is left out if the same tokens are in another split that measures a model: test takes
-    precedence over validation, and both over train.
+    `place` determines the split of each piece. The hash covers the vocabulary and all tokens, and
+    does not depend on shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))
     digest = hashlib.sha256(vocabulary_hash.encode())
     facts: dict[str, Any] = {}
-    total = sum(map(len, batches.values()))
-    with tqdm(total=total, desc="joining", unit="batch", delay=2) as bar:
-        kept_in = _splits_of_pieces(batches)
-        for split, paths in batches.items():
-            writer = _SplitWriter(split, folder / split, kept_in, lists)
-            for path in paths:
-                digest.update(writer.add(path))
-                bar.update()
-            facts[split] = writer.close()
+    of_corpora: list[dict[str, Any]] = [
+        {"refused": 0, "copies": 0, "moved": 0, "splits": {}} for _ in corpora
+    ]
+    splits = [*dict.fromkeys(batch.split for batch in batches)]
+    with tqdm(total=2 * len(batches), desc="joining", unit="batch", delay=2) as bar:
+        pieces, firsts = _read_pieces(batches, corpora, lists, of_corpora, bar)
+        placement = place(pieces)
+        for name in ("copies", "moved"):
+            reasons: dict[int, str] = getattr(placement, name)
+            lists[name].add({pieces.names[index]: why for index, why in reasons.items()})
+            for index in reasons:
+                of_corpora[pieces.corpora[index]][name] += 1
+        placed = np.array([split or "" for split in placement.splits], object)
+        for split in splits:
+            writer = ShardWriter(folder / split)
+            counts = [_Counts() for _ in corpora]
+            for batch, first, end in zip(batches, firsts[:-1], firsts[1:], strict=True):
+                chosen = placed[first:end] == split
+                if chosen.any():
+                    added = _add(writer, batch, corpora[batch.corpus], chosen)
+                    counts[batch.corpus].add(*added)
+                    digest.update(added[0].tobytes())
+                bar.update(batch.split == split)
+            facts[split] = _Counts.summed(counts) | {"shards": writer.close()}
+            for of_corpus, counted in zip(of_corpora, counts, strict=True):
+                of_corpus["splits"][split] = counted.facts
     return {
         "vocabulary": vocabulary_hash,
         "hash": digest.hexdigest(),
         "splits": facts,
+        "corpora": of_corpora,
         "listed": {name: some.count for name, some in lists.items()},
         **{name: lists[name].first for name in LISTS},
         "unassigned": [*lists["unassigned"].first],
     }
 
 
-def _splits_of_pieces(batches: Mapping[str, Sequence[Path]]) -> dict[bytes, str]:
-    """The split that keeps a piece, by the hash of its tokens, unless it is the split train."""
-    splits = sorted(
-        (split for split in batches if split != "train"), key=lambda split: split == "validation"
-    )
-    kept_in: dict[bytes, str] = {}
-    for split in splits:
-        for path in batches[split]:
-            with np.load(path) as batch:
-                for found in _hashes(batch["ids"], batch["lengths"]):
-                    kept_in.setdefault(found, split)
-    return kept_in
+def _read_pieces(
+    batches: Sequence[Encoded],
+    corpora: Sequence[Member],
+    lists: Mapping[str, _List],
+    of_corpora: Sequence[dict[str, Any]],
+    bar: tqdm,
+) -> tuple[Pieces, list[int]]:
+    """All pieces of the batches, and the index of the first of each batch, then their number.
+
+    Lists and counts refused and damaged files.
+    """
+    total = 0
+    for batch in batches:
+        with np.load(batch.path) as content:
+            total += int(content["num_runs"].sum())
+    pieces, firsts = Pieces(step=max(-(-total // near_copies.MOST_RUNS), 1)), [0]
+    for batch in batches:
+        with np.load(batch.path) as content:
+            names, refused, damaged = json.loads(str(content["texts"]))
+            pieces.hashes.extend(_hashes(content["ids"], content["lengths"]))
+            runs = near_copies.sampled(content["runs"], content["num_runs"], pieces.step)
+        pieces.runs.append(runs[0])
+        pieces.num_runs.append(runs[1])
+        lists["refused"].add(refused)
+        lists["damaged"].add(damaged)
+        of_corpora[batch.corpus]["refused"] += len(refused)
+        pieces.names.extend(names)
+        pieces.splits.extend([batch.split] * len(names))
+        pieces.corpora.extend([batch.corpus] * len(names))
+        pieces.train_only.extend([corpora[batch.corpus].train_only] * len(names))
+        firsts.append(len(pieces.names))
+        bar.update()
+    return pieces, firsts
 
 
 def _hashes(ids: NDArray[np.uint16], lengths: NDArray[np.int64]) -> list[bytes]:
@@ -88,55 +148,55 @@ def _hashes(ids: NDArray[np.uint16], lengths: NDArray[np.int64]) -> list[bytes]:
     ]
 
 
-class _SplitWriter:
-    """Writes the batches of one split, without the pieces that another split keeps."""
+def _add(
+    writer: ShardWriter, batch: Encoded, corpus: Member, chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], NDArray[np.void]]:
+    """Write the chosen pieces of a batch; return their tokens, bars, counts and facts."""
+    with np.load(batch.path) as content:
+        ids, lengths, bars, num_bars, counts, masked = (
+            content[key] for key in ("ids", "lengths", "bars", "num_bars", "counts", "masked")
+        )
+        names = json.loads(str(content["texts"]))[0]
+    ids, bars = ids[np.repeat(chosen, lengths)], bars[np.repeat(chosen, num_bars)]
+    names = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    pieces = np.zeros(len(names), PIECE)
+    pieces["corpus"], pieces["masked"] = batch.corpus, masked[chosen]
+    pieces["style"] = [corpus.styles.get(name, -1) for name in names]
+    writer.add(ids, lengths[chosen], bars, num_bars[chosen], names, pieces)
+    return ids, bars, counts[chosen], pieces
 
-    def __init__(
+
+class _Counts:
+    """Counts of the pieces of a corpus in one split."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = dict.fromkeys(_COUNTED, 0)
+        self.facts["losses"] = dict.fromkeys(Losses._fields, 0)
+
+    def add(
         self,
-        split: str,
-        folder: Path,
-        kept_in: Mapping[bytes, str],
-        lists: Mapping[str, _List],
+        ids: NDArray[np.uint16],
+        bars: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        pieces: NDArray[np.void],
     ) -> None:
-        self._split, self._kept_in, self._lists = split, kept_in, lists
-        self._writer = ShardWriter(folder)
-        self._facts = dict.fromkeys(("files", "tokens", "notes", "bars", *COUNTS), 0)
-        self._lost = dict.fromkeys(Losses._fields, 0)
-
-    def add(self, path: Path) -> bytes:
-        """Write a batch; return its tokens as bytes."""
-        with np.load(path) as batch:
-            ids, lengths, bars, num_bars, counts = (
-                batch[key] for key in ("ids", "lengths", "bars", "num_bars", "counts")
-            )
-            names, refused, damaged = json.loads(str(batch["texts"]))
-        others = [self._kept_in.get(found, self._split) for found in _hashes(ids, lengths)]
-        kept = np.array([other == self._split for other in others], bool)
-        copies = {
-            name: f"the same music as a piece of the split {other}, which keeps it"
-            for name, other in zip(names, others, strict=True)
-            if other != self._split
-        }
-        if copies:
-            ids, bars = ids[np.repeat(kept, lengths)], bars[np.repeat(kept, num_bars)]
-            lengths, num_bars, counts = lengths[kept], num_bars[kept], counts[kept]
-            names = [name for name in names if name not in copies]
-        self._writer.add(ids, lengths, bars, num_bars, names)
-        for name, more in (("refused", refused), ("damaged", damaged), ("copies", copies)):
-            self._lists[name].add(more)
-        self._facts["files"] += len(names)
-        self._facts["tokens"] += len(ids)
-        self._facts["bars"] += len(bars)
+        """Count some pieces."""
+        notes = counts[:, 0]
+        numbers = {"files": len(pieces), "tokens": len(ids), "bars": len(bars)}
+        for flag, key in ((MASKED_VELOCITIES, "one_velocity"), (MASKED_TEMPOS, "default_tempo")):
+            numbers[key] = int(notes[(pieces["masked"] & flag) > 0].sum())
         sums = iter(counts.sum(0).tolist())
-        for key, count in zip(("notes", *COUNTS), sums, strict=False):
-            self._facts[key] += count
-        for key, count in zip(self._lost, sums, strict=True):
-            self._lost[key] += count
-        return ids.tobytes()
+        numbers |= dict(zip(("notes", *COUNTS), sums, strict=False))
+        for key, number in numbers.items():
+            self.facts[key] += number
+        for key, number in zip(Losses._fields, sums, strict=True):
+            self.facts["losses"][key] += number
 
-    def close(self) -> dict[str, Any]:
-        """Finish the split; return its counts and its number of shards."""
-        return self._facts | {"shards": self._writer.close(), "losses": self._lost}
+    @staticmethod
+    def summed(counts: Sequence[_Counts]) -> dict[str, Any]:
+        """Sums over all corpora."""
+        lost = {key: sum(one.facts["losses"][key] for one in counts) for key in Losses._fields}
+        return {key: sum(one.facts[key] for one in counts) for key in _COUNTED} | {"losses": lost}
 
 
 class _List:
@@ -157,69 +217,3 @@ class _List:
             text = "".join(line.replace("\n", "\\n") + "\n" for line in lines)
             with self._path.open("ab") as stream:
                 stream.write(text.encode("utf-8", "surrogateescape"))
-
-
-def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """The data card of a corpus in Markdown; `data` is the contents of `data.json`."""
-    counts = data["listed"]
-    columns = ("files", "bars", "notes", "tokens", *COUNTS)
-    rows = [
-        f"| {split} | "
-        + " | ".join(f"{facts[key]:,}" for key in columns)
-        + f" | {facts['tokens'] / max(facts['notes'], 1):.2f} |"
-        for split, facts in data["splits"].items()
-    ]
-    refused, damaged, copies = (_listed(data, key) for key in LISTS)
-    taken = f", files {data['include']}" if data["include"] else ""
-    return "\n".join(
-        [
-            f"# {data['source']} as tokens",
-            "",
-            f"Made by `relpe-train prepare` from {data['source']}{taken}, with the tokenizer "
-            f"`{tokenizer.config.kind}` of {len(tokenizer.vocabulary)} ids. Hash of all tokens: "
-            f"`{data['hash']}`.",
-            "",
-            f"| split | {' | '.join(key.replace('_', ' ') for key in columns)} | tokens per note |",
-            "|---|" + "---|" * (len(columns) + 1),
-            *rows,
-            "",
-            "Dropped: notes outside the pitch range. Clipped: notes shortened to the maximum "
-            "duration. Merged: notes left out because another note has the same pitch and "
-            "position. Tempos scaled: tempos outside 30 to 240, halved or doubled together with "
-            "their beats, so that the music keeps its speed. Tempos clipped: tempos that this does "
-            "not bring into the range.",
-            "",
-            "Tokens do not contain:",
-            "",
-            "| split | drum notes | sustain pedal changes | other controllers | pitch bends | "
-            "tempos rounded | mean shift of a note | mean shift of a file's end |",
-            "|---|---|---|---|---|---|---|---|",
-            *(_losses(split, facts) for split, facts in data["splits"].items()),
-            "",
-            f"{counts['refused']:,} files refused, {counts['unassigned']:,} in no split.",
-            "",
-            refused,
-            f"{counts['damaged']:,} files read in part.",
-            "",
-            damaged,
-            f"{counts['copies']:,} copies of pieces of another split left out.",
-            "",
-            copies,
-        ]
-    )
-
-
-def _losses(split: str, facts: dict[str, Any]) -> str:
-    """The row of a split in the table of losses."""
-    lost = Losses(**facts["losses"])
-    numbers = " | ".join(f"{number:,}" for number in lost[:-2])
-    shift = lost.onset_microseconds / 1e3 / max(facts["notes"], 1)
-    drift = lost.drift_milliseconds / 1e3 / max(facts["files"], 1)
-    return f"| {split} | {numbers} | {shift:.1f} ms | {drift:.2f} s |"
-
-
-def _listed(data: dict[str, Any], key: str) -> str:
-    """The first entries of a list, and the file that has the others."""
-    first = "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
-    more = data["listed"][key] - len(data[key])
-    return first + (f"- and {more:,} more in `{key}.txt`\n" if more else "")

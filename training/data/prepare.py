@@ -1,4 +1,4 @@
-"""Preparation of a corpus: encodes folders or zips of MIDI files in parallel."""
+"""Preparation of a corpus: encodes the MIDI files of a mixture in parallel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tokenization.errors import MidiError
+from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
 from tokenization.remi.losses import Losses, losses
+from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
+from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
+from training.data.card import card
+from training.data.copies.melody import melody_runs
 from training.data.corpus import FORMAT_VERSION, note_ids
-from training.data.corpus_writer import COUNTS, card, join
-from training.data.sources import MemberError, Source, deal
+from training.data.corpus_writer import COUNTS, Encoded, Member, join
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import Mixture
+from training.data.reading import Reading, encode_with_plan
+from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-BATCH_FORMAT = 5
+BATCH_FORMAT = 6
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
@@ -45,23 +52,17 @@ def prepare(
     """Encode all MIDI files of one or several corpora; return the contents of `data.json`.
 
     Several corpora are split independently, so that each piece is in the same split as if its
-    corpus were alone; the names of files then start with the name of their corpus. `include` is a
-    shell pattern for names within a corpus, one for all corpora or one for each. `splits` is a JSON
-    file of split -> list of names without suffix. Without it, a `splits.json` in the corpus
-    determines the splits; else folders named train, validation and test; else a hash of the names,
-    90 : 5 : 5.
+    corpus were alone, unless it has the melody of a piece in another split; the names of files then
+    start with the name of their corpus. `include` is a shell pattern for names within a corpus, one
+    for all corpora or one for each. `splits` is a JSON file of split -> list of names without
+    suffix. Without it, a `splits.json` in the corpus determines the splits; else folders named
+    train, validation and test; else a hash of the names, 90 : 5 : 5.
 
-    Unreadable files, damaged files (with `strict`, they are unreadable) and files in no split are
-    listed in
-    `refused.txt`, `damaged.txt` and `unassigned.txt`, and the first entries of each also in
-    `data.json`. `workers` is the number of processes (None: one per core); results do not depend on
-    it. A run that was stopped resumes if no file has changed. Memory holds the names of all files,
-    and the tokens of one batch per process.
+    See `prepare_mixture` for the rest.
 
     Raises:
         TrainingError: a corpus, the splits or the output folder cannot be used.
     """
-    check_range("--workers", workers, 1)
     paths = [corpora] if isinstance(corpora, Path) else [*corpora]
     patterns = [include] if include is None or isinstance(include, str) else [*include]
     patterns = patterns * len(paths) if len(patterns) == 1 else patterns
@@ -71,26 +72,118 @@ def prepare(
             f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
             "expected one pattern for all or one for each, and corpora with different names"
         )
-    _check_output(output, tokenizer, ", ".join(names))
-    batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits, strict=strict)
+    mixture = Mixture.of(paths, patterns)
+    return prepare_mixture(
+        mixture, output, tokenizer, splits=splits, workers=workers, strict=strict
+    )
+
+
+def prepare_mixture(
+    mixture: Mixture,
+    output: Path,
+    tokenizer: Tokenizer,
+    *,
+    splits: Path | None = None,
+    workers: int | None = None,
+    strict: bool = False,
+) -> dict[str, Any]:
+    """Encode all MIDI files of a mixture; return the contents of `data.json`.
+
+    Unreadable files, damaged files (with `strict`, they are unreadable), copies, pieces that move
+    to another split (`place` says why) and files in no split are listed in `refused.txt`,
+    `damaged.txt`, `copies.txt`, `moved.txt` and `unassigned.txt`, and the first entries of each
+    also in `data.json`. `workers` is the number of processes (None: one per core); results do not
+    depend on it. A run that was stopped resumes if no file has changed. Memory holds the names and
+    the runs of melody of all files, and the tokens of one batch per process.
+
+    Raises:
+        TrainingError: a corpus, the splits or the output folder cannot be used.
+    """
+    check_range("--workers", workers, 1)
+    source = ", ".join(mixture.corpora)
+    _check_output(output, tokenizer, source)
+    listings = [
+        Listing.of(name, config, mixture.folder, splits) for name, config in mixture.corpora.items()
+    ]
+    styles = _styles(listings)
+    if styles:
+        tokenizer = replace(tokenizer.config, styles=styles).build()
+    batches = plan_batches(listings, output, tokenizer, strict=strict)
     _encode_all(batches, workers or os.cpu_count() or 1)
     joined = _partial(output) / "joined"
-    facts = _join_all(batches, unassigned, joined)
+    facts = _join_all(batches, listings, styles, joined)
     if not facts["splits"]["train"]["tokens"]:
         excluded = facts["refused"] | facts["copies"]
         reason = next(iter(excluded.values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
-        found = ", ".join(map(str, paths))
+        found = ", ".join(str(listing.source.path) for listing in listings)
         raise TrainingError(f"{found}: no music to train on; {reason}")
-    several = len(set(patterns)) > 1
+    includes = [
+        config.include if len(listings) == 1 else f"{config.include} of {name}"
+        for name, config in mixture.corpora.items()
+        if config.include is not None
+    ]
     data = {
         "format": FORMAT_VERSION,
-        "source": ", ".join(names),
-        "include": ", ".join(p or "*" for p in patterns) if several else patterns[0],
+        "source": source,
+        "include": ", ".join(includes) or None,
+        "styles": [*styles],
+        "warnings": [*(w for one in listings for w in one.warnings), *_empty_splits(facts)],
         **facts,
     }
+    data["corpora"] = [
+        corpus | shared
+        for corpus, shared in zip(_described(listings, facts), facts["corpora"], strict=True)
+    ]
     _publish(data, tokenizer, joined, output)
     return data
+
+
+def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
+    """Names of all styles.
+
+    Raises:
+        TrainingError: there are more than a vocabulary has.
+    """
+    found = sorted({style for listing in listings for style in listing.styles.values()})
+    if len(found) > NUM_STYLES:
+        raise TrainingError(
+            f"found {len(found)} styles, expected at most {NUM_STYLES}; give several values of a "
+            "column one name"
+        )
+    return tuple(found)
+
+
+def _empty_splits(facts: dict[str, Any]) -> list[str]:
+    """Warnings about held-out splits without pieces."""
+    uses = {
+        "validation": "relpe-train fit cannot select the best weights",
+        "test": "relpe-train evaluate needs --split",
+    }
+    return [
+        f"the split {split!r} is empty: {use}"
+        for split, use in uses.items()
+        if not facts["splits"][split]["files"]
+    ]
+
+
+def _described(listings: Sequence[Listing], facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a mixture says about its corpora, for `data.json`. Weights sum to 1."""
+    tokens = [corpus["splits"]["train"]["tokens"] for corpus in facts["corpora"]]
+    weights = [
+        (float(count) if listing.config.weight is None else listing.config.weight) * (count > 0)
+        for listing, count in zip(listings, tokens, strict=True)
+    ]
+    words = ("licence", "attribution", "changes", "address", "train_only")
+    return [
+        {
+            "name": listing.name,
+            "weight": weight / sum(weights) if weight else 0.0,
+            **{word: getattr(listing.config, word) for word in words},
+            "filtered": listing.filtered,
+        }
+        for listing, weight in zip(listings, weights, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -99,9 +192,12 @@ class Batch:
 
     source: Source
     """The source, restricted to these files so that little data is sent to a worker."""
+    corpus: int
+    """Index of the corpus in the mixture."""
     split: str
     prefix: str
     """Prefix of names in all output."""
+    reading: Reading
     tokenizer: Tokenizer
     path: Path
     strict: bool = False
@@ -109,49 +205,50 @@ class Batch:
 
 
 def plan_batches(
-    corpora: Sequence[Path],
-    patterns: Sequence[str | None],
-    output: Path,
-    tokenizer: Tokenizer,
-    splits: Path | None,
-    *,
-    strict: bool = False,
-) -> tuple[list[Batch], list[str]]:
-    """All batches by corpus and split, and the files in no split.
+    listings: Sequence[Listing], output: Path, tokenizer: Tokenizer, *, strict: bool = False
+) -> list[Batch]:
+    """All batches by corpus and split.
 
     Batches that a stopped run with the same plan has encoded are kept; all others are removed.
     """
-    planned: list[tuple[Source, str, str, list[str]]] = []
-    unassigned: list[str] = []
-    for path, pattern in zip(corpora, patterns, strict=True):
-        source = Source.open(path)
-        prefix = f"{path.absolute().name}/" if len(corpora) > 1 else ""
-        dealt, others = deal(source, source.midi_names(pattern), splits)
-        planned += [(source, split, prefix, members) for split, members in dealt.items()]
-        unassigned += [prefix + other for other in others]
+    planned = [
+        (number, listing, split, members)
+        for number, listing in enumerate(listings)
+        for split, members in listing.splits.items()
+    ]
+    prefixes = _prefixes(listings)
     reader = [BATCH_FORMAT, BATCH_FILES, repr(tokenizer.config), tokenizer.vocabulary.hash, strict]
     digest = hashlib.sha256(repr(reader).encode())
-    for source, split, prefix, members in planned:
-        digest.update(repr((str(source.path), split, prefix)).encode())
-        digest.update(source.stamp(members))
+    for number, listing, split, members in planned:
+        reading = Reading.of(listing.config)
+        row = (str(listing.source.path), split, prefixes[number], *reading)
+        digest.update(repr(row).encode())
+        digest.update(listing.source.stamp(members))
     folder = _partial(output) / "batches" / digest.hexdigest()[:16]
     if not folder.is_dir():
         shutil.rmtree(_partial(output), ignore_errors=True)
         folder.mkdir(parents=True)
     return [
         Batch(
-            source.part(members[start : start + BATCH_FILES]),
+            listing.source.part(members[start : start + BATCH_FILES]),
+            number,
             split,
-            prefix,
+            prefixes[number],
+            Reading.of(listing.config),
             tokenizer,
-            folder / f"{number}-{start}.npz",
+            folder / f"{place}-{start}.npz",
             strict,
         )
-        for number, (source, split, prefix, members) in enumerate(planned)
+        for place, (number, listing, split, members) in enumerate(planned)
         for start in range(
             0, max(len(members), 1), BATCH_FILES
         )  # an empty split has one empty batch
-    ], unassigned
+    ]
+
+
+def _prefixes(listings: Sequence[Listing]) -> list[str]:
+    """Prefix of the names of each corpus."""
+    return [f"{listing.name}/" if len(listings) > 1 else "" for listing in listings]
 
 
 def _partial(output: Path) -> Path:
@@ -185,26 +282,33 @@ def _encode(batch: Batch) -> int:
     damaged: dict[str, str] = {}
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    runs_of: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
     counts: list[list[int]] = []
+    masked: list[int] = []
     for member, content in batch.source.read():
         name = batch.prefix + member
         if isinstance(content, MemberError):
             refused[name] = str(content)
             continue
         try:
-            score = read_midi(content, name=name, strict=batch.strict)
-            sequence = batch.tokenizer.encode(score)
-        except MidiError as error:
-            refused[name] = str(error)
+            file = read_midi(content, name=name, strict=batch.strict)
+            score = batch.reading.prepared(file)
+            ranks = batch.tokenizer.track_ranks(score.tracks)
+            heard = _with_ranks(score, ranks)
+            sequence = encode_with_plan(batch.tokenizer, score, heard)
+        except (MidiError, TokenizerError) as error:
+            refused[name] = str(error) if name in str(error) else f"{name}: {error}"
             continue
-        if score.damage:
-            damaged[name] = score.damage
+        if file.damage:
+            damaged[name] = file.damage
         ids = np.asarray(sequence.ids).astype("<u2")
         notes = int(np.count_nonzero(np.isin(ids, of_notes)))
-        lost = losses(score, batch.tokenizer.track_ranks(score.tracks))
+        lost = losses(score, ranks, getattr(batch.tokenizer, "families", PIANO_FAMILIES))
         counts.append([notes, *(getattr(sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
+        runs_of.append(melody_runs(_with_ranks(file, ranks)))
+        masked.append(batch.reading.masked(score, heard))
         names.append(name)
     with replacing(batch.path) as path, path.open("wb") as stream:
         np.savez(
@@ -213,21 +317,40 @@ def _encode(batch: Batch) -> int:
             lengths=np.array([len(ids) for ids in ids_of[1:]], np.int64),
             bars=np.concatenate(bars_of),
             num_bars=np.array([len(bars) for bars in bars_of[1:]], np.int64),
+            runs=np.concatenate(runs_of),
+            num_runs=np.array([len(runs) for runs in runs_of[1:]], np.int64),
+            masked=np.array(masked, np.uint8),
             counts=np.array(counts, np.int64).reshape(-1, 1 + len(COUNTS) + len(Losses._fields)),
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)
 
 
-def _join_all(batches: Sequence[Batch], unassigned: Sequence[str], folder: Path) -> dict[str, Any]:
+def _with_ranks(score: Score, ranks: Sequence[int]) -> Score:
+    """The score without tracks that are not encoded, whose rank is -1."""
+    pairs = zip(score.tracks, ranks, strict=True)
+    return score.with_tracks(track for track, rank in pairs if rank >= 0)
+
+
+def _join_all(
+    batches: Sequence[Batch], listings: Sequence[Listing], styles: Sequence[str], folder: Path
+) -> dict[str, Any]:
     """Write all batches as one corpus; return its entries for `data.json`."""
     shutil.rmtree(folder, ignore_errors=True)  # from a run that was stopped at this point
     folder.mkdir()
-    of_split: dict[str, list[Path]] = {}
-    for batch in batches:
-        of_split.setdefault(batch.split, []).append(batch.path)
+    index_of = {style: index for index, style in enumerate(styles)}
+    named = [*zip(_prefixes(listings), listings, strict=True)]
+    members = [
+        Member(
+            listing.config.train_only,
+            {prefix + name: index_of[style] for name, style in listing.styles.items()},
+        )
+        for prefix, listing in named
+    ]
+    encoded = [Encoded(batch.path, batch.corpus, batch.split) for batch in batches]
+    unassigned = [prefix + name for prefix, listing in named for name in listing.unassigned]
     vocabulary = batches[0].tokenizer.vocabulary
-    return join(of_split, unassigned, folder, vocabulary.hash)
+    return join(encoded, members, unassigned, folder, vocabulary.hash)
 
 
 def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,25 @@ from training.errors import TrainingError
 
 SHARD_TOKENS = 2**27
 """Maximum tokens of a shard, 256 MiB; a longer piece has its own shard."""
+PIECE = np.dtype([("corpus", "u1"), ("style", "i1"), ("masked", "u1")])
+"""A row of `pieces.npy`: see `PieceFacts`."""
+
+
+class PieceFacts(NamedTuple):
+    """What is known of a piece besides its tokens."""
+
+    corpus: int = 0
+    """Index into `corpora` of data.json."""
+    style: int = -1
+    """Index into `styles` of data.json; -1: none."""
+    masked: int = 0
+    """What is read but not predicted, as bit flags: MASKED_VELOCITIES and MASKED_TEMPOS."""
+
+
+MASKED_VELOCITIES = 1
+"""All notes of the piece have the same velocity."""
+MASKED_TEMPOS = 2
+"""The only tempo is the default of a notation program, or that of files without a tempo."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
@@ -36,6 +56,8 @@ class Shard:
     """Indices of the Bar tokens of all pieces, counted from the start of each piece."""
     bar_offsets: NDArray[np.int64]
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
+    pieces: NDArray[np.void]
+    """Facts of each piece (pieces,) of type `PIECE`."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
@@ -50,6 +72,7 @@ class Shard:
                 np.load(folder / f"{name}.npy") for name in ("offsets", "bar_offsets")
             )
             bars = np.load(folder / "bars.npy", mmap_mode="r").view(np.ndarray)
+            pieces = _pieces(folder, len(offsets) - 1)
         except (ValueError, EOFError, FileNotFoundError) as error:
             raise TrainingError(f"{folder}: damaged ({error}); prepare again") from error
         for found, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
@@ -57,11 +80,16 @@ class Shard:
                 raise TrainingError(
                     f"{folder}: found {found} {what}, expected {of_pieces[-1]}; prepare again"
                 )
+        if len(pieces) != len(offsets) - 1:
+            raise TrainingError(
+                f"{folder}: found {len(pieces)} rows in pieces.npy, expected {len(offsets) - 1}; "
+                "prepare again"
+            )
         if not size:
-            return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets)
+            return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets, pieces)
         # a plain array: slicing a memmap is several times slower
         tokens = np.memmap(folder / "tokens.uint16", dtype="<u2", mode="r").view(np.ndarray)
-        return cls(folder, tokens, offsets, bars, bar_offsets)
+        return cls(folder, tokens, offsets, bars, bar_offsets, pieces)
 
     def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
         """Pickle only the folder; the receiving process maps the files again."""
@@ -80,6 +108,14 @@ class Shard:
         return text.removesuffix("\n").split("\n")
 
 
+def _pieces(folder: Path, count: int) -> NDArray[np.void]:
+    """The facts of the pieces; older versions have no file of them."""
+    path = folder / "pieces.npy"
+    if path.is_file():
+        return np.load(path)
+    return np.full(count, np.array(tuple(PieceFacts()), PIECE))
+
+
 class ShardWriter:
     """Writes the pieces of a split one after another; memory holds the tables of one shard."""
 
@@ -96,8 +132,12 @@ class ShardWriter:
         bars: NDArray[np.int64],
         num_bars: NDArray[np.int64],
         names: Sequence[str],
+        pieces: NDArray[np.void],
     ) -> None:
-        """Append pieces: the tokens of all and the number of each, and likewise their bars."""
+        """Append pieces: the tokens of all and the number of each, and likewise their bars.
+
+        `pieces` are their facts (pieces,) of type `PIECE`.
+        """
         ends, bar_ends = (np.append(0, np.cumsum(sizes)) for sizes in (lengths, num_bars))
         first = 0
         while first < len(names):
@@ -114,6 +154,7 @@ class ShardWriter:
             self._lengths.append(lengths[first:last])
             self._bars.append(bars[bar_ends[first] : bar_ends[last]])
             self._num_bars.append(num_bars[first:last])
+            self._pieces.append(pieces[first:last])
             with (self._shard / "names.txt").open("ab") as stream:
                 listed = "".join(f"{name}\n" for name in names[first:last])
                 stream.write(listed.encode("utf-8", "surrogateescape"))
@@ -136,9 +177,11 @@ class ShardWriter:
         (self._shard / "names.txt").touch()
         self._filled = 0
         self._lengths, self._bars, self._num_bars = ([np.zeros(0, np.int64)] for _ in range(3))
+        self._pieces = [np.zeros(0, PIECE)]
 
     def _end(self) -> None:
         for name, sizes in (("offsets", self._lengths), ("bar_offsets", self._num_bars)):
             np.save(self._shard / f"{name}.npy", np.append(0, np.cumsum(np.concatenate(sizes))))
         np.save(self._shard / "bars.npy", np.concatenate(self._bars))
+        np.save(self._shard / "pieces.npy", np.concatenate(self._pieces))
         self._count += 1

@@ -10,10 +10,11 @@ import struct
 import zipfile
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from types import MappingProxyType
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from training.errors import TrainingError
 
 _NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val")}
 _SPLITS = {name: split for split, names in _NAMES.items() for name in names} | {"test": "test"}
+_NOT_RENAMED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,31 +147,50 @@ def _read_member(
     return content
 
 
+class Dealt(NamedTuple):
+    """Files by split."""
+
+    splits: dict[str, list[str]]
+    unassigned: list[str]
+    """Files in no split."""
+    missing: list[str]
+    """Names in the table of splits without a file."""
+
+
 def deal(
-    source: Source, names: Sequence[str], splits: Path | None
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Files of each split, and files in no split.
+    source: Source,
+    names: Sequence[str],
+    splits: Path | None,
+    renamed: Mapping[str, str] = _NOT_RENAMED,
+) -> Dealt:
+    """Assign files to splits.
 
     Splits come from a table, given or inside the source; else from folders with names such as train
     and test; else from a hash of each name, 90 : 5 : 5. If the source has three files or more, each
-    split has at least one. `val` and `valid` mean `validation`; `training` means `train`.
+    split has at least one. `val` and `valid` mean `validation`; `training` means `train`; `renamed`
+    has further names.
 
     Raises:
         TrainingError: the table cannot be read, or a name is in two splits.
     """
     table, depth = _read_splits(source, splits), _depth_of_splits(names)
+    missing: list[str] = []
     if table is not None:
         split_of = {name: split for split, members in table.items() for name in members}
         found = (split_of.get(name) or split_of.get(PurePosixPath(name).stem) for name in names)
+        every = source.names if splits is None else names
+        files = {*every, *(PurePosixPath(name).stem for name in every)}
+        missing = [name for name in split_of if name not in files]
     elif depth is not None:
         found = (PurePosixPath(name).parts[depth] for name in names)
     else:
-        return _deal_by_hash(names), []
+        return Dealt(_deal_by_hash(names), [], [])
     dealt, unassigned = _no_files(), []
+    known = {**_SPLITS, **renamed}
     for name, split in zip(names, found, strict=True):
-        members = dealt.setdefault(_SPLITS.get(split, split), []) if split else unassigned
+        members = dealt.setdefault(known.get(split, split), []) if split else unassigned
         members.append(name)
-    return dealt, unassigned
+    return Dealt(dealt, unassigned, missing)
 
 
 def _no_files() -> dict[str, list[str]]:

@@ -19,14 +19,16 @@ from relpe.decoding.choose import why_not_compiled
 from relpe.models.decoder import Decoder
 from relpe.models.pointer import PointerConfig
 from tokenization.presets import load_tokenizer
-from tokenization.remi.vocabulary import BAR
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import BAR, Families
 from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
+from training.data.masks import masked_ids
 from training.errors import TrainingError, check_range
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
 from training.evaluation.likelihood import Advance, Nats, pointer_nats, streaming_nats, window_nats
-from training.evaluation.metrics.by_family import nats_by_family
+from training.evaluation.metrics.by_family import FamilyNats, nats_by_family, nats_by_part
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
 from training.evaluation.metrics.nll_by_position import (
@@ -38,7 +40,7 @@ from training.evaluation.metrics.nll_by_position import (
 from training.evaluation.metrics.relative import relativity
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
-from training.evaluation.results import is_music, music_by_key
+from training.evaluation.results import WHOLE, is_music, music_by_key
 from training.evaluation.subject import load_pieces, load_subject
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
@@ -106,6 +108,8 @@ class _Subject:
     tokenizer: Tokenizer
     corpus: Corpus
     pieces: list[NDArray[np.int64]]
+    hidden: list[NDArray[np.bool_]]
+    """Which tokens of each piece are not predicted; see `training.data.masks`."""
     trained_length: int | None
     folder: Path
     """Folder of the results."""
@@ -167,6 +171,10 @@ def _subject(options: EvaluateOptions) -> _Subject:
     check_range("--ngram", options.ngram, 1, greatest_order(size))
     place, decoder, origin, tokenizer = load_subject(options.model, options.data, options.weights)
     corpus, pieces = load_pieces(options.data, options.split)
+    hidden = [
+        masked_ids(piece, corpus.facts(index).masked, tokenizer.vocabulary) < 0
+        for index, piece in enumerate(pieces)
+    ]
     name = place.resolve().name
     trained_length = options.trained_length
     if is_run(place):
@@ -174,7 +182,9 @@ def _subject(options: EvaluateOptions) -> _Subject:
         trained_length = trained_length or read_experiment(place).task.length
     else:
         folder = options.output or Path("evaluation") / name
-    return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
+    return _Subject(
+        name, decoder, origin, tokenizer, corpus, pieces, hidden, trained_length, folder
+    )
 
 
 def _described(
@@ -194,7 +204,7 @@ def _described(
         "data": data,
         "split": options.split,
         "pieces": len(pieces),
-        "tokens": sum(len(piece) - 1 for piece in pieces),
+        "tokens": sum(int(np.count_nonzero(~hidden[1:])) for hidden in subject.hidden),
         "notes": sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces),
         "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
         "trained_length": subject.trained_length,
@@ -221,11 +231,13 @@ def _measure_likelihood(
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(
-        name: str, read: Callable[[int, Advance], Nats]
+        name: str,
+        read: Callable[[int, Advance], Nats],
+        hidden: Sequence[NDArray[np.bool_]] = subject.hidden,
     ) -> tuple[list[Nats], dict[str, float]]:
         """Nats of each token for each draw, and their summary."""
-        with _progress(name, results["tokens"] * len(seeds)) as bar:
-            draws = [read(seed, bar.update) for seed in seeds]
+        with _progress(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
+            draws = [predicted(read(seed, bar.update), hidden) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
         return draws, values
@@ -253,12 +265,27 @@ def _measure_likelihood(
             nll_by_position(whole["streaming_pointer"], options.reach), options.reach
         )
     results["by_family"] = _by_family(subject, whole)
+    if isinstance(subject.tokenizer, Remi) and subject.tokenizer.families.has_plans:
+        results["by_part"] = {
+            key: nats_by_part(families_of(subject, nats), results["notes"])
+            for key, nats in whole.items()
+        }
+        kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
+        bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
+        _, results["streaming_without_plan"] = measure(
+            WHOLE["streaming_without_plan"],
+            lambda *draw: streaming_nats(decoder, bare, options.chunk, options.batch_size, *draw),
+            [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
+        )
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
         train = Corpus.load(options.data, "train")
         models = ngram_nats(options.ngram, train, subject.tokenizer, pieces)
-        found = {name: summary([values], units) for name, values in models.items()}
+        found = {
+            name: summary([predicted(values, subject.hidden)], units)
+            for name, values in models.items()
+        }
         results[f"{options.ngram}-gram"] = found
         name, best = min(found.items(), key=lambda item: item[1]["nats_per_token"])
         logger.info("%d-gram, %s: %s", options.ngram, name, _line(best))
@@ -296,12 +323,27 @@ def _with_pointer(
     return [list(of) for of in zip(*mixed, strict=True)]
 
 
+def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_]:
+    """Which ids of a piece (l,) belong to the same document without its plan."""
+    is_plan = (ids >= families.return_) & (ids < families.later)
+    return ~(is_plan | ((ids >= families.key) & (ids < families.plays)))
+
+
+def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
+    """Nats of each token of each piece except the first, NaN where it is not predicted."""
+    return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
+
+
+def families_of(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
+    """Mean nats of each family of predicted tokens."""
+    return nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
+
+
 def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
     """Tokens of each family of predicted tokens, and their nats per token in each reading."""
     found: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
-        families = nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
-        for name, family in families.items():
+        for name, family in families_of(subject, nats).items():
             found.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
     return found
 
@@ -337,10 +379,12 @@ def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]
     """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
 
     `units` maps the name of each result to the number of its units in the split. With several
-    draws, the standard deviation over draws is added.
+    draws, the standard deviation over draws is added. Nats are NaN for tokens that are not
+    predicted, which are not counted.
     """
-    totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
-    counts = {"nats_per_token": sum(map(len, draws[0])), **units}
+    totals = np.array([sum(np.nansum(piece) for piece in nats) for nats in draws])
+    num_tokens = sum(int(np.count_nonzero(~np.isnan(piece))) for piece in draws[0])
+    counts = {"nats_per_token": num_tokens, **units}
     values = {name: float(totals.mean() / max(count, 1)) for name, count in counts.items()}
     if len(draws) > 1:
         spread = totals.std(ddof=1)

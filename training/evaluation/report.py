@@ -67,6 +67,11 @@ _PROFILES = {
     "time_pitch_diff": "time and interval between nearby notes",
     "onset_duration": "position in the bar and duration",
 }
+_PARTS = {
+    "plan": "of these, the plan",
+    "tempo": "of these, tempos (in steps of 1.9 %)",
+    "music": "of these, all else",
+}
 _FORMS = {"exact": "", "compat": ", counted as the published code did"}
 _FIGURES = {
     "pitch_range": "pitch range, semitones",
@@ -252,6 +257,9 @@ def rows_of(results: Results) -> Iterator[Row]:
         for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
             if f"nats_per_{unit}" in values:  # results of older versions have no bars
                 yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
+    for key, parts in results.get("by_part", {}).items():
+        for part, nats in parts.items():
+            yield Row(f"nats per note, {WHOLE[key]}: {_PARTS[part]}", f"{nats:.3f}")
     yield from memory_rows(results)
 
 

@@ -10,7 +10,11 @@ Results = Mapping[str, Any]
 """Content of a results.json, or of a part of it."""
 
 
-WHOLE = {"streaming": "whole pieces", "streaming_pointer": "whole pieces, with pointer"}
+WHOLE = {
+    "streaming": "whole pieces",
+    "streaming_pointer": "whole pieces, with pointer",
+    "streaming_without_plan": "whole pieces without their plans",
+}
 """Label of each likelihood of whole pieces, by key of results.json."""
 
 

@@ -1,4 +1,8 @@
-"""Loss of long examples in bounded memory: each chunk takes the state of the previous one."""
+"""Loss of long examples in bounded memory: each chunk takes the state of the previous one.
+
+In a batch, PAD is 0, and a token t that is read but not predicted is stored as ~t, which is
+negative. Only the functions here and in `evaluation/likelihood.py` read tokens of a batch.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,21 @@ from torch.utils.checkpoint import checkpoint
 from relpe.models.decoder import Decoder, DecoderState
 
 
+def tokens_of(batch: Tensor) -> Tensor:
+    """The tokens that the model reads, of the same shape."""
+    return batch ^ (batch >> 63)
+
+
+def targets_of(batch: Tensor) -> Tensor:
+    """The tokens that the model predicts, of the same shape; 0: none."""
+    return batch.clamp(min=0)
+
+
+def num_predicted(batch: Tensor) -> Tensor:
+    """Number of tokens (b, l + 1) of a batch that are predicted; the first of a row is not."""
+    return (batch[:, 1:] > 0).sum()
+
+
 def negative_log_likelihoods(
     decoder: Decoder,
     batch: Tensor,
@@ -24,8 +43,8 @@ def negative_log_likelihoods(
 ) -> Iterator[Tensor]:
     """Yield sums of the negative log-likelihood of tokens (b, l + 1), in nats.
 
-    The first token and PAD are not counted. The sums add up to the loss of the batch; call
-    `backward` on each of them before requesting the next.
+    The first token, PAD and tokens that are only read are not counted. The sums add up to the loss
+    of the batch; call `backward` on each of them before requesting the next.
 
     - Without a `chunk`, or with one of at least l tokens, there is one sum.
     - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one
@@ -57,7 +76,7 @@ def negative_log_likelihoods(
 def _one_call(
     decoder: Decoder, batch: Tensor, start: int, state: DecoderState
 ) -> tuple[Tensor, DecoderState]:
-    tokens, targets = batch[:, :-1], batch[:, 1:]
+    tokens, targets = tokens_of(batch[:, :-1]), targets_of(batch[:, 1:])
     stop = start + tokens.shape[1]
     positions = torch.arange(start, stop, device=tokens.device)[None, :, None]
     logits, state = decoder(tokens, positions, state)

@@ -21,14 +21,15 @@ class Budget:
         self._optimizer = optimizer
         self._tokens_per_step = tokens_per_step
         self._started: float | None = None
+        self._clock = time.process_time if trainer.clock == "cpu" else time.monotonic
 
     def start(self) -> None:
         """Start the clock of this segment of the run."""
-        self._started = time.monotonic()
+        self._started = self._clock()
 
     def elapsed(self) -> float:
-        """Seconds that all segments of the run took."""
-        now = 0.0 if self._started is None else time.monotonic() - self._started
+        """Seconds by the clock of the config that all segments of the run took."""
+        now = 0.0 if self._started is None else self._clock() - self._started
         return self.earlier + now
 
     def progress(self, step: int) -> float:

@@ -55,7 +55,7 @@ class Result:
     tokens: int
     """Tokens of all steps, padding included."""
     minutes: float
-    """Wall-clock minutes, including time before the run was resumed."""
+    """Minutes by the clock of the config, including time before the run was resumed."""
     validation: float | None
     """Last validation loss in nats per token."""
     stopped_by: int | None = None

@@ -15,7 +15,7 @@ from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.pointer import PointerFit
-from training.runs.record import FirstWeights, PastRun, past_segment, read_run
+from training.runs.record import FirstWeights, PastRun, past_segment, read_run, used_corpora
 from training.runs.weights import Origin, load_decoder
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
             weights=origin.digest,
             source=run["data"].get("source"),
             data=run["data"].get("hash"),
+            corpora=used_corpora(run["data"]),
             device=run.get("device"),
             precision=run["precision"],
             threads=run["threads"],

@@ -54,6 +54,23 @@ class PastSegment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UsedCorpus:
+    """A corpus with which a run trained, and whom to name for it; see `CorpusConfig`."""
+
+    name: str
+    weight: float = 1.0
+    """Share of the training examples."""
+    files: int = 0
+    """Number of training pieces."""
+    tokens: int = 0
+    """Number of tokens of these pieces."""
+    licence: str = "unknown"
+    attribution: str = ""
+    changes: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PastRun:
     """A run that contributed to weights; unknown values are None."""
 
@@ -69,6 +86,8 @@ class PastRun:
     """Source of the data."""
     data: str | None = None
     """Hash of the prepared corpus."""
+    corpora: tuple[UsedCorpus, ...] = ()
+    """The corpora of the data; empty if prepared by an older version."""
     device: str | None = None
     precision: str | None = None
     threads: int | None = None
@@ -100,6 +119,18 @@ def read_run(folder: Path) -> dict[str, Any]:
             {one.name: run.pop(one.name, one.default) for one in fields(PastSegment)}
         ]
     return run
+
+
+def used_corpora(data: dict[str, Any]) -> tuple[UsedCorpus, ...]:
+    """The corpora in the contents of data.json."""
+    words = [field.name for field in fields(UsedCorpus)]
+    return tuple(
+        UsedCorpus(
+            **{word: one[word] for word in words if word in one},
+            **{key: one["splits"]["train"][key] for key in ("files", "tokens")},
+        )
+        for one in data.get("corpora", ())
+    )
 
 
 def past_segment(segment: dict[str, Any]) -> PastSegment:

@@ -22,13 +22,17 @@ from torch.utils.data import DataLoader
 from relpe.encodings.offset.windows import Windows
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import closing_ids
+from tokenization.tokenizer import Tokenizer
 from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.corpus import Corpus, Crops, read_facts, windows
+from training.data.corpus import Corpus, read_facts, windows
+from training.data.documents import Documents, DocumentShares
+from training.data.examples import Crops, Examples
 from training.errors import TrainingError, check_range
 from training.learning.averaging import Average
-from training.learning.chunked_loss import compute_again, negative_log_likelihoods
+from training.learning.chunked_loss import compute_again, negative_log_likelihoods, num_predicted
 from training.learning.distributed import (
     ALONE,
     Processes,
@@ -49,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MusicTask:
-    """Next-token prediction on randomly transposed crops of pieces."""
+    """Next-token prediction on randomly transposed parts of pieces."""
 
     kind: Literal["music"] = "music"
     data: Path
@@ -71,6 +75,8 @@ class MusicTask:
     """Minimum and maximum transposition of an example in semitones."""
     augmentation: Augmentation = NOTHING
     """Further random changes to examples with several instruments."""
+    documents: DocumentShares | None = None
+    """Kinds of documents, for corpora of version 2; None: the defaults of `DocumentShares`."""
     validation_windows: int = 64
     """Number of windows of `length` tokens in a validation."""
 
@@ -153,25 +159,15 @@ class MusicData(pl.LightningDataModule):
                 "%s; the other ids are unused. Check that the config is meant for this data", sizes
             )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        self.crops = Crops(
-            corpus=Corpus.load(task.data, "train"),
-            tokenizer=tokenizer,
-            length=task.length,
-            batch_size=len(rows),
-            first_row=rows.start,
-            seed=trainer.seed,
-            beginnings=task.beginnings,
-            transposition=task.transposition,
-            augmentation=task.augmentation,
-        )
-        longest = self.crops.corpus.longest
+        self.examples = _examples(task, tokenizer, rows, trainer.seed)
+        longest = self.examples.corpus.longest
         if task.length > 2 * longest:
             raise TrainingError(
                 f"task.length is {task.length}, but the longest piece of {task.data} has {longest} "
                 f"tokens, so examples would be mostly padding; use --set task.length={longest}"
             )
         validation = Corpus.load(task.data, "validation")
-        self.held_out = windows(validation, task.length, task.validation_windows)
+        self.held_out = windows(validation, tokenizer, task.length, task.validation_windows)
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
         self._processes = processes
@@ -185,7 +181,7 @@ class MusicData(pl.LightningDataModule):
         """The rows of this process: one batch per step, starting at the trainer's global step."""
         start = self.trainer.global_step if self.trainer else 0
         return DataLoader(
-            self.crops,  # type: ignore[arg-type]
+            self.examples,  # type: ignore[arg-type]
             batch_size=None,
             sampler=Steps(start),
             num_workers=self._workers,
@@ -212,6 +208,29 @@ class MusicData(pl.LightningDataModule):
     def _on_gpu(self) -> bool:
         """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+
+
+def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> Examples:
+    """The training examples of one process. Raises TrainingError."""
+    settings: dict[str, Any] = {
+        "corpus": Corpus.load(task.data, "train"),
+        "tokenizer": tokenizer,
+        "length": task.length,
+        "batch_size": len(rows),
+        "first_row": rows.start,
+        "seed": seed,
+        "beginnings": task.beginnings,
+        "transposition": task.transposition,
+        "augmentation": task.augmentation,
+    }
+    if isinstance(tokenizer, Remi) and tokenizer.families.has_plans:
+        return Documents(**settings, shares=task.documents or DocumentShares())
+    if task.documents is not None:
+        raise TrainingError(
+            f"task.documents is set, but the tokenizer of {task.data} has no documents; leave it "
+            "out, or prepare the corpus with --tokenizer piano-2 or multitrack-2"
+        )
+    return Crops(**settings)
 
 
 class MusicModule(pl.LightningModule):
@@ -278,7 +297,7 @@ class MusicModule(pl.LightningModule):
         optimizer.zero_grad(set_to_none=True)
         with nullcontext() if self.window is None else self.window.one_step():
             self._agree_on_spans()
-            count = summed(self.trainer, (batch[:, 1:] != 0).sum().double()).clamp(min=1)
+            count = summed(self.trainer, num_predicted(batch).double()).clamp(min=1)
             nats = self.gradients(batch, count)
         norm = torch.nn.utils.clip_grad_norm_(
             self.decoder.parameters(), self.settings.max_gradient_norm
@@ -360,7 +379,7 @@ class MusicModule(pl.LightningModule):
         """Accumulate the negative log-likelihood of a batch of windows."""
         state = self.decoder.init_state(len(batch))
         nats = sum(float(value) for value in self.losses(batch, state))
-        self._sums.append((nats, int((batch[:, 1:] != 0).sum())))
+        self._sums.append((nats, int(num_predicted(batch))))
 
     def on_validation_epoch_start(self) -> None:
         """Validate the averaged weights, if there are any."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.audio.synth.soundfont import SoundError
 from app.compose.options import MAX_FILE_BYTES
+from app.errors import DiskError
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from app.web.callbacks.alerts import BROKEN
@@ -74,6 +75,8 @@ def _answered() -> Iterator[dict[str, object]]:
     answer: dict[str, object] = {}
     try:
         yield answer
+    except DiskError as error:
+        answer["error"] = f"{error}."
     except (LookupError, SoundError) as error:
         text = str(error.args[0]) if error.args else "there is no such file"
         answer["error"] = f"The file is not available: {text}."

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
 from app.compose.new_bars import in_bars
-from app.compose.options import LARGEST_SEED, new_seed
+from app.compose.options import new_seed
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
-from app.web.tabs import FORM, empty_problem, key_problem, not_of_page, options_of
+from app.web.tabs import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
 
 NOT_TAKEN = (
@@ -56,12 +57,9 @@ class JobCallbacks:
                 tab = session.tabs[name]
                 if name in UPLOADING and tab.upload is None:
                     raise AlertError("There is nothing to continue: upload a MIDI file first.")
-                problem = empty_problem(asked) or _seed_problem(asked["seed"])
-                if problem := problem or key_problem(asked["key"]):
+                if problem := form_problem(unit, asked):
                     raise AlertError(problem)
                 options = options_of(unit, asked)
-                if problem := not_of_page(options):
-                    raise AlertError(problem)
                 if tab.upload is not None:
                     options = in_bars(options, tab.upload.prompt)
                 elif options.seconds:  # bars that the player shows at first, at two seconds each
@@ -119,7 +117,10 @@ class JobCallbacks:
             if (asked := session.asked) is None:
                 return self._view.show(session)
             never_taken = self._studio.end(asked.job)
-            alert = session.tabs[asked.tab].frame.get("alert", "")
+            frame = session.tabs[asked.tab].frame
+            job, alert = frame.get("job", ""), frame.get("alert", "")
+            with suppress(LookupError):  # there is no music, or its files were removed
+                session.options[job] = self._studio.again(job)
             if session.finish(asked, taken=not never_taken) or session.dropped:
                 return self._view.show(session)
             return self._view.show(session, alert=NOT_TAKEN if never_taken else alert)
@@ -138,10 +139,3 @@ class JobCallbacks:
             if session.current.frame.get("phase") == "done":
                 session.discard()
             return self._view.show(session)
-
-
-def _seed_problem(seed: float) -> str | None:
-    """The problem with a seed, if there is one."""
-    if 0 <= seed <= LARGEST_SEED and seed % 1 == 0:
-        return None
-    return f"The seed is {seed:,}, expected a whole number from 0 to {LARGEST_SEED:,}; change it."

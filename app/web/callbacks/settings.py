@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import gradio as gr
 
@@ -16,7 +15,7 @@ from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import whole_number
 from app.web.cards import refused, said
 from app.web.session import AUTOMATIC, Session, Step
-from app.web.tabs import not_of_page, widget_values
+from app.web.tabs import form_problem, not_of_page, widget_values
 
 if TYPE_CHECKING:
     from app.compose.models import Models
@@ -45,6 +44,11 @@ class SettingsCallbacks:
             raise AlertError(
                 f"The settings are for the model {saved.model}, expected one of "
                 f"{', '.join(self._models.names)}; start the page with --model {saved.model}."
+            )
+        if saved.model_sha256 not in ("", self._models.load(saved.model).sha256):
+            raise AlertError(
+                f"The settings are for another model named {saved.model}, whose weights differ "
+                "from those of this page; start the page with --model and the folder of that model."
             )
         if problem := not_of_page(saved.options):
             raise AlertError(problem)
@@ -97,11 +101,10 @@ class SettingsCallbacks:
         """Fills the form with the settings of a variation of the result that is shown."""
         with self._view.locked(request) as session:
             frame = session.current.frame
-            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
-            options = session.options.get(frame.get("job", ""))
-            if index is not None and options is not None and options.seed is not None:
-                seed = options.seed + index
-                session.fill[session.tab] = replace(options, seed=seed, variations=1)
+            options = session.options.get(frame.get("job", ""), [])
+            index = whole_number(event, "variation", len(options) - 1)
+            if index is not None:
+                session.fill[session.tab] = options[index]
             return self._view.show(session)
 
     def fill(self, request: gr.Request) -> tuple[object, ...]:
@@ -116,13 +119,15 @@ class SettingsCallbacks:
         )
 
     def estimate(
-        self, name: str, length: float | None, unit: str, variations: float, request: gr.Request
+        self, name: str, length: object, unit: object, variations: object, request: gr.Request
     ) -> str:
-        """The estimated time to generate the music of a tab, as HTML."""
+        """The estimated time to generate the music of a tab, as HTML; values are as sent."""
         with self._view.locked(request) as session:
             tab = session.tabs[name]
-            tab.length = length if isinstance(length, int | float) else None  # its field is empty
-            tab.unit, tab.variations = unit, int(variations)
+            tab.length = None
+            if not form_problem(unit, {"bars": length, "variations": variations}):
+                tab.length, tab.unit = float(cast("float", length)), str(unit)
+                tab.variations = int(cast("int", variations))
             return self._view.estimate(name, tab)
 
 

@@ -21,7 +21,7 @@ _READ_BY_ALL = (
 """Beginnings of paths; the same for all users, or part of the login."""
 _READ_BY_USERS = (
     *("/config", f"{API}info", f"{API}openapi.json", f"{API}file=", f"{API}call/"),
-    *(f"{API}queue/data", f"{API}heartbeat/", f"{API}upload_progress"),
+    *(f"{API}queue/data", f"{API}heartbeat/", f"{API}upload_progress", f"{API}app_id"),
 )
 _CALLS = ("run", "api", "call", "queue/join", "component_server")
 _SMALL_CALLS = ("cancel", "reset")

@@ -43,3 +43,7 @@ def test_inspect_reads_drums_and_refuses_other_files(tmp_path, capsys):
     message = capsys.readouterr().err
     assert message.startswith("relpe: drums.mid: ")
     assert message.count("\n") == 1
+    assert main(["inspect", str(tmp_path / "nothing.mid")]) == 2
+    assert "nothing.mid: there is no such file; check its name" in capsys.readouterr().err
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "found a folder, expected a file; choose a file in it" in capsys.readouterr().err

@@ -88,8 +88,8 @@ BAD_FILES = {
     "film frames": (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
     "no notes": (write_midi(Score(480, (Track.of([]),), end_ticks=1920)), "no notes"),
     "no tracks": (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
-    "a gap of years": (gaps(1), "remove the gap"),
-    "gaps beyond what ticks can count": (gaps(2000), "remove the gap"),
+    "a gap of years": (gaps(1), "is damaged, or its music has a gap"),
+    "gaps beyond what ticks can count": (gaps(2000), "is damaged, or its music has a gap"),
 }
 
 
@@ -138,6 +138,21 @@ def test_bad_options_are_reported_in_one_sentence(
     assert message.startswith("relpe: ")
     assert message.count("\n") == 1
     assert not (folder / "out.mid").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "problem"),
+    [
+        (["--memory", "2"], "--memory is 2.0, expected 0.0 to 1.0"),
+        (["--prompt-bars", "-1"], "--prompt-bars is -1, expected at least 0"),
+        (["--key", "H"], "--key is 'H', expected a note"),
+    ],
+)
+def test_a_value_outside_its_range_is_reported_with_the_name_of_its_option(
+    folder: Path, extra: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert relpe(folder, "continue", *extra) == 2
+    assert capsys.readouterr().err.startswith(f"relpe: {problem}")
 
 
 def test_sigterm_ends_the_command_cleanly(
@@ -193,7 +208,7 @@ def test_a_command_names_itself_in_its_errors(
 def test_a_missing_prompt_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "prompt.mid").unlink()
     assert relpe(folder, "continue") == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "there is no such file; check its name and folder" in capsys.readouterr().err
 
 
 def test_help_gives_the_defaults_of_each_command(

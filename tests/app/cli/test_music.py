@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.cli.main import main
+from app.compose.models import Models, files_sha256, find_model
 from app.compose.options import OF_PROMPT, MusicOptions
 from app.errors import CommandError
+from relpe.models.checkpoint import released_model
 from tests.support.commands import relpe
 
 if TYPE_CHECKING:
@@ -167,7 +170,7 @@ def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
     for told, extra, words in (
         (TOLD, model, "cannot be compiled: no compiler here"),
         (TOLD | {"backend": "torch float32", "device": "cuda"}, model, "found no CUDA device"),
-        (TOLD | {"model": "mymodel"}, [], "give the folder of the model with --model DIR"),
+        (TOLD | {"model": "mymodel"}, [], "give the folder of its model with --model DIR"),
         (TOLD | {"seed": None}, model, "no seed"),
     ):
         assert again(folder, told, *extra) == 2
@@ -175,6 +178,41 @@ def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
         assert words in said
         assert said.count("\n") == 1
         assert not (folder / "b.mid").exists()
+
+
+def test_a_piece_of_a_folder_named_like_a_released_model_is_not_replayed_with_that_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "small", folder / "piano")
+    monkeypatch.chdir(folder)
+    made = ["generate", "--output", "a.mid", "--bars", "1", "--seed", "1", "--backend", "torch"]
+    assert main([*made, "--model", "./piano", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert again(folder, told) == 0  # the folder is here
+    assert "may differ" not in capsys.readouterr().err
+    assert (folder / "b.mid").read_bytes() == (folder / "a.mid").read_bytes()
+    (folder / "b.mid").unlink()
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert again(folder, told) == 2
+    said = capsys.readouterr().err
+    assert "generated with other weights than those in " in said
+    assert "checkpoints/piano; give the folder of its model with --model DIR\n" in said
+    assert said.count("\n") == 1
+    assert not (folder / "b.mid").exists()
+    assert again(folder, told, "--model", "../piano") == 0
+
+
+def test_a_piece_of_a_released_model_is_replayed_beside_a_folder_of_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder / "small", folder / "piano")
+    monkeypatch.chdir(folder)
+    released = released_model("piano")
+    assert released is not None
+    assert find_model("piano", files_sha256(released)) == released
+    assert find_model("piano", files_sha256(folder / "piano")).resolve() == folder / "piano"
+    assert Models().folder("piano") == released
 
 
 def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.support.scores import two_hands
+from tokenization.grid import bar_lines
 from tokenization.midi import read_midi, write_midi
-from tokenization.remi.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:

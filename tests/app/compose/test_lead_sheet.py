@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from app.compose.lead_sheet import LeadSheet, Row
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
-from tokenization.score import Score, Track
+from tokenization.score import Score, TimeSignature, Track
 
 C, F, G_B = Chord(0, 0), Chord(5, 0), Chord(7, 0, 11)
 
@@ -32,6 +32,12 @@ def test_each_phrase_begins_a_row():
         *(("A", 1), ("", 5)),
         *(("A", 9), ("", 13)),
     ]
+
+
+def test_bars_between_eighths_return() -> None:
+    tune = [(700 * bar + 300 * note, 100, 60 + note, 80) for bar in range(4) for note in range(2)]
+    score = Score(400, (Track.of(tune),), (), (TimeSignature(0, 7, 16),), 2800)
+    assert LeadSheet.of(score).returns == (0, 1, 2, 3)
 
 
 def test_drums_have_a_form_and_no_chart():

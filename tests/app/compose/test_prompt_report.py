@@ -79,4 +79,9 @@ def test_a_notice_counts_what_the_model_does_not_read() -> None:
 def test_a_tempo_outside_the_range_of_the_model_is_named() -> None:
     bpm, notice = facts_of((0, 400))
     assert bpm == 400
-    assert notice.startswith("1 tempo outside 30 to 240 beats per minute: the model reads")
+    assert notice.startswith(
+        "1 tempo of 400, outside 30 to 240 beats per minute: the model reads these beats halved, so"
+    )
+    notice = facts_of((0, 20), (480, 25), (960, 100))[1]
+    assert notice.startswith("2 tempos from 20 to 25, outside")
+    assert "reads these beats doubled, so" in notice

@@ -434,6 +434,17 @@ def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
     assert scheduler.seconds_needed("other", None, 2, 1) is None
 
 
+def test_the_duration_of_a_bar_from_nothing_is_learned(quick_model):
+    """The model chooses the tempo; a length in seconds is converted by it."""
+    scheduler = Scheduler()
+    assert scheduler.bar_seconds("small", None) == 2
+    made = last(generate(scheduler, quick_model, options(1, bars=4)))
+    (piece,) = made.pieces
+    assert scheduler.bar_seconds("small", None) == pytest.approx(piece.seconds / piece.bars)
+    prompt = read_prompt(write_midi(two_hands()))
+    assert scheduler.bar_seconds("small", prompt) == scheduler.bar_seconds("other", prompt)
+
+
 def test_a_stopped_job_does_not_change_the_estimate(quick_model):
     scheduler = Scheduler()
     made = last(generate(scheduler, quick_model, options(1)))

@@ -165,6 +165,17 @@ def test_prompts_are_read_between_the_steps_of_rows(monkeypatch):
     assert ("read", "read") not in list(pairwise(order[:-1]))
 
 
+def test_prompts_that_delay_no_row_are_read_one_after_the_other(monkeypatch):
+    """Also if the first is read slowly, so that their rows are generated side by side."""
+    times = iter(range(0, 1000, 100))  # each call takes 100 s
+    monkeypatch.setattr("relpe.decoding.generate.time.monotonic", lambda: next(times))
+    generation = Generation(DECODER, PlainSteps(DECODER))
+    samples = [generation.add(Request(np.array([1]), Counted(9), [seed]))[0] for seed in (1, 2)]
+    for _ in range(3):
+        generation.step()
+    assert [len(sample.tokens) for sample in samples] == [1, 1]
+
+
 def test_free_rows_are_reported():
     generation = Generation(DECODER, PlainSteps(DECODER), max_rows=2)
     assert generation.has_room

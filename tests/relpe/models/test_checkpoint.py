@@ -14,7 +14,13 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.encodings import RopeConfig, SineSPEConfig
 from relpe.models import checkpoint
-from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, save_model
+from relpe.models.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+    load_model,
+    released_model,
+    save_model,
+)
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
@@ -128,7 +134,7 @@ def test_bad_files_are_one_clear_error(tmp_path: Path, damage: object, message: 
         load_model(tmp_path)
 
 
-def test_a_path_with_a_separator_is_no_name(
+def test_a_path_with_a_separator_or_a_folder_that_exists_is_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -138,7 +144,8 @@ def test_a_path_with_a_separator_is_no_name(
     saved(tmp_path / "piano")
     assert find_checkpoint("./piano").resolve() == (tmp_path / "piano").resolve()
     assert find_checkpoint(f"{tmp_path}/piano") == tmp_path / "piano"
-    assert find_checkpoint("piano") == released
+    assert find_checkpoint("piano").resolve() == (tmp_path / "piano").resolve()
+    assert released_model("piano") == released
 
 
 def test_a_run_is_not_a_model_but_can_be_exported(tmp_path: Path) -> None:

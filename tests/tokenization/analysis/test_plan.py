@@ -8,22 +8,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.strategies import scores
+from tests.support.strategies import MULTITRACK_2, scores
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.chord_symbols import chord_symbol
-from tokenization.analysis.plan import analyse
+from tokenization.analysis.plan import analyse, analyse_document
+from tokenization.document import Selection
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
-from tokenization.remi.bars import BarMap
-from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score, TimeSignature, Track
 
 BAR_STEPS = 48
-MANY = scores(programs=(0, 32, 48)).filter(
-    lambda score: all(change.denominator < 1000 for change in score.time_signatures)
-)
-"""Without bars shorter than any that a file can have."""
+MANY = scores(programs=(0, 32, 48))
 
 
 def until(score: Score, line: int) -> Score:
@@ -52,13 +47,13 @@ def moved_plan(plan: Plan, semitones: int) -> Plan:
     return Plan(bars, key)
 
 
-def pattern(*bars: tuple[int, ...], metre: int = 4) -> Score:
-    """One track; each bar has quarters of these pitches, 0 for a rest."""
+def pattern(*bars: tuple[int, ...], metre: int = 4, step: int = 12) -> Score:
+    """One track; each bar has notes of these pitches, one every `step` steps, 0 for a rest."""
     size = 12 * metre
     rows = [
-        (size * bar + 12 * beat, 12, pitch, 64)
+        (size * bar + step * place, step, pitch, 64)
         for bar, pitches in enumerate(bars)
-        for beat, pitch in enumerate(pitches)
+        for place, pitch in enumerate(pitches)
         if pitch
     ]
     signatures = (TimeSignature(0, metre, 4),)
@@ -118,17 +113,6 @@ def test_any_score_has_a_plan_of_its_bars(score):
         assert [chord.beat for chord in bar.chords[:1]] == [0] * has_pitches
         for _, chord in bar.chords:
             assert chord is None or chord.bass != chord.root
-
-
-@settings(max_examples=60)
-@given(score=MANY)
-def test_a_score_on_the_grid_has_the_bars_that_a_tokenizer_encodes(score):
-    bars = ScoreBars.of(score)
-    grid = BarMap.of(bars.lines, bars.score.ticks_per_beat).on_grid(bars.score)
-    remi = PianoRemi()
-    # the tokenizer moves short notes at the end, and leaves out drums
-    grid = remi.decode(remi.encode(grid).ids)
-    assert len(analyse(grid).bars) == np.count_nonzero(remi.encode(grid).ids == BAR)
 
 
 @settings(max_examples=60)
@@ -197,7 +181,7 @@ def test_the_distance_of_the_bar_before_wins_near_ties():
     almost = (*range(40, 60), 90)
     exact = tuple(range(40, 61))
     other = tuple(range(70, 91))
-    near = pattern(other, almost, exact, other, exact, metre=21)
+    near = pattern(other, almost, exact, other, exact, metre=7, step=4)
     assert sources(near) == [0, 0, 1, 3, 3]
 
 
@@ -269,3 +253,44 @@ def test_silence_has_no_chord_and_drums_alone_have_none():
     # the pitched track enters later
     both = Score(12, (*drums.tracks, Track.of([(48, 48, p, 64) for p in (48, 64, 67)])))
     assert symbols(both) == [["N.C."], ["C"]]
+
+
+# ---- documents
+
+A, B, C, D = (60, 64, 67, 72), (62, 65, 69, 74), (59, 62, 67, 71), (57, 60, 64, 69)
+
+
+def test_bars_after_a_gap_are_analysed_by_themselves_and_first():
+    score = pattern(A, B, C, D, C, A, A)
+    assert [bar.source for bar in analyse(score).bars] == [0, 0, 0, 0, 2, 5, 1]
+    plan = analyse_document(score, Selection(2, 4))
+    # bar 2 returns as bar 4, which stands before it in the document
+    assert [bar.source for bar in plan.bars] == [0, 0, -2, 0, 0, 0, 1]
+    assert analyse_document(score, Selection(2, 7)) == analyse(score)
+    assert analyse_document(score, Selection(2, None, (0,))) == analyse(score)
+    # an earlier bar has precedence
+    plan = analyse_document(pattern(A, B, A, D, A), Selection(2, 3))
+    assert [bar.source for bar in plan.bars] == [0, 0, 2, 0, 0]
+
+
+@settings(max_examples=60)
+@given(score=MANY, places=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_a_gap_does_not_change_the_plan_around_it(score, places):
+    bars = ScoreBars.of(MULTITRACK_2.decode(MULTITRACK_2.encode(score).ids))
+    first, stop = sorted(int(place * bars.num_bars) for place in places)
+    assume(first < stop < bars.num_bars)
+    start, end = bars.lines[[first, stop]]
+    whole = bars.score
+    emptied = [
+        replace(t, notes=t.notes[(t.notes[:, 0] < start) | (t.notes[:, 0] >= end)])
+        for t in whole.tracks
+    ]
+    empty = replace(whole, tracks=tuple(emptied))
+    with_gap, without = (
+        analyse_document(one, Selection(first, stop)).bars for one in (whole, empty)
+    )
+    assert with_gap[:first] == without[:first]
+    assert with_gap[stop:] == without[stop:]
+    for at, bar in enumerate(with_gap):
+        if bar.source < 0:
+            assert first <= at < stop <= at - bar.source < len(with_gap)

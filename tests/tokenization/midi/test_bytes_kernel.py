@@ -69,6 +69,9 @@ def test_bad_and_damaged_files():
     files = [file.data for file in midi_files.bad_files()]
     for data in files:
         check(data)
+    # NumPy reads tracks one at a time: 20,000 of them would take most of the time
+    many = max(range(len(files)), key=lambda index: len(files[index]))
+    files[many] = midi_files.header(200) + midi_files.chunk(b"MTrk", END) * 200
     for _ in range(1500):
         check(midi_files.mutated(noise.choice(files), noise), noise.choice([1000, 1000, 2]))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -32,11 +33,19 @@ def test_bytes_after_the_last_track_are_ignored(kind):
     """They may look like a track; players stop after the number of tracks in the header."""
     good = midi_file(midi_files.melody(3) + END)
     junk = kind + b"\xff\xff\xff\xff....MTrk\0\0\0\4" + END
-    score = read_midi(good + junk, strict=True)
-    assert score == read_midi(good)
-    assert not score.damage
+    score = read_midi(good + junk)
+    assert score.damage == "24 bytes after the last track are not part of the music"
+    assert replace(score, damage="") == read_midi(good)
+    with pytest.raises(MidiError, match=r"24 bytes after .*; expected an undamaged"):
+        read_midi(good + junk, strict=True)
     new = Score(480, (Track.of([(9600, 480, 72, 80)]),))
     assert append_to_midi(good + junk, new, 9600) == append_to_midi(good, new, 9600)
+
+
+def test_a_single_byte_after_the_last_track_is_told():
+    good = midi_file(midi_files.melody(3) + END)
+    assert read_midi(good + b"\n").damage == "1 byte after the last track is not part of the music"
+    assert not read_midi(midi_files.riff(good), strict=True).damage
 
 
 def test_a_last_track_of_wrong_length_is_read_to_its_end():

@@ -90,6 +90,18 @@ def test_the_rest_of_a_damaged_file_is_read_and_continued(track, notes, damage):
         read_midi(data, name="odd.mid", strict=True)
 
 
+@pytest.mark.parametrize("gap", [250_000_000, 0x0FFFFFFF])
+def test_overwritten_bytes_that_are_read_as_a_gap_are_called_damage(gap):
+    late = b"".join(note(60, delta=gap) for _ in range(9))
+    damaged = midi_file(note(60) + late + b"\x00\xff\x01\x7fshort")
+    with pytest.raises(
+        MidiError,
+        match=r"^odd\.mid: [^:]* expected at most [\d,]+: the file is damaged \(track 1 is damaged "
+        r"at byte \d+: an event is longer than its track\); export or download it again$",
+    ):
+        read_midi(damaged, name="odd.mid")
+
+
 def test_an_undamaged_file_is_read_alike_if_reading_is_strict():
     data = midi_file(note(60) + END)
     assert read_midi(data, strict=True) == read_midi(data)

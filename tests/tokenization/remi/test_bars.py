@@ -7,9 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import scores
-from tokenization.grid import nearest_step, notated_lines
+from tokenization.grid import bar_lines, nearest_step, notated_lines, quantize_time_signatures
 from tokenization.remi.bars import BarMap
-from tokenization.remi.quantize import bar_lines, quantize_time_signatures
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, MAX_BPM, MIN_BPM
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -162,11 +161,21 @@ def test_a_bar_between_eighths_is_extended_to_the_next_one() -> None:
     counted = bars.on_grid(score)
     assert counted.tracks[0].notes[:, :2].tolist() == [[0, 24], [24, 3], [24 + 20, 4]]
     assert counted.tempos == (Tempo(0, 90.0), Tempo(24, 95.0))
-    assert counted.time_signatures == (TimeSignature(0, 2, 4),)
+    assert counted.time_signatures == (TimeSignature(0, 7, 16), TimeSignature(24, 2, 4))
     assert counted.end_ticks == 48
     np.testing.assert_array_equal(bars.notes(counted.tracks[0].notes), [
         [0, 840, 60, 80], [840, 120, 62, 80], [1640, 40, 64, 80],
     ])  # fmt: skip
+
+
+def test_bars_of_whole_eighths_keep_their_time_signatures() -> None:
+    notated = (TimeSignature(480, 6, 8), TimeSignature(480 + 1440, 2, 2))
+    score = Score(480, (Track.of([(0, 4800, 60, 80)]),), (), (TimeSignature(0, 1, 4), *notated))
+    bars = BarMap.of_score(score)
+    assert len(bars.sizes) == 4
+    assert [change[1:] for change in bars.on_grid(score).time_signatures] == [
+        *((1, 4), (6, 8), (2, 2))
+    ]
 
 
 def test_of_several_tempos_at_one_step_the_last_applies() -> None:

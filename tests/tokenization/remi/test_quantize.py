@@ -10,14 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import RESOLUTIONS, scores, time_signatures
-from tokenization.grid import nearest_step
-from tokenization.remi.quantize import (
-    bar_lines,
-    name_bars,
-    quantize_tempos,
-    quantize_time_signatures,
-    separate_notes,
-)
+from tokenization.grid import bar_lines, nearest_step, quantize_time_signatures
+from tokenization.remi.quantize import name_bars, quantize_tempos, separate_notes
 from tokenization.remi.vocabulary import DURATIONS, PIANO_FAMILIES
 from tokenization.score import Score, Tempo, TimeSignature
 

@@ -13,7 +13,8 @@ from tests.support.runs import crops
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from training.data.augmentation import NOTHING, Augmentation
-from training.data.corpus import Corpus, Crops, windows
+from training.data.corpus import Corpus, windows
+from training.data.examples import Crops
 from training.errors import TrainingError
 
 OLD = GOLDEN_FOLDER / "corpus_of_format_1"
@@ -84,7 +85,7 @@ def test_transpositions_beyond_the_keyboard_are_drawn_again(data):
 
 def test_windows_contain_every_target_once(data):
     corpus = Corpus.load(data, "test")
-    cut = windows(corpus, 50)
+    cut = windows(corpus, PianoRemi(), 50)
     wanted = np.concatenate([corpus.piece(index)[1:] for index in range(len(corpus))])
     assert cut.shape[1] == 51
     assert np.array_equal(cut[:, 1:][cut[:, 1:] != 0], wanted)
@@ -93,9 +94,9 @@ def test_windows_contain_every_target_once(data):
 @given(length=st.integers(1, 200), count=st.integers(1, 40))
 def test_some_windows_are_chosen_at_even_distances(data, length, count):
     corpus = Corpus.load(data, "train")
-    cut = windows(corpus, length)
+    cut = windows(corpus, PianoRemi(), length)
     chosen = np.unique(np.linspace(0, len(cut), count, endpoint=False).astype(int))
-    assert np.array_equal(windows(corpus, length, count), cut[chosen])
+    assert np.array_equal(windows(corpus, PianoRemi(), length, count), cut[chosen])
 
 
 @pytest.mark.parametrize(

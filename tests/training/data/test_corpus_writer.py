@@ -26,7 +26,13 @@ def test_long_lists_are_in_separate_files(midi_folder, tmp_path, monkeypatch, ca
     (midi / "splits.json").write_text(json.dumps(splits))
     assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
     facts = read_facts(out)
-    assert facts["listed"] == {"refused": 4, "damaged": 0, "copies": 0, "unassigned": 3}
+    assert facts["listed"] == {
+        "refused": 4,
+        "damaged": 0,
+        "copies": 0,
+        "moved": 0,
+        "unassigned": 3,
+    }
     assert list(facts["refused"]) == ["songs/broken.mid", "songs/bad0.mid"]
     assert facts["unassigned"] == ["songs/new0.mid", "songs/new1.mid"]
     refused = (out / "refused.txt").read_text().splitlines()

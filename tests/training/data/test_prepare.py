@@ -241,7 +241,13 @@ def test_a_run_stopped_while_joining_encodes_nothing_again(
     monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
     facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
-    assert facts["listed"] == {"refused": 1, "damaged": 0, "copies": 0, "unassigned": 0}
+    assert facts["listed"] == {
+        "refused": 1,
+        "damaged": 0,
+        "copies": 0,
+        "moved": 0,
+        "unassigned": 0,
+    }
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -344,14 +350,14 @@ def test_copies_of_held_out_pieces_are_left_out_of_other_splits(midi_folder, tmp
         shutil.copy(midi_folder / "songs" / "5.mid", midi / copied)
     shutil.copy(midi_folder / "songs" / "4.mid", midi / "train" / "as_validation.mid")
     assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
-    said = "the same music as a piece of the split"
-    assert f"copies: train/as_test.mid: {said} test" in capsys.readouterr().err
+    said = "the same tokens as"
+    assert f"copies: train/as_test.mid: {said} test/5.mid" in capsys.readouterr().err
     facts, before = read_facts(out), read_facts(tmp_path / "without")
     assert facts["copies"] == {
-        "train/as_test.mid": f"{said} test, which keeps it",
-        "train/as_validation.mid": f"{said} validation, which keeps it",
-        "validation/as_test.mid": f"{said} test, which keeps it",
+        "train/as_test.mid": f"{said} test/5.mid in the split test",
+        "train/as_validation.mid": f"{said} validation/4.mid in the split validation",
+        "validation/as_test.mid": f"{said} test/5.mid in the split test",
     }
     # all counts and tokens are those without the copies
     assert (facts["splits"], facts["hash"]) == (before["splits"], before["hash"])
-    assert "3 copies of pieces of another split left out" in (out / "README.md").read_text()
+    assert "3 copies of other pieces left out" in (out / "README.md").read_text()

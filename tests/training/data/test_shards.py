@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from itertools import pairwise
@@ -55,7 +56,7 @@ def test_shards_do_not_affect_what_is_read(data, midi_folder, tmp_path, monkeypa
     changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # also draws other examples
     one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
     assert all(np.array_equal(one[step], many[step]) for step in range(10))
-    assert np.array_equal(windows(cut, 50), windows(whole, 50))
+    assert np.array_equal(windows(cut, PianoRemi(), 50), windows(whole, PianoRemi(), 50))
 
 
 def test_tokens_and_bars_stay_on_disk_and_are_mapped_again_by_another_process(data):
@@ -81,3 +82,17 @@ def test_damaged_tables_are_refused(data, tmp_path):
     (part / "offsets.npy").unlink()
     with pytest.raises(TrainingError, match=r"train: damaged .*offsets.*; prepare again"):
         Corpus.load(tmp_path / "data", "train")
+
+
+def test_facts_of_pieces_are_optional_and_checked(data, tmp_path):
+    folder = shutil.copytree(data, tmp_path / "data")
+    (folder / "train" / "pieces.npy").unlink()  # as in an older version
+    facts = read_facts(folder)
+    del facts["corpora"]
+    (folder / "data.json").write_text(json.dumps(facts))
+    old = Corpus.load(folder, "train")
+    assert {old.facts(index) for index in range(len(old))} == {shards.PieceFacts(0, -1, 0)}
+    assert [one["weight"] for one in old.corpora] == [1]
+    np.save(folder / "train" / "pieces.npy", np.zeros(2, shards.PIECE))
+    with pytest.raises(TrainingError, match=r"found 2 rows in pieces.npy, expected 5"):
+        Corpus.load(folder, "train")

@@ -22,7 +22,7 @@ def source(*members):
 @given(names=names)
 def test_splitting_by_hash_fills_every_split_and_loses_nothing(names):
     names = [f"{name}.mid" for name in names]
-    dealt, unassigned = deal(source(*names), names, None)
+    dealt, unassigned, _ = deal(source(*names), names, None)
     assert not unassigned
     assert sorted(name for members in dealt.values() for name in members) == sorted(names)
     assert list(dealt) == ["train", "validation", "test"]
@@ -32,8 +32,8 @@ def test_splitting_by_hash_fills_every_split_and_loses_nothing(names):
 @given(names=names)
 def test_splitting_by_hash_does_not_depend_on_the_order(names):
     names = [f"{name}.mid" for name in names]
-    first, _ = deal(source(*names), names, None)
-    second, _ = deal(source(*names), names[::-1], None)
+    first, *_ = deal(source(*names), names, None)
+    second, *_ = deal(source(*names), names[::-1], None)
     assert {split: sorted(members) for split, members in first.items()} == {
         split: sorted(members) for split, members in second.items()
     }
@@ -50,9 +50,9 @@ def test_tables_and_folders_may_call_validation_val(other, tmp_path):
         "test": ["c.mid"],
         "extra": ["d.mid"],
     }
-    assert deal(source(*names), names, tmp_path / "s.json") == (wanted, ["e.mid"])
+    assert deal(source(*names), names, tmp_path / "s.json") == (wanted, ["e.mid"], [])
     names = ["training/a.mid", f"{other}/b.mid", "test/c.mid", "extra/d.mid"]
-    dealt, _ = deal(source(*names), names, None)
+    dealt, *_ = deal(source(*names), names, None)
     assert {split: [Path(n).name for n in members] for split, members in dealt.items()} == wanted
 
 

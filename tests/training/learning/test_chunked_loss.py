@@ -7,7 +7,12 @@ import torch
 
 from relpe.models.config import from_plain
 from relpe.models.decoder import DecoderConfig
-from training.learning.chunked_loss import compute_again, negative_log_likelihoods
+from training.learning.chunked_loss import (
+    compute_again,
+    negative_log_likelihoods,
+    num_predicted,
+    tokens_of,
+)
 
 LENGTH = 40
 MODELS = {
@@ -107,3 +112,31 @@ def test_recomputing_activations_changes_nothing(chunk):
     assert len(calls) == (
         2 if chunk is None else 9
     )  # forward pass, recomputation, and recomputation in the block
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("name", ["linear, sine SPE", "windowed, algebraic"])
+def test_masked_tokens_are_read_but_not_predicted(name, chunk):
+    model, tokens = decoder(name), batch()
+    is_masked = (tokens % 3 == 0) & (tokens > 0)
+    masked = torch.where(is_masked, ~tokens, tokens)
+    assert torch.equal(tokens_of(masked), tokens)
+    counted = (tokens[:, 1:] != 0) & ~is_masked[:, 1:]
+    assert num_predicted(masked) == counted.sum()
+
+    positions = torch.arange(LENGTH)[None, :, None]
+    logits, _ = model(tokens[:, :-1], positions, model.init_state(3, seed=7))
+    logits.retain_grad()
+    nats = -logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
+    expected = nats[counted].sum()
+    expected.backward()
+    assert not logits.grad[~counted].any()
+    wanted = {name: value.grad.clone() for name, value in model.named_parameters()}
+
+    model.zero_grad()
+    state = model.init_state(3, seed=7)
+    (found,) = negative_log_likelihoods(model, masked, state, chunk)
+    found.backward()
+    assert found.item() == pytest.approx(expected.item())
+    for key, value in model.named_parameters():
+        torch.testing.assert_close(value.grad, wanted[key], rtol=1e-7, atol=1e-9, msg=key)

@@ -92,7 +92,7 @@ def figures(folder, *columns):
 
 def test_rows_of_a_batch_have_different_lengths(unequal):
     config = build_experiment(unequal())
-    batches = [config.task.build_data(config.trainer).crops[step] for step in range(4)]
+    batches = [config.task.build_data(config.trainer).examples[step] for step in range(4)]
     lengths = {int(count) for batch in batches for count in (batch != 0).sum(1)}
     assert len(lengths) > 2
 
@@ -176,7 +176,7 @@ def test_each_process_reads_its_rows_of_the_batch_and_its_windows(unequal):
         config.task.build_data(config.trainer, processes)
         for processes in (ALONE, Processes(2, 1, 0), Processes(2, 1, 1))
     ]
-    alone, *parts = (module.crops[5] for module in data)
+    alone, *parts = (module.examples[5] for module in data)
     assert np.array_equal(np.concatenate(parts), alone)
     windows = [torch.cat(list(module.val_dataloader())) for module in data]
     assert len(windows[1]) == len(windows[2])

@@ -30,3 +30,15 @@ def test_a_time_budget_ends_a_run_as_well():
     assert limited.learning_rate(10) == pytest.approx(1e-2 * (0.01 + 0.99 / 2))
     limited.earlier = 120.0
     assert limited.progress(0) == 1
+
+
+def test_a_budget_of_cpu_time_counts_cpu_time(monkeypatch):
+    spent = [5.0]
+    monkeypatch.setattr("time.process_time", lambda: spent[0])
+    cpu, wall = budget(clock="cpu", time_budget_minutes=1.0), budget(time_budget_minutes=1.0)
+    for one in (cpu, wall):
+        one.start()
+    spent[0] += 30
+    assert cpu.elapsed() == 30
+    assert cpu.progress(0) == 0.5
+    assert wall.elapsed() < 30

@@ -17,7 +17,7 @@ from tests.support.runs import (
     steps_with,
     stop_at,
 )
-from training.data.corpus import Crops
+from training.data.examples import Examples
 from training.experiment import build_experiment
 from training.runs.device import memory_in_use
 from training.runs.fit import fit
@@ -147,7 +147,7 @@ def test_the_first_entry_after_a_resume_is_that_of_an_uninterrupted_run(
 
 
 def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_path, monkeypatch):
-    draw, validate = Crops.__getitem__, MusicModule.validation_step
+    draw, validate = Examples.__getitem__, MusicModule.validation_step
 
     def slow_draw(self, index):
         time.sleep(0.05)
@@ -157,7 +157,7 @@ def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_pa
         time.sleep(0.5)
         validate(self, batch, batch_idx)
 
-    monkeypatch.setattr(Crops, "__getitem__", slow_draw)
+    monkeypatch.setattr(Examples, "__getitem__", slow_draw)
     monkeypatch.setattr(MusicModule, "validation_step", slow_validation)
     begun = time.monotonic()
     config = with_trainer(experiment, log_every=6, validate_every=3, checkpoint_every=100)

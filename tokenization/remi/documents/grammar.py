@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.grid import BAR_UNIT, MAX_BAR_STEPS
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.documents.heads import plan_ids
 from tokenization.remi.documents.read import Signs, read_written
@@ -16,11 +17,9 @@ from tokenization.remi.documents.state import DocumentState
 from tokenization.remi.grammar import FIXED_MASKS, After, Players, RemiGrammar, mask_of, players
 from tokenization.remi.vocabulary import (
     BAR,
-    BAR_UNIT,
     BOS,
     DURATIONS,
     EOS,
-    MAX_BAR_STEPS,
     MAX_DISTANCE,
     NUM_PARTS,
     POSITION,
@@ -182,8 +181,6 @@ class DocumentGrammar(RemiGrammar):
         after, families, document = self.after, self.families, self.document
         if after is After.BAR and document.gap and document.main == 1 and not document.has_ended:
             mask[families.later] = True
-            if document.later and self.sounds_until > self.bar_start:
-                return
         if after < After.TIME_SIGNATURE and self._allow_metres(mask):
             return
         if after < After.HEAD_TEMPO:

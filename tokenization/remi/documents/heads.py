@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +11,14 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import QUALITIES
 from tokenization.errors import TokenizerError
+from tokenization.grid import BAR_UNIT
 from tokenization.plan import BarPlan, Chord, PlannedChord
 from tokenization.remi.documents.order import Order
 from tokenization.remi.quantize import TempoMap, starts_of_runs
-from tokenization.remi.vocabulary import (
-    BAR,
-    BAR_UNIT,
-    EOS,
-    MAX_DISTANCE,
-    TEMPO,
-    TIME_SIGNATURE,
-    Families,
-)
+from tokenization.remi.vocabulary import BAR, EOS, MAX_DISTANCE, TEMPO, TIME_SIGNATURE, Families
 
 _PLAN_IDS = 5
+_MOST_PLANS = 65_536
 _NO_IDS = (0, 0, 0, 0)
 
 
@@ -103,21 +97,40 @@ def planned_heads(
 def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDArray[np.int32]:
     """Ids (bars, 5) of the plan of each bar; sources that are not in the document become New."""
     count = len(order.lines) - 1
-    if len(plans) != count:
-        raise TokenizerError(f"the plan has {len(plans)} bars, expected {count} as in the score")
-    flat = [token for plan in plans for token in plan_ids(plan.source, plan.chords, families)]
-    table = np.array(flat, np.int32).reshape(-1, _PLAN_IDS)
-    bars = np.arange(count)
-    sources = families.values[table[:, 0]]
-    targets = bars - sources
+    row_of = _plan_rows(families)
+    rows = [*map(row_of.__getitem__, plans[:count])]
+    rows += [row_of[BarPlan()]] * (count - len(plans))
+    table = np.frombuffer(bytearray().join(rows), np.int32).reshape(-1, _PLAN_IDS)
+    sources, bars = families.values[table[:, 0]], np.arange(count)
     # A source comes earlier in the document, where the bars after the gap are first.
-    is_there = (sources >= 0) & (targets >= 0)
+    is_wrong = sources > bars
+    is_wrong |= sources < 0
     if not order.is_plain:
-        is_there &= (targets >= order.stop) | (bars < order.stop)
-        is_there |= (bars >= order.first) & (bars < order.stop) & (targets >= order.stop)
-        is_there &= targets < count
-    table[~is_there, 0] = families.return_
+        targets = bars - sources
+        is_wrong |= (targets < order.stop) & (bars >= order.stop)
+        in_gap = (bars >= order.first) & (bars < order.stop)
+        is_wrong &= ~(in_gap & (targets >= order.stop) & (targets < count))
+    if is_wrong.any():
+        table[is_wrong, 0] = families.return_
     return table
+
+
+class _PlanRows(dict[BarPlan, bytes]):
+    """Ids of the plans of bars, five of 32 bits each, as bytes, which are fast to join."""
+
+    def __init__(self, families: Families) -> None:
+        super().__init__()
+        self.families = families
+
+    def __missing__(self, bar: BarPlan) -> bytes:
+        if len(self) >= _MOST_PLANS:
+            self.clear()
+        ids = plan_ids(bar.source, bar.chords, self.families)
+        self[bar] = row = np.array(ids, np.int32).tobytes()
+        return row
+
+
+_plan_rows = cache(_PlanRows)
 
 
 @lru_cache(maxsize=65_536)

@@ -13,10 +13,16 @@ from tokenization.analysis.chords import QUALITIES
 from tokenization.document import Header
 from tokenization.plan import BarPlan, Chord, Key, PlannedChord
 from tokenization.remi.decode import Bars, Notes, Tokens
-from tokenization.remi.vocabulary import Kind
+from tokenization.remi.packing import Packing
+from tokenization.remi.vocabulary import MAX_DISTANCE, Kind
 from tokenization.score import TimeSignature
 
 _NONE = -1
+_BASS_BITS = 4
+_PLAN = Packing(31, 8, 8, _BASS_BITS, 8, _BASS_BITS)
+"""Beat of the second chord, source + 64, and for each chord its index + 1 and bass + 1, or 0."""
+_OF_CHORD = np.array([_PLAN.row(0, 0, 0, 1, 0, 0), 1, 0])
+"""Factors that move the first, second and further chords of a bar to their fields."""
 
 
 class Signs(NamedTuple):
@@ -54,10 +60,12 @@ class Signs(NamedTuple):
         """Whether there is a token of a kind."""
         return self.counts[kind] > 0
 
-    def in_bars(self, kind: NDArray[np.uint8]) -> NDArray[np.intp]:
-        """Which signs (n,) are tokens of a kind after the first Bar."""
+    def in_bars(self, kind: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which signs (n,) are tokens of a kind after the first Bar, and the bar of each."""
         found = (self.kinds == kind).nonzero()[0]
-        return found[self.bar_of(self.places[found]) >= 0]
+        of_bar = self.bar_of(self.places[found])
+        first = int(of_bar.searchsorted(0))
+        return found[first:], of_bar[first:]
 
 
 def read_key(signs: Signs) -> Key | None:
@@ -97,34 +105,38 @@ def read_plan(
     """
     if not signs.has(Kind.RETURN):
         return ()
-    returns, chords = signs.in_bars(Kind.RETURN), signs.in_bars(Kind.CHORD)
-    table = np.full((len(lines) - 1, 5), _NONE, np.int64)
-    table[:, 0] = 0
-    returns = returns[::-1]  # of several in a bar, the first is assigned last
-    table[signs.bar_of(signs.places[returns]), 0] = signs.values[returns]
+    plans = np.full(len(lines) - 1, _PLAN.row(0, MAX_DISTANCE, 0, 0, 0, 0))
+    returns, of_bar = signs.in_bars(Kind.RETURN)
+    # of several in a bar, the first one is assigned last
+    plans[of_bar[::-1]] = _PLAN.place(signs.values[returns] + MAX_DISTANCE, 1)[::-1]
 
-    of_bar = signs.bar_of(signs.places[chords])
+    chords, of_bar = signs.in_bars(Kind.CHORD)
     nth = np.arange(len(chords)) - of_bar.searchsorted(of_bar)
-    if (nth > 1).any():
-        chords, of_bar, nth = chords[nth < 2], of_bar[nth < 2], nth[nth < 2]
-    table[of_bar, 1 + 2 * nth] = signs.values[chords]
     after = signs.places[chords] + 1
     kinds, values = signs.tokens
-    table[of_bar, 2 + 2 * nth] = np.where(kinds[after] == Kind.BASS, values[after], _NONE)
+    basses = (values[after] + 1) * (kinds[after] == Kind.BASS)
+    found = ((signs.values[chords] + 1) << _BASS_BITS) + basses
+    found *= _OF_CHORD[np.minimum(nth, 2)]
+    plans += np.bincount(of_bar, found, len(plans)).astype(np.int64)
     if bars.num_later:
-        table = np.roll(table, -bars.num_later, 0)
-    starts = np.array([signature.tick for signature in signatures])
+        plans = np.roll(plans, -bars.num_later)
+    starts = np.array([signature.tick for signature in signatures], np.int64)
     at = starts.searchsorted(lines[:-1], side="right") - 1
-    halves = np.array([-(-signature.numerator // 2) for signature in signatures])[at]
-    return tuple(map(_bar_plan, *table.T.tolist(), halves.tolist()))
+    halves = np.array([-(-signature.numerator // 2) for signature in signatures], np.int64)[at]
+    return tuple(map(_bar_plan, (plans + _PLAN.place(halves, 0)).tolist()))
 
 
 @lru_cache(maxsize=65_536)
-def _bar_plan(source: int, first: int, bass: int, second: int, bass_2: int, half: int) -> BarPlan:
-    """A plan from its values, with `_NONE` for tokens that are missing."""
-    pairs = ((0, first, bass), (half, second, bass_2))
-    chords = (PlannedChord(beat, _chord(c, b)) for beat, c, b in pairs if c != _NONE)
-    return BarPlan(source, tuple(chords))
+def _bar_plan(packed: int) -> BarPlan:
+    """The plan of a bar from its row of `_PLAN`."""
+    rest, second_bass = divmod(packed, 1 << _BASS_BITS)
+    rest, second = divmod(rest, 256)
+    rest, bass = divmod(rest, 1 << _BASS_BITS)
+    rest, first = divmod(rest, 256)
+    half, source = divmod(rest, 256)
+    pairs = ((0, first, bass), (half, second, second_bass))
+    chords = (PlannedChord(beat, _chord(c - 1, b - 1)) for beat, c, b in pairs if c)
+    return BarPlan(source - MAX_DISTANCE, tuple(chords))
 
 
 def _chord(index: int, bass: int) -> Chord | None:
@@ -150,8 +162,8 @@ def read_written(signs: Signs, bars: Bars, notes: Notes) -> Written | None:
     """The bars to be written: from the first one with a Write to the end, or to that of the gap."""
     if not signs.has(Kind.WRITE):
         return None
-    writes = signs.places[signs.in_bars(Kind.WRITE)]
-    of_bar = signs.bar_of(writes)
+    found, of_bar = signs.in_bars(Kind.WRITE)
+    writes = signs.places[found]
     writes, of_bar = writes[of_bar >= bars.num_later], of_bar[of_bar >= bars.num_later]
     if not len(writes):
         return None

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.grid import nearest_step
-from tokenization.remi import quantize
-from tokenization.remi.quantize import quantize_time_signatures
-from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
+from tokenization import grid
+from tokenization.grid import STEPS_PER_BEAT, nearest_step, quantize_time_signatures
+from tokenization.remi.vocabulary import DRUMS
 from tokenization.score import Score, Track, nearest_ratio
 
 
@@ -46,7 +45,7 @@ def bar_lines(score: Score) -> NDArray[np.int64]:
 
 def _lines_in_steps(score: Score, end: int = 1) -> NDArray[np.int64]:
     end = max(end, nearest_step(score.end_ticks, score.ticks_per_beat))
-    return quantize.bar_lines(quantize_time_signatures(score), end)
+    return grid.bar_lines(quantize_time_signatures(score), end)
 
 
 def new_music(score: Score, first_bar: int) -> Score:

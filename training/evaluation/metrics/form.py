@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_INTERVALS, NO_CHORD, QUALITIES, recognise_chords
 from tokenization.analysis.returns import similarity_to_earlier
-from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
+from tokenization.grid import STEPS_PER_BEAT
+from tokenization.remi.vocabulary import DRUMS
 from tokenization.score import Score, Track
 from training.evaluation.metrics.bars import BarNotes
 from training.evaluation.metrics.structure import longest_run, similarity_by_lag

@@ -30,13 +30,13 @@ def nll_by_position(
     """Mean negative log-likelihood per bin of `width` tokens, over pieces with `reach` tokens.
 
     `nats` holds, per piece, the negative log-likelihood of each token except the first, so entry i
-    belongs to the token with index i + 1. All bins are means over the same pieces, so they can be
-    compared.
+    belongs to the token with index i + 1; NaN if it is not predicted. All bins are means over the
+    same pieces, so they can be compared.
     """
     chosen = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
     for start in range(0, reach if len(chosen) else 0, width):
-        means = chosen[:, start : start + width].mean(1)
+        means = np.nanmean(chosen[:, start : start + width], 1)
         error = float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else float("nan")
         last = min(start + width, reach)
         bins.append(Bin(start + 1, last, float(means.mean()), error, len(means)))
@@ -68,7 +68,8 @@ def beyond_training(
     long = [piece[:reach] for piece in nats if len(piece) >= reach]
     if not long or not 0 < trained_length < reach:
         return None
-    means = np.array([[p[:trained_length].mean(), p[trained_length:].mean()] for p in long])
+    parts = [(piece[:trained_length], piece[trained_length:]) for piece in long]
+    means = np.array([[np.nanmean(part) for part in both] for both in parts])
     table = np.column_stack([means, means[:, 1] - means[:, 0]])
     spread = table.std(0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
     figures = np.stack([table.mean(0), spread], 1).ravel().tolist()

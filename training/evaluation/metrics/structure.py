@@ -14,12 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.vocabulary import (
-    MAX_BAR_STEPS,
-    NUM_VELOCITIES,
-    STEPS_PER_BEAT,
-    VELOCITY_STEP,
-)
+from tokenization.grid import MAX_BAR_STEPS, STEPS_PER_BEAT
+from tokenization.remi.vocabulary import NUM_VELOCITIES, VELOCITY_STEP
 from training.evaluation.metrics.bars import BarNotes, TrackKey
 
 MUSPY_MEASURES = (

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import json
+from pathlib import Path
+
 import gradio as gr
 import pytest
 
+from app.audio.stems import render
 from app.compose.options import LARGEST_SEED, OPTIONS
 from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import NOT_TAKEN
-from tests.support.seen import SOMEONE, begin, make, read, seen
+from tests.support.seen import SOMEONE, VALUES, begin, event, filled_form, make, read, seen
 
 
 def said(calls):
@@ -48,7 +54,9 @@ def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
     with pytest.raises(gr.Error):
         begin(calls, "piano", seed=seed)
     assert not calls.studio.stop(SOMEONE.session_hash)
-    assert said(calls).startswith(f"The seed is {seed:,}, expected a whole number from 0 to ")
+    assert said(calls).startswith(
+        f"Seed is {seed:,}, expected a whole number from 0 to 2,147,483,647"
+    )
     assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
 
 
@@ -125,7 +133,40 @@ def test_values_beyond_the_ranges_of_the_page_are_refused(calls, midi):
     read(calls, midi)
     with pytest.raises(gr.Error):
         begin(calls, bars=4000)
-    assert "bars is 4000, expected 1 to 256" in said(calls)
+    assert said(calls) == "Length is 4,000, expected a whole number from 1 to 256; change it."
+
+
+JUNK = [
+    *(True, -1, 0.5, 1e308, 10**400, float("inf"), "x", "\ud800" * 999),
+    [],
+    {},
+    [[1]],
+    {"a": 1},
+]
+
+
+@pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
+def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, caplog, value):
+    """Gradio does not check the values of these calls, which any program can send."""
+    read(calls, midi)
+    for name in VALUES.keys() - {"fresh"}:
+        try:
+            begin(calls, **{name: value})  # pyright: ignore[reportArgumentType]
+        except gr.Error:
+            alert = said(calls)
+            assert alert != BROKEN
+            assert alert.count("\n") == 0
+            assert alert.endswith(".")
+            assert len(alert) < 200
+        else:  # some of the values can be used
+            assert isinstance(value, int | float)
+            calls.jobs.discard(SOMEONE)
+            calls.jobs.end(SOMEONE)
+        for length, unit, variations in ((value, "bars", 1), (2, value, 1), (2, "bars", value)):
+            assert isinstance(
+                calls.settings.estimate("piano", length, unit, variations, SOMEONE), str
+            )
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["bars", "temperature", "density"])
@@ -176,3 +217,71 @@ def test_a_refusal_is_shown_once(calls):
         begin(calls)
     assert "upload a MIDI file" in said(calls)
     assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`
+
+
+def full(path="", **_):
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
+    calls, midi, monkeypatch, caplog, tmp_path
+):
+    read(calls, midi)
+    _, view = make(calls, bars=2)
+    before = set(tmp_path.rglob("*"))
+    write, files = Path.write_bytes, itertools.count()
+
+    def half(path, content):
+        if next(files) % 2:  # the first file of each job is written
+            return write(path, content)
+        write(path, content[: len(content) // 2])
+        return full(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", half)
+        answer = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})
+        assert answer == {"error": f"{FULL}."}
+        frames, _ = make(calls, bars=2, variations=2)
+        assert frames[-1]["alert"] == FULL
+        assert next(files) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        frames, _ = make(calls, bars=2)
+        assert frames[-1]["alert"] == FULL
+    assert set(tmp_path.rglob("*")) == before
+    assert not caplog.records
+    _, view = make(calls, bars=2)  # there is room again
+    assert view.frame["phase"] == "done"
+
+
+FULL = (
+    "The music cannot be saved (No space left on device); the disk of the computer that runs the "
+    "page may be full"
+)
+
+
+def test_a_full_disk_leaves_the_sound_out(calls, midi, monkeypatch, tmp_path):
+    monkeypatch.setattr("app.audio.stems.tempfile.mkdtemp", lambda **_: full(tmp_path))
+    monkeypatch.setattr("app.server.job_audio.stems.render", render)
+    read(calls, midi)
+    frames, view = make(calls, bars=2)
+    assert frames[-1]["alert"].startswith("the audio cannot be written (No space left on device); ")
+    assert str(tmp_path) not in frames[-1]["alert"]
+    assert "midi" in view.frame["variations"][0]
+
+
+def test_settings_of_a_stopped_piece_have_the_length_that_was_kept(calls, midi):
+    """As in the file of its settings."""
+    read(calls, midi)
+    begin(calls, bars=64, seed=7)
+    for number, _ in enumerate(calls.jobs.compose(SOMEONE)):
+        if number == 2:
+            calls.jobs.stop_job(SOMEONE)
+    view = seen(calls.jobs.end(SOMEONE))
+    job = view.frame["job"]
+    told = calls.files.file({"job": job, "variation": 0, "kind": "replay"})["path"]
+    kept = json.loads(Path(told).read_text())["options"]["bars"]
+    assert kept < 64
+    calls.settings.use_settings(event(variation=0), SOMEONE)
+    filled = filled_form(calls)
+    assert (filled["bars"].value, filled["unit"], filled["seed"]) == (kept, "bars", 7)

@@ -92,6 +92,15 @@ def test_unusable_settings_are_reported_in_one_sentence(calls, midi, tmp_path):
         assert upload is not None
 
 
+def test_settings_of_another_model_of_the_same_name_are_refused_in_one_sentence(calls, tmp_path):
+    path = tmp_path / "settings.json"
+    told = {"model": "fake", "seed": 3, "options": {"bars": 4}}
+    path.write_text(json.dumps(told | {"model_sha256": "0" * 64}))
+    view, _ = read(calls, path)
+    assert "another model named fake, whose weights differ from" in view.cards["continue"]
+    assert calls.view.session(SOMEONE).tab == "continue"
+
+
 @pytest.mark.parametrize("prompt", [False, True])
 def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi, tmp_path, prompt):
     read(calls, midi)

@@ -198,6 +198,12 @@ def test_another_website_gets_no_answer_and_no_credentials(client):
         assert "access-control-allow-origin" not in answer.headers
 
 
+def test_a_page_that_reconnects_can_ask_for_the_id_of_the_program(client):
+    answer = client.get("/gradio_api/app_id")
+    assert answer.status_code == 200
+    assert answer.json()["app_id"]
+
+
 def test_a_foreign_name_reported_by_a_proxy_does_not_reach_the_page(client):
     answer = client.get("/config", headers={"x-forwarded-host": "evil.example"})
     assert answer.status_code == 200
@@ -212,6 +218,7 @@ def test_a_foreign_name_reported_by_a_proxy_does_not_reach_the_page(client):
         *(("POST", "gradio_api/reset"), ("POST", "gradio_api/upload")),
         *(("POST", "gradio_api/run/stop"), ("POST", "gradio_api/queue/join")),
         *(("GET", "gradio_api/file=/etc/passwd"), ("GET", "gradio_api/queue/data")),
+        ("GET", "gradio_api/app_id"),
     ],
 )
 def test_without_a_login_a_request_is_refused_before_it_is_parsed(private, method, path):

@@ -19,6 +19,8 @@ from tests.support.strategies import (
     any_ids,
     canonical_ids,
 )
+from tokenization.analysis.bars import ScoreBars
+from tokenization.analysis.plan import analyse
 from tokenization.document import Document, Header, Selection
 from tokenization.errors import TokenizerError
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
@@ -211,6 +213,48 @@ def test_chords_basses_and_keys_move_with_the_notes(document, semitones):
     walk(MULTITRACK_2, moved)
 
 
+@BOTH
+@given(data=st.data(), first=st.integers(0, 9), bars=st.integers(1, 9))
+def test_a_part_of_a_piece_keeps_its_bars(case, data, first, bars):
+    document = data.draw(documents(case))
+    assume(document.selection is None)
+    remi, whole = case.remi, case.remi.encode(*document).ids
+    starts = np.flatnonzero(whole == BAR)
+    assume(first + bars < len(starts))  # without the end
+    part = remi.crop(whole, first, bars)
+    found = remi.decode_document(part)
+    assert found.num_bars == bars
+    np.testing.assert_array_equal(remi.encode(*found).ids, part)
+    # the first bars of the score are those of the ids
+    cut = remi.encode(*document._replace(ends=False, num_bars=bars)).ids
+    np.testing.assert_array_equal(cut, whole[: starts[bars]])
+    # with a gap, the last notes may sound after the last Later bar
+    middle = data.draw(st.integers(0, bars - 1))
+    ids = remi.encode(*found._replace(selection=Selection(middle, middle + 1))).ids
+    assert np.flatnonzero(walk(remi, ids).allowed).tolist() == [PAD]
+    np.testing.assert_array_equal(remi.encode(*remi.decode_document(ids)).ids, ids)
+
+
+@BOTH
+@given(data=st.data())
+def test_the_plan_of_any_score_is_encoded_with_it(case, data):
+    score = data.draw(case.scores)
+    plan = analyse(score)
+    sequence = case.remi.encode(score, plan)
+    walk(case.remi, sequence.ids)
+    found = case.remi.decode_document(sequence.ids, sequence.signatures, sequence.tracks).plan
+    assert found is not None
+    assert found.key == plan.key
+    assert len(found.bars) == np.count_nonzero(sequence.ids == BAR)
+    if not sequence.tempos_scaled:  # otherwise the bars may be split differently
+        lines = np.cumsum([0, *lengths_of(case.remi, score)])
+        bars = ScoreBars.of(score)
+        common = min(bars.num_bars, len(lines) - 1)
+        np.testing.assert_array_equal(bars.sizes[:common], np.diff(lines)[:common])
+        assert found.bars[:common] == plan.bars[:common]
+    assert all(bar == BarPlan() for bar in found.bars[len(plan.bars) :])
+
+
 # ---- examples
 
 
@@ -290,7 +334,6 @@ def test_a_note_ends_with_the_gap_at_the_latest():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"plan": Plan(PLAN.bars[:3])}, "the plan has 3 bars, expected 4 as in the score"),
         ({"plan": Plan((BarPlan(65), *PLAN.bars[1:]))}, "source of a bar is 65, expected -64 to"),
         (
             {"plan": Plan((BarPlan(0, (PlannedChord(2, None),)), *PLAN.bars[1:]))},

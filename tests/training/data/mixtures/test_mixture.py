@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from tests.support.corpora import archive, stand_ins
+from tests.support.paths import ROOT
+from tests.support.runs import piece
+from tokenization.presets import PRESETS, load_tokenizer
+from training.cli import main
+from training.data.corpus import Corpus, read_facts
+from training.data.mixtures.mixture import Mixture
+from training.data.prepare import prepare_mixture
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
+from training.errors import TrainingError
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    return stand_ins(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def prepared(corpora, tmp_path_factory):
+    """The mixtures `piano` and `band`, prepared from stand-ins."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for name in ("piano", "band"):
+        words = ["--mixture", name, "--from", str(corpora), "--workers", "1"]
+        assert main(["prepare", *words, "--output", str(folder / name)]) == 0
+    return folder
+
+
+def names(folder, split):
+    return Corpus.load(folder, split).names
+
+
+@pytest.mark.parametrize("name", ["piano", "band"])
+def test_the_mixtures_of_the_project_name_licences_and_weights_in_percent(name, tmp_path):
+    mixture = Mixture.load(name, tmp_path)
+    assert mixture.tokenizer in PRESETS
+    assert math.isclose(sum(corpus.weight for corpus in mixture.corpora.values()), 100)
+    for corpus in mixture.corpora.values():
+        assert corpus.attribution
+        assert corpus.address
+        assert corpus.licence != "unknown"
+        assert corpus.style
+
+
+def test_piano_takes_pieces_for_one_keyboard_and_band_takes_all(prepared):
+    assert "chopin/chopin/midi/a.mid" in names(prepared / "piano", "train")
+    assert "chopin/chopin/midi/d.mid" not in names(prepared / "piano", "train")
+    assert "chopin/chopin/midi/d.mid" in names(prepared / "band", "train")
+    assert read_facts(prepared / "piano")["corpora"][1]["filtered"] == 1
+    assert [one["name"] for one in read_facts(prepared / "piano")["corpora"]] == [
+        *("pop909", "chopin", "giantmidi", "polish", "mutopia")
+    ]
+
+
+def test_songs_that_an_archive_holds_twice_are_taken_once(prepared):
+    found = [name for name in names(prepared / "piano", "train") if name.startswith("pop909")]
+    assert found == ["pop909/pop909/solo/000.mid", "pop909/pop909/solo/001.mid"]
+
+
+def test_train_only_corpora_lose_pieces_with_the_melody_of_a_held_out_piece(prepared):
+    facts = read_facts(prepared / "piano")
+    assert "giantmidi/giantmidi_sample/midi/x.mid" in names(prepared / "piano", "train")
+    reason = facts["copies"]["giantmidi/giantmidi_sample/midi/cut.mid"]
+    assert "also in chopin/chopin/midi/c.mid" in reason
+    assert "this corpus is for training" in reason
+    assert [one["splits"]["test"]["files"] for one in facts["corpora"]] == [1, 1, 0, 2, 1]
+
+
+def test_editions_of_a_held_out_piece_move_to_its_split(prepared):
+    facts = read_facts(prepared / "piano")
+    assert list(facts["moved"]) == ["polish/polish/midi/edition.mid"]
+    assert "from train to test: 100% of its melody" in facts["moved"].popitem()[1]
+    assert "polish/polish/midi/edition.mid" in names(prepared / "piano", "test")
+    assert facts["copies"]["polish/polish/midi/again.mid"].startswith("the same tokens as polish")
+
+
+def test_other_names_of_splits_are_those_of_the_mixture(prepared):
+    found = names(prepared / "band", "train")
+    assert {f"groove/groove/midi/{n}" for n in ("train/s.1.mid", "ival/s.2.mid")} <= {*found}
+    assert list(read_facts(prepared / "band")["splits"]) == ["train", "validation", "test"]
+
+
+def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
+    facts = read_facts(prepared / "band")
+    corpus = Corpus.load(prepared / "band", "train")
+    assert [dict(one) for one in corpus.corpora] == facts["corpora"]
+    assert math.isclose(sum(one["weight"] for one in corpus.corpora), 1)
+    found = {name: corpus.facts(index) for index, name in enumerate(corpus.names)}
+    expected = {
+        "pop909/pop909/solo/000.mid": ("pop909", "pop", 0),
+        "chopin/chopin/midi/a.mid": ("chopin", "mazurka", 0),
+        "giantmidi/giantmidi_sample/midi/x.mid": ("giantmidi", "impressionist", 0),
+        "polish/polish/midi/a.mid": ("polish", "piano", MASKED_VELOCITIES | MASKED_TEMPOS),
+        "mutopia/mutopia/midi/a.mid": ("mutopia", "baroque", 0),
+        "groove/groove/midi/train/s.1.mid": ("groove", "jazz", 0),
+        "groovemidi/groovemidi/midi/a.mid": ("groovemidi", "rock", 0),
+        "quartets/quartets/midi/a.mid": ("quartets", "string quartet", 0),
+    }
+    for name, wanted in expected.items():
+        piece_facts = found[name]
+        style = facts["styles"][piece_facts.style]
+        assert (facts["corpora"][piece_facts.corpus]["name"], style, piece_facts.masked) == wanted
+    without = Corpus.load(prepared / "band", "test")
+    at = without.names.index("groovemidi/groovemidi/midi/c.mid")
+    assert without.facts(at).style == -1
+    assert load_tokenizer(prepared / "band").config.styles == tuple(facts["styles"])
+
+
+def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
+    tokenizer = load_tokenizer(prepared / "band")
+    corpus = Corpus.load(prepared / "band", "train")
+    for index in range(0, len(corpus), 4):
+        ids = corpus.piece(index)
+        document = tokenizer.decode_document(ids)
+        assert (document.begins, document.ends, document.selection) == (True, True, None)
+        assert document.header.style is None
+        again = tokenizer.encode(document.score, document.plan).ids
+        np.testing.assert_array_equal(again, ids)
+    pitched = corpus.names.index("quartets/quartets/midi/a.mid")
+    plan = tokenizer.decode_document(corpus.piece(pitched)).plan
+    assert plan.key is not None
+    assert all(bar.chords for bar in plan.bars)
+
+
+def test_the_pedal_lengthens_notes(prepared):
+    tokenizer = load_tokenizer(prepared / "piano")
+    corpus = Corpus.load(prepared / "piano", "train")
+    score = tokenizer.decode(corpus.piece(corpus.names.index("chopin/chopin/midi/a.mid")))
+    [track] = score.tracks
+    held = track.notes[track.notes[:, 0] < 60]  # of the 96 steps in which the pedal is down
+    until = np.append(track.notes[:, 0], 96)
+    for onset, duration, pitch, _ in held.tolist():
+        struck = track.notes[(track.notes[:, 2] == pitch) & (track.notes[:, 0] > onset), 0]
+        assert onset + duration >= min([96, *struck.tolist()]) - 4, until
+
+
+def test_the_card_credits_the_corpora_and_warns(prepared):
+    card = (prepared / "band" / "README.md").read_text()
+    for corpus in Mixture.load("band", prepared).corpora.values():
+        assert corpus.attribution.rstrip(".") in card
+    assert "- pop909: splits.json names 1 pieces without a file: lost" in card
+    assert "- polish/polish/midi/edition.mid: from train to test" in card
+    assert "| polish | 11.0% |" in card
+
+
+def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora, tmp_path):
+    readme = (ROOT / "training" / "README.md").read_text("utf-8")
+    [example] = re.findall(r"```yaml\n(# mine.yaml.*?)```", readme, re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(example)
+    some = {f"{n}.mid": piece(200 + n) for n in range(3)}
+    archive(corpora / "jazz.zip", some, {"train": ["0"], "validation": ["1"], "test": ["2"]})
+    mixture = Mixture.load(str(tmp_path / "mine.yaml"), corpora)
+    data = prepare_mixture(mixture, tmp_path / "out", PRESETS["piano-2"].build(), workers=1)
+    assert data["corpora"][-1]["weight"] == pytest.approx(0.2)
+    assert "jazz" in data["styles"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tokenizer: piano-2", "found no corpora"),
+        ("tokenizer: piano-2\ncorpora: {a: {source: a, wait: 1}}", r"corpora.a.wait: unknown"),
+        ("tokenizer: piano-2\ncorpora: {a: {source: a, pieces: {b: '('}}}", "regular expression"),
+        (
+            "tokenizer: piano-2\ncorpora: {a: {source: a, splits: {b: valid}}}",
+            "found 'valid', expected one of train, validation, test",
+        ),
+        (
+            "tokenizer: piano-2\ncorpora: {a: {source: a, weight: 1}, b: {source: b}}",
+            "found no weight for b",
+        ),
+        ("extends: pino", "no such file"),
+    ],
+)
+def test_an_invalid_mixture_is_refused(tmp_path, text, said):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(TrainingError, match=said):
+        Mixture.load(str(tmp_path / "mine.yaml"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mixture", "pianos"], "expected band or piano, or a YAML file"),
+        (["--mixture", "piano", "--corpus", "x"], "give either --corpus or --mixture"),
+        ([], "give either --corpus or --mixture"),
+        (["--mixture", "piano", "--include", "*"], "only for --corpus"),
+        (["--corpus", "x", "--from", "y"], "--from is only for --mixture"),
+        (["--mixture", "piano", "--from", "nowhere"], "nowhere/pop909/pop909.zip: found no such"),
+        (["--mixture", "piano", "--tokenizer", "x"], "multitrack or piano-2 or multitrack-2"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys, words, said):
+    assert main(["prepare", *words, "--output", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_that_a_mixture_needs_must_exist(tmp_path):
+    archive(tmp_path / "a.zip", {"x.mid": piece(0)}, None, [("name", "title"), ("y", "Z")])
+    for column, said in (("genre", "no column genre, expected one of name, title"), ("title", "x")):
+        (tmp_path / "m.yaml").write_text(
+            f"tokenizer: piano\ncorpora: {{a: {{source: a.zip, style: {{column: {column}}}}}}}"
+        )
+        mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
+        with pytest.raises(TrainingError, match=said):
+            prepare_mixture(mixture, tmp_path / "out", PRESETS["piano"].build())
+
+
+def test_splits_that_are_unknown_or_empty_are_reported(tmp_path, capsys):
+    archive(tmp_path / "a.zip", {"x.mid": piece(0), "y.mid": piece(1)}, {"train": ["x"], "z": "y"})
+    words = ["--corpus", str(tmp_path / "a.zip"), "--output", str(tmp_path / "out")]
+    assert main(["prepare", *words, "--workers", "1"]) == 0
+    said = capsys.readouterr().err
+    assert "warning: a.zip: found a split 'z', expected train, validation or test" in said
+    assert "warning: the split 'validation' is empty" in said
+    assert "warning: the split 'test' is empty" in said
+    assert json.loads((tmp_path / "out" / "data.json").read_text())["corpora"][0]["weight"] == 1

@@ -1,0 +1,120 @@
+"""Training examples: row r of the batch of step s depends only on (seed, s, r)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization.remi.vocabulary import BOS, EOS, PAD
+from tokenization.tokenizer import Tokenizer
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus
+from training.data.masks import masked_ids
+from training.errors import TrainingError
+from training.learning.seeding import generator
+
+
+@dataclass(frozen=True)
+class Examples(ABC):
+    """Batches of training examples, by step.
+
+    They do not depend on the shards. A process that draws some rows of a batch reads only those.
+    """
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    length: int
+    """Tokens that the model reads; an example has one more token, the last target."""
+    batch_size: int
+    seed: int
+    beginnings: float = 0.1
+    """Share of examples that are the beginning of a piece and start with BOS; of documents, see
+    `Documents`."""
+    transposition: tuple[int, int] = (-5, 6)
+    """Smallest and largest transposition in semitones."""
+    augmentation: Augmentation = NOTHING
+    """Further random changes."""
+    first_row: int = 0
+    """Index of the first row of the batch that this process draws."""
+
+    def __post_init__(self) -> None:
+        if not len(self.corpus):
+            raise TrainingError("the train split is empty; prepare a corpus with training files")
+
+    def __getitem__(self, step: int) -> NDArray[np.int64]:
+        """Batch of one step: (batch_size, length + 1).
+
+        PAD follows an example that is too short; ~t stands for a token t that is not predicted.
+        """
+        return np.stack(
+            [self.example(step, self.first_row + row) for row in range(self.batch_size)]
+        )
+
+    def example(self, step: int, row: int) -> NDArray[np.int64]:
+        """One row of the batch of a step: (length + 1,)."""
+        ids = self._draw(generator(self.seed, step, "data", row))[: self.length + 1]
+        padded = np.full(self.length + 1, PAD, np.int64)
+        padded[: len(ids)] = ids
+        return padded
+
+    @abstractmethod
+    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
+        """An example, which may be too long."""
+
+
+@dataclass(frozen=True)
+class Crops(Examples):
+    """Transposed parts of pieces, from a bar on."""
+
+    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
+        piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
+        ids = self._any_crop(piece, draw)
+        low, high = self.transposition
+        for _ in range(100):
+            moved = self.tokenizer.transpose(ids, int(draw.integers(low, high + 1)))
+            if moved is not None:
+                ids = moved
+                break
+        if self.augmentation != NOTHING:
+            decode = self.tokenizer.decode
+            score = self.augmentation(
+                decode(ids),
+                lambda: decode(self._any_crop(int(draw.integers(len(self.corpus))), draw)),
+                draw,
+            )
+            begins, ends = ids[:1].tolist() == [BOS], ids[-1:].tolist() == [EOS]
+            ids = self.tokenizer.encode(score).ids
+            ids = ids[0 if begins else 1 : None if ends else -1]
+        return masked_ids(ids, self.corpus.facts(piece).masked, self.tokenizer.vocabulary)
+
+    def _any_crop(self, piece: int, draw: np.random.Generator) -> NDArray[np.integer]:
+        starts, length = self.corpus.piece_bars(piece), self.corpus.length(piece)
+        return self.crop(piece, draw_bar(starts, length, self.length // 2, self.beginnings, draw))
+
+    def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
+        """Up to length + 1 tokens of a piece, starting at a bar."""
+        bars = self.corpus.piece_bars(piece)
+        next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
+        stop = int(bars[next_bar]) if next_bar < len(bars) else None
+        ids = self.corpus.piece(piece, stop=stop)  # from the start, to find the metre and tempo
+        return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
+
+
+def draw_bar(
+    starts: NDArray[np.int64],
+    length: int,
+    least: int,
+    beginnings: float,
+    draw: np.random.Generator,
+) -> int:
+    """First bar of an example of a piece; 0 with probability `beginnings`.
+
+    Bars followed by less than `least` tokens are not drawn, since most of the example would be
+    padding. `starts` are the indices of the Bar tokens of the piece, `length` its tokens.
+    """
+    last = int(np.searchsorted(starts, length - least, side="right"))
+    beginning = draw.random() < beginnings
+    return 0 if beginning or last < 2 else int(draw.integers(1, last))

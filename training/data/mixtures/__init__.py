@@ -1,0 +1,1 @@
+"""Mixtures: which corpora are prepared as one, and their files."""

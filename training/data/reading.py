@@ -1,0 +1,64 @@
+"""Reading of a MIDI file as training data: its beats, its pedal, and what is not predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenization.analysis.beat_tracker import estimate_beats
+from tokenization.analysis.beats import extend_by_pedal, warp
+from tokenization.analysis.plan import analyse
+from tokenization.remi.remi import Remi
+from tokenization.score import Score, Tempo, all_notes
+from tokenization.tokenizer import Tokenizer, TokenSequence
+from training.data.mixtures.mixture import CorpusConfig
+from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
+
+
+class Reading(NamedTuple):
+    """How the files of a corpus are read."""
+
+    estimates_beats: bool = False
+    default_tempos: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, config: CorpusConfig) -> Reading:
+        """The settings of a corpus that change its tokens."""
+        return cls(config.beats == "estimate", config.default_tempos)
+
+    def prepared(self, score: Score) -> Score:
+        """The score as prompts are read: with notes held by the pedal, and counted in beats.
+
+        Estimated beats have a single tempo, as in prompts, since their lengths all differ slightly.
+
+        Raises:
+            MidiError: beats cannot be estimated.
+        """
+        if not self.estimates_beats:
+            return extend_by_pedal(score)
+        beats = estimate_beats(score)
+        counted = warp(score, beats.seconds, beats.downbeats, pedal=True)
+        bpm = 60 / float(np.median(np.diff(beats.seconds)))
+        return replace(counted, tempos=(Tempo(0, bpm),))
+
+    def masked(self, score: Score, heard: Score) -> int:
+        """Flags of what is not to be predicted; `heard` has only the tracks that are encoded."""
+        velocities = all_notes(heard.tracks)[:, 3]
+        has_one_velocity = len(velocities) > 0 and bool((velocities == velocities[0]).all())
+        tempos = {round(tempo.bpm, 2) for tempo in score.tempos}
+        has_default_tempo = tempos <= {*self.default_tempos} and len(tempos) < 2
+        return has_one_velocity * MASKED_VELOCITIES + has_default_tempo * MASKED_TEMPOS
+
+
+def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenSequence:
+    """Tokens of a score, with its plan if the vocabulary has one.
+
+    Raises:
+        MidiError: the score cannot be encoded.
+        TokenizerError: its plan cannot be encoded.
+    """
+    if not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
+        return tokenizer.encode(score)
+    return tokenizer.encode(score, analyse(heard))
