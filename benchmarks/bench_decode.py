@@ -40,6 +40,7 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.compiled import CompiledDecoder
 from relpe.decoding.eager import PlainSteps
+from relpe.decoding.kernels import Matrices
 from relpe.decoding.position_codes import PositionCodes
 from relpe.encodings import (
     AlgebraicConfig,
@@ -49,6 +50,8 @@ from relpe.encodings import (
     SirenSPEConfig,
 )
 from relpe.models.checkpoint import load_model
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,18 +103,20 @@ def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> di
 
 
 def rows_of(steps: TokenSteps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
-    """A function that takes one step of all `rows`."""
+    """A function that takes one step of all `rows`; three tokens of ten are below 3."""
     slots = [steps.admit(model.init_state(1), start) for _ in range(rows)]
-    return lambda: steps.step(slots, [5] * rows)
+    tokens = itertools.cycle((5, 7, 1, 6, 2, 9, 4, 0, 8, 3))
+    return lambda: steps.step(slots, [next(tokens)] * rows)
 
 
 def bytes_read(compiled: CompiledDecoder) -> int:
     """Bytes of weights, codes and state that a step of one row reads when its windows are full."""
     weights, attention = compiled.weights, compiled.attention
     codes = PositionCodes(compiled.decoder, compiled.noise)
-    read = [*weights[1:5], *(array for pair in weights[5:] for array in pair)]
-    read += [codes.maps[:1], codes.added[:1], attention.through, attention.constant]
-    return sum(array.nbytes for array in read) + compiled.steps().state_bytes
+    parts = (part if isinstance(part, Matrices) else (part,) for part in weights[1:])
+    read = [*(array for part in parts for array in part), attention.through, attention.constant]
+    of_state = compiled.steps().state_bytes + codes.position_bytes
+    return sum(array.nbytes for array in read) + of_state
 
 
 def speed(options: argparse.Namespace) -> None:
@@ -164,6 +169,15 @@ def encodings(options: argparse.Namespace) -> None:
         },
         "none": {"encoding": NoEncodingConfig()},
     }
+    windowed = LayerConfig(attention=WindowedAttentionConfig(span=640), encoding=AlgebraicConfig())
+    mixed: dict[str, Any] = {
+        "encoding": SineSPEConfig(num_realizations=32),
+        "layers": (LayerConfig(count=3), windowed),
+    }
+    events = EventsConfig(closing=((0, 3),))
+    kinds["sine SPE, 32 draws"] = {"encoding": mixed["encoding"]}
+    kinds["the same, and windows of 640, 3:1"] = mixed
+    kinds["the same, events of 3.3 tokens"] = {**mixed, "events": events}
     for name, changes in kinds.items():
         model = replace(SIZES[0].config(), **changes).build().eval()
         ways = {

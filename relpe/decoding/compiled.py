@@ -155,7 +155,7 @@ class CompiledSteps:
                 self._write_rings(slot, layer, operation, count)
         if state.events is not None:
             events = state.events
-            self._positions[slot] = int(events.count[0])
+            self._positions[slot] = int(events.closed[0])
             memory.row[slot] = array_of(events.row)[0]
             memory.inputs[slot] = array_of(events.inputs * self._compiled.scale)[0]
             memory.local[slot] = array_of(events.local)[0]
@@ -176,7 +176,8 @@ class CompiledSteps:
         order = np.arange(count - seen, count) % span
         keys, values = (array_of(x)[0, x.shape[1] - seen :] for x in (state.keys, state.values))
         rings = packed_rings(
-            *(in_order(x, order) for x in (keys, values)),
+            in_order(keys, order),
+            in_order(values, order),
             span + -span % 16,
             self._compiled.precision,
         )
@@ -266,17 +267,20 @@ class CompiledSteps:
         coded = (rings[:, CODED] + rings[:, CODED] % 2).max(initial=0)
         whole = np.int8 if self._compiled.precision == "int8" else np.float32
         taps = max(config.convolution_taps - 1, 0)
+        of_events = slots, config.width if config.events is not None else 0
         return Memory(
-            np.zeros((slots, len(numbers), taps, config.width), np.float32),
-            np.zeros((*sums, features, size), np.float32),
-            np.zeros((*sums, features), np.float32),
-            np.full(sums, -np.inf),
-            np.zeros(slots, np.int64),
-            *np.zeros((3, slots, config.width if config.events is not None else 0), np.float32),
-            np.zeros(slots, np.int64),
-            np.zeros((slots, len(rings), heads, coded * places), whole),
-            np.zeros((slots, len(rings), heads, (size + -size % 16) * places), whole),
-            np.zeros((slots, len(rings), heads, 2, places), np.float32),
+            recent=np.zeros((slots, len(numbers), taps, config.width), np.float32),
+            kv=np.zeros((*sums, features, size), np.float32),
+            keys=np.zeros((*sums, features), np.float32),
+            log_scale=np.full(sums, -np.inf),
+            count=np.zeros(slots, np.int64),
+            row=np.zeros(of_events, np.float32),
+            inputs=np.zeros(of_events, np.float32),
+            local=np.zeros(of_events, np.float32),
+            size=np.zeros(slots, np.int64),
+            ring_keys=np.zeros((slots, len(rings), heads, coded * places), whole),
+            ring_values=np.zeros((slots, len(rings), heads, (size + -size % 16) * places), whole),
+            ring_steps=np.zeros((slots, len(rings), heads, 2, places), np.float32),
         )
 
 

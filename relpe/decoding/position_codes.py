@@ -52,6 +52,11 @@ class PositionCodes:
         self.added_by = adding[0] if adding else -1
         """Number of the encoding whose vectors are added to embeddings; -1: none."""
 
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of the codes of one position."""
+        return sum(4 * part.size // (part.most * BLOCK) for part in self._parts if part.size)
+
     def place_of(self, encoding: int, layer: int) -> tuple[int, int]:
         """Number of the encoding, -1 without codes, and of the set of codes of its `layer`."""
         part = self._parts[encoding]

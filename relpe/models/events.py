@@ -79,7 +79,7 @@ class EventState(NamedTuple):
     """(b, m): sum of their embeddings in the local decoder."""
     size: Tensor
     """(b,) int64: number of these tokens."""
-    count: Tensor
+    closed: Tensor
     """(b,) int64: number of closed events."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> EventState:
@@ -159,7 +159,7 @@ class Events(nn.Module):
         Takes the positions (1 or b, l, p) of the tokens.
         """
         most = grouped.inputs.shape[1]
-        count = state.count[:, None] + torch.arange(most, device=positions.device)
+        count = state.closed[:, None] + torch.arange(most, device=positions.device)
         if bool((count == count[:1]).all()):
             count = count[:1]
         count = count[..., None].to(positions.dtype)
@@ -198,7 +198,7 @@ class Events(nn.Module):
             grouped.rest,
             local[:, -1],
             size[:, -1],
-            state.count + grouped.lengths,
+            state.closed + grouped.lengths,
         )
         return out + self.feed_forward(self.norm(out)), state
 

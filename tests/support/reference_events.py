@@ -21,7 +21,7 @@ def logits_by_event(model: Decoder, tokens: list[int], coordinates: Tensor | Non
     for index, token in enumerate(tokens):
         group.append(token)
         if bool(events.closes[token]):
-            x = sum(model.embedding.weight[one] for one in group)
+            x = model.embedding.weight[group].sum(0)
             place = torch.tensor([[[count]]])
             if coordinates is not None:
                 place = torch.cat([place, coordinates[None, index : index + 1]], -1)

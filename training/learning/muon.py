@@ -142,6 +142,7 @@ class Muon(torch.optim.AdamW):
             state = self.state[weight]
             if not state:
                 state["momentum"] = torch.zeros_like(weight)
+            assert weight.grad is not None
             momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
             # every process orthogonalises the whole matrix, even if it holds only a shard
             update = whole(weight.grad.lerp(momentum, MOMENTUM))

@@ -99,6 +99,17 @@ class MusicTask:
         """Tokens per step, padding included."""
         return self.batch_size * self.length
 
+    def model_for(self, folder: Path) -> DecoderConfig:
+        """The model; if its events have no `closing` ids, with those of the tokenizer in a folder.
+
+        The folder is that of a corpus or a run.
+        """
+        events = self.model.events
+        if events is None or events.closing:
+            return self.model
+        closing = events.ranges(closing_ids(load_tokenizer(folder).vocabulary))
+        return replace(self.model, events=replace(events, closing=closing))
+
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
         """Build the data module of one process.
 
@@ -115,12 +126,8 @@ class MusicTask:
             TrainingError: the configuration of the model is inconsistent.
         """
         torch.manual_seed(trainer.seed)
-        model, events = self.model, self.model.events
         try:
-            if events is not None and not events.closing:
-                ids = closing_ids(load_tokenizer(self.data).vocabulary)
-                model = replace(model, events=replace(events, closing=events.ranges(ids)))
-            decoder = model.build()
+            decoder = self.model_for(self.data).build()
         except ValueError as error:
             raise TrainingError(f"task.model: {error}") from error
         return MusicModule(decoder, self, optimizer, trainer)

@@ -82,7 +82,7 @@ def test_blocks_have_a_position_for_each_event_only() -> None:
     _, state = model(tokens, INDEX[:, :8], model.init_state(2))
     assert state.events is not None
     assert seen == [3]
-    assert state.events.count.tolist() == [3, 1]
+    assert state.events.closed.tolist() == [3, 1]
     assert state.events.size.tolist() == [1, 0]
     model(tokens[:, :1], INDEX[:, :1], state)
     assert seen == [3]  # no event was closed

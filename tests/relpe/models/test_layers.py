@@ -35,7 +35,7 @@ def test_a_pattern_is_repeated_and_equal_encodings_are_shared() -> None:
     assert [model.blocks_of(index) for index in range(3)] == [[0, 1, 4, 5], [2], [3]]
     assert [model.place_in_encoding(block) for block in range(6)] == [0, 1, 0, 0, 2, 3]
     assert model.encoding_of(4) is model.encoding
-    assert model.encoding.gates.shape[0] == 4
+    assert model.encoding.get_parameter("gates").shape[0] == 4
 
 
 def test_a_pattern_of_equal_layers_is_the_plain_model() -> None:

@@ -175,7 +175,11 @@ def positional_maps(
         block.attention.operation = probe
         probes.append(probe)
     count = skipped + length
-    probed(torch.full((1, count), token), torch.arange(count)[None, :, None], state)
+    if probed.events is not None and not bool(probed.events.closes[token]):
+        token = int(probed.events.closes.nonzero()[0])  # so that each token is a position
+    places = torch.zeros(1, count, probed.num_axes, dtype=torch.int64)
+    places[..., 0] = torch.arange(count)
+    probed(torch.full((1, count), token), places, state)
     for probe in probes:
         scores = probe.scores()[:, skipped:, skipped:].numpy()
         yield LayerMaps(scores, probe.spans())
