@@ -118,7 +118,9 @@ def test_documents_are_parts_of_their_pieces(folders, kind):
         if one.kind == "from_nothing":
             assert one.first_bar == 0
         if one.kind.startswith("infilling"):
+            assert one.document.selection is not None
             first, end, _ = one.document.selection
+            assert end is not None
             assert 1 <= end - first <= 16
             assert len(one.ids) <= 601 or end - first == bars
             assert one.ids[-1] == EOS
@@ -160,6 +162,7 @@ def test_given_tracks_are_some_of_those_that_play_and_players_the_others(folders
         if not one.kind.endswith("given") and one.kind != "accompaniment":
             continue
         ranks = MULTITRACK_2.track_ranks(score.tracks)
+        assert selection is not None
         given_ranks = {ranks[index] for index in selection.given}
         assert given_ranks
         assert header.players
@@ -175,7 +178,9 @@ def test_gaps_are_anywhere_and_short_ones_more_frequent(folders):
     places = Counter()
     sizes = Counter()
     for one in drawn(documents(folders, "band", shares=shares, length=700), 120):
+        assert one.document.selection is not None
         first, stop, _ = one.document.selection
+        assert stop is not None
         bars = np.count_nonzero(one.ids == BAR)
         places["begins" if first == 0 else "ends" if stop == bars else "within"] += 1
         sizes[stop - first] += 1
@@ -280,6 +285,7 @@ def test_a_run_with_events_is_loaded_with_the_closing_ids_of_its_tokenizer(plann
     config = build_experiment(changed(values, trainer={"token_budget": 400}))
     fit(config, tmp_path, show=False)
     decoder, _ = load_decoder(tmp_path)
+    assert decoder.config.events is not None
     assert decoder.config.events.closing
     assert decoder.config == config.task.decoder_config(config.task.data)
 

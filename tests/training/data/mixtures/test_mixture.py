@@ -11,6 +11,8 @@ from tests.support.corpora import archive, stand_ins
 from tests.support.paths import ROOT
 from tests.support.runs import piece
 from tokenization.presets import PRESETS, load_tokenizer
+from tokenization.remi.multitrack import MultitrackRemiConfig
+from tokenization.remi.remi import Remi
 from training.cli import main
 from training.data.corpus import Corpus, read_facts
 from training.data.mixtures.listing import Listing
@@ -43,7 +45,7 @@ def names(folder, split):
 def test_the_mixtures_of_the_project_name_licences_and_weights_in_percent(name, tmp_path):
     mixture = Mixture.load(name, tmp_path)
     assert mixture.tokenizer in PRESETS
-    assert math.isclose(sum(corpus.weight for corpus in mixture.corpora.values()), 100)
+    assert math.isclose(sum(corpus.weight or 0 for corpus in mixture.corpora.values()), 100)
     for corpus in mixture.corpora.values():
         assert corpus.attribution
         assert corpus.address
@@ -112,11 +114,15 @@ def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
     without = Corpus.load(prepared / "band", "test")
     at = without.names.index("groovemidi/groovemidi/midi/c.mid")
     assert without.facts(at).style == -1
-    assert load_tokenizer(prepared / "band").config.styles == tuple(facts["styles"])
+    tokenizer = load_tokenizer(prepared / "band")
+    assert isinstance(tokenizer, Remi)
+    assert isinstance(tokenizer.config, MultitrackRemiConfig)
+    assert tokenizer.config.styles == tuple(facts["styles"])
 
 
 def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
     tokenizer = load_tokenizer(prepared / "band")
+    assert isinstance(tokenizer, Remi)
     corpus = Corpus.load(prepared / "band", "train")
     for index in range(0, len(corpus), 4):
         ids = corpus.piece(index)
@@ -127,6 +133,7 @@ def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
         np.testing.assert_array_equal(again, ids)
     pitched = corpus.names.index("quartets/quartets/midi/a.mid")
     plan = tokenizer.decode_document(corpus.piece(pitched)).plan
+    assert plan is not None
     assert plan.key is not None
     assert all(bar.chords for bar in plan.bars)
 
