@@ -65,9 +65,9 @@ def main() -> None:
     if options.models:
         out.writerow(["model", "pieces", "notes", "plans", "plan", "tempo", "music", "sum"])
         for model in options.models:
-            for plans, (notes, parts) in of_model(model, options).items():
+            for plans, (pieces, notes, parts) in of_model(model, options).items():
                 shown = [f"{value:.4f}" for value in (*parts.values(), sum(parts.values()))]
-                out.writerow([model, options.pieces, notes, plans, *shown])
+                out.writerow([model, pieces, notes, plans, *shown])
                 sys.stdout.flush()
         return
     out.writerow(["model of", "order", "cost of", "bars", "nats", "bits"])
@@ -95,14 +95,16 @@ def main() -> None:
             sys.stdout.flush()
 
 
-def of_model(model: str, options: argparse.Namespace) -> dict[str, tuple[int, dict[str, float]]]:
-    """Number of notes, and nats per note by part of the vocabulary, with and without plans."""
+def of_model(
+    model: str, options: argparse.Namespace
+) -> dict[str, tuple[int, int, dict[str, float]]]:
+    """Numbers of pieces and notes, and nats per note by part, with and without plans."""
     subject = load_subject(model, options.data, "best")
     corpus, pieces = load_pieces(options.data, options.split)
     chosen = spread(list(range(len(pieces))), options.pieces)
     families = Families(subject.tokenizer.vocabulary)
     of_plans = np.isin(families.kinds, KINDS["all"]) | (families.kinds == Kind.KEY)
-    found: dict[str, tuple[int, dict[str, float]]] = {}
+    found: dict[str, tuple[int, int, dict[str, float]]] = {}
     for plans in ("with", "without"):
         some = [corpus.piece(i).astype(np.int64) for i in chosen]
         if plans == "without":
@@ -114,7 +116,7 @@ def of_model(model: str, options: argparse.Namespace) -> dict[str, tuple[int, di
             values[masked_ids(piece, flag, subject.tokenizer.vocabulary)[1:] < 0] = np.nan
         notes = sum(int(np.isin(piece, note_ids(subject.tokenizer)).sum()) for piece in some)
         by_family = nats_by_family(subject.tokenizer.vocabulary, some, nats)
-        found[plans] = notes, nats_by_part(by_family, notes)
+        found[plans] = len(some), notes, nats_by_part(by_family, notes)
     return found
 
 

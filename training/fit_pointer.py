@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from tokenization.tokenizer import Vocabulary
 from training.config import MOST_THREADS
 from training.data.corpus import note_ids, read_facts
 from training.errors import TrainingError, check_range
-from training.evaluation.likelihood import Nats, pointer_nats, streaming_nats
+from training.evaluation.likelihood import Nats, pointer_nats, predicted, streaming_nats
 from training.evaluation.metrics.by_family import nats_by_family
-from training.evaluation.subject import Subject, load_pieces, load_subject
+from training.evaluation.subject import Subject, hidden_tokens, load_pieces, load_subject
 from training.experiment import is_run
 from training.learning.gates import examples, fit_gates
 from training.release import release_pointer
@@ -99,18 +99,18 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     facts = read_facts(options.data)
     subject = load_subject(options.model, options.data, options.weights)
     fitted_on, tested_on = (
-        _evenly(load_pieces(options.data, split, option)[1], options.pieces)
+        _split(options, subject, split, option)
         for split, option in ((options.split, "--split"), (options.test_split, "--test-split"))
     )
     if options.output is not None:
         _check_output(options.output)
-    _warn_of_few(options, fitted_on, tested_on)
+    _warn_of_few(fitted_on, tested_on)
     subject.decoder.to(device)
     pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
     pointer = replace(pointer, balance=changed_balance(pointer.balance, options.balance))
-    nats = _nats(subject, fitted_on, options, options.split)
+    nats = _nats(subject, fitted_on, options)
     with _progress(f"{options.split}, pointer", fitted_on) as bar:
-        given = examples(pointer, fitted_on, nats, bar.update)
+        given = examples(pointer, fitted_on.pieces, nats, bar.update)
     with tqdm(desc="fit", unit=" evaluations", mininterval=2) as bar:
         fit = fit_gates(given, pointer.gates, bar.update)
     pointer = replace(pointer, gates=fit.gates)
@@ -122,7 +122,7 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
             source=facts.get("source"),
             fitted=Gain(
                 split=options.split,
-                pieces=len(fitted_on),
+                pieces=len(fitted_on.pieces),
                 tokens=len(given.nats),
                 notes=_notes(subject, fitted_on),
                 decoder=given.nats.mean().item(),
@@ -202,10 +202,10 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _warn_of_few(options: FitPointerOptions, fitted_on: Pieces, tested_on: Pieces) -> None:
+def _warn_of_few(*splits: _Split) -> None:
     few = [
         f"{name!r} only {len(pieces)} piece{'s' * (len(pieces) != 1)}"
-        for name, pieces in ((options.split, fitted_on), (options.test_split, tested_on))
+        for name, pieces, _ in splits
         if len(pieces) < FEW_PIECES
     ]
     if few:
@@ -216,47 +216,61 @@ def _warn_of_few(options: FitPointerOptions, fitted_on: Pieces, tested_on: Piece
         )
 
 
-def _evenly(pieces: Pieces, most: int | None) -> Pieces:
-    count = min(most or len(pieces), len(pieces))
-    return [pieces[index * len(pieces) // count] for index in range(count)]
+class _Split(NamedTuple):
+    """Pieces of a split."""
+
+    name: str
+    pieces: Pieces
+    hidden: Sequence[NDArray[np.bool_]]
+    """Which tokens of each piece are not predicted, and therefore not counted."""
 
 
-def _progress(name: str, pieces: Pieces) -> tqdm[NoReturn]:
-    total = sum(len(piece) - 1 for piece in pieces)
+def _split(options: FitPointerOptions, subject: Subject, name: str, option: str) -> _Split:
+    corpus, pieces = load_pieces(options.data, name, option)
+    hidden = hidden_tokens(corpus, pieces, subject.tokenizer.vocabulary)
+    count = min(options.pieces or len(pieces), len(pieces))
+    chosen = [index * len(pieces) // count for index in range(count)]  # evenly spaced
+    return _Split(name, [pieces[i] for i in chosen], [hidden[i] for i in chosen])
+
+
+def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
+    total = sum(len(piece) - 1 for piece in split.pieces)
     return tqdm(total=total, desc=name, unit="token", unit_scale=True, mininterval=2)
 
 
-def _nats(subject: Subject, pieces: Pieces, options: FitPointerOptions, split: str) -> Nats:
-    with _progress(f"{split}, decoder", pieces) as bar:
-        return streaming_nats(
-            subject.decoder, pieces, options.chunk, options.batch_size, advance=bar.update
+def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
+    """Nats of each token of each piece except the first; NaN if it is not predicted."""
+    with _progress(f"{split.name}, decoder", split) as bar:
+        nats = streaming_nats(
+            subject.decoder, split.pieces, options.chunk, options.batch_size, advance=bar.update
         )
+    return predicted(nats, split.hidden)
 
 
-def _notes(subject: Subject, pieces: Pieces) -> int:
+def _notes(subject: Subject, split: _Split) -> int:
     notes = note_ids(subject.tokenizer)
-    return sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces)
+    return sum(int(np.isin(piece[1:], notes).sum()) for piece in split.pieces)
 
 
 def _gain(
-    subject: Subject, pointer: PointerConfig, pieces: Pieces, options: FitPointerOptions
+    subject: Subject, pointer: PointerConfig, split: _Split, options: FitPointerOptions
 ) -> Gain:
-    """Measure the gain on the test split."""
-    nats = _nats(subject, pieces, options, options.test_split)
+    """Measure the gain on a split."""
+    nats = _nats(subject, split, options)
     mixed: Nats = []
-    with _progress(f"{options.test_split}, pointer", pieces) as bar:
-        for piece, values in zip(pieces, nats, strict=True):
+    with _progress(f"{split.name}, pointer", split) as bar:
+        for piece, values in zip(split.pieces, nats, strict=True):
             mixed.append(pointer_nats(pointer, piece, values))
             bar.update(len(values))
     vocabulary = subject.tokenizer.vocabulary
-    without, with_pointer = (nats_by_family(vocabulary, pieces, of) for of in (nats, mixed))
+    without, with_pointer = (nats_by_family(vocabulary, split.pieces, of) for of in (nats, mixed))
     return Gain(
-        split=options.test_split,
-        pieces=len(pieces),
-        tokens=sum(map(len, nats)),
-        notes=_notes(subject, pieces),
-        decoder=float(np.concatenate(nats).mean()),
-        mixture=float(np.concatenate(mixed).mean()),
+        split=split.name,
+        pieces=len(split.pieces),
+        tokens=int(np.count_nonzero(~np.isnan(np.concatenate(nats)))),
+        notes=_notes(subject, split),
+        decoder=float(np.nanmean(np.concatenate(nats))),
+        mixture=float(np.nanmean(np.concatenate(mixed))),
         families=tuple(
             FamilyGain(
                 family=name,

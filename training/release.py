@@ -206,8 +206,14 @@ def _head(
 
 
 def _corpora(runs: Sequence[PastRun]) -> list[UsedCorpus]:
-    """The corpora of all runs, each as in the last run that used it."""
-    return [*{one.name: one for run in runs for one in run.corpora}.values()]
+    """The corpora of all runs, each as in the last run that used it.
+
+    Corpora with the same name from other sources are listed as well.
+    """
+    found: dict[tuple[str, ...], UsedCorpus] = {}
+    for one in (one for run in runs for one in run.corpora):
+        found[one.name, one.licence, one.attribution, one.changes, one.address] = one
+    return [*found.values()]
 
 
 def _licence(given: str, runs: Sequence[PastRun]) -> str:

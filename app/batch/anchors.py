@@ -59,8 +59,11 @@ def real_music(
 
 def check_real_music(
     data: bytes, name: str, last_bar: int | None, bars: int, beats: BeatSource
-) -> None:
-    """Raises the errors of `real_music`, and CommandError if the real bars contain no note."""
+) -> float:
+    """The second at which the real bars begin.
+
+    Raises the errors of `real_music`, and CommandError if these bars contain no note.
+    """
     music = real_music(data, name, last_bar, bars, beats)
     assert last_bar is not None
     onsets = all_notes(music.score.tracks)[:, 0]
@@ -69,6 +72,7 @@ def check_real_music(
             f"{name}: there is no note in the {plural(bars, 'bar')} after bar {last_bar}; choose "
             "another last_bar"
         )
+    return float(music.score.seconds_at(music.line(last_bar)))
 
 
 def anchor_of(

@@ -15,7 +15,7 @@ from app.batch.clips import BatchOptions, Condition, Study
 from app.batch.excerpt import ClipKind
 from app.compose.options import OPTIONS, BeatSource, MusicOptions
 from app.errors import CommandError
-from relpe.models.checkpoint import CheckpointError, find_checkpoint
+from relpe.models.checkpoint import CheckpointError, find_checkpoint, released_model
 from relpe.models.config import from_plain, to_plain
 
 _OF_STUDY = ("bars", "seconds", "seed", "variations")
@@ -43,7 +43,7 @@ class ModelConfig:
     name: str
     """Name of the condition in key.csv."""
     model: str
-    """Name of a released model; or its folder, with a slash, relative to the file of the study."""
+    """Folder of a model, relative to the file of the study, or name of a released model."""
     options: Any = None
     """Music options other than the length and the seed, such as `{temperature: 0.9}`."""
 
@@ -64,8 +64,11 @@ class ModelConfig:
         self.music(1)
 
     def place(self, folder: Path) -> str | Path:
-        """The model as name or folder; `folder` is that of the study."""
-        return (folder / self.model).absolute() if "/" in self.model else self.model
+        """The model as folder, or its name if there is none; `folder` is that of the study."""
+        beside = (folder / self.model).absolute()
+        if "/" in self.model or (beside / "model.json").is_file():
+            return beside
+        return released_model(self.model) or self.model
 
     def music(self, bars: int) -> MusicOptions:
         """The music options with the length of the study. Raises ValueError for a wrong value."""

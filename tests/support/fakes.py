@@ -95,8 +95,11 @@ class QuickSteps:
     def release(self, slot: int) -> None:
         """See `TokenSteps.release`."""
 
-    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+    def step(
+        self, slots: Sequence[int], tokens: Sequence[int], coordinates: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `TokenSteps.step`."""
+        assert coordinates is None
         for slot, token in zip(slots, tokens, strict=True):
             self._past[slot] = hash((self._past[slot], token))
         return self._table[[self._past[slot] % 97 for slot in slots]].astype(np.float32)

@@ -127,6 +127,19 @@ def test_a_card_credits_the_corpora_of_all_runs(experiment, tmp_path):
     assert "- Licence of the data: MIT." in (given / "README.md").read_text()
 
 
+def test_corpora_of_the_same_name_are_all_credited(experiment, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    description = json.loads((run / "run.json").read_text())
+    [corpus] = description["data"]["corpora"]
+    both = [corpus | {"name": "jazz", "attribution": whom} for whom in ("Jane Doe", "John Roe")]
+    description["data"]["corpora"] = both
+    (run / "run.json").write_text(json.dumps(description))
+    readme = (export(run, tmp_path / "model") / "README.md").read_text()
+    assert "Jane Doe" in readme
+    assert "John Roe" in readme
+
+
 def test_the_readme_of_released_models_names_all_attributions():
     """Licences such as CC BY require it."""
     readme = " ".join((ROOT / "checkpoints" / "README.md").read_text("utf-8").split())

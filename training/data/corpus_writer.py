@@ -59,12 +59,12 @@ def join(
 ) -> dict[str, Any]:
     """Write all batches as one corpus; return its entries for `data.json`.
 
-    `place` determines the split of each piece. The hash covers the vocabulary and all tokens, and
-    does not depend on shards and batches.
+    `place` determines the split of each piece. The hash covers the vocabulary, all tokens and the
+    facts of all pieces, and does not depend on shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))
-    digest = hashlib.sha256(vocabulary_hash.encode())
+    digest, of_facts = hashlib.sha256(vocabulary_hash.encode()), hashlib.sha256()
     facts: dict[str, Any] = {}
     of_corpora: list[dict[str, Any]] = [
         {"refused": 0, "copies": 0, "moved": 0, "splits": {}} for _ in corpora
@@ -88,10 +88,12 @@ def join(
                     added = _add(writer, batch, corpora[batch.corpus], chosen)
                     counts[batch.corpus].add(*added)
                     digest.update(added[0].tobytes())
+                    of_facts.update(added[3].tobytes())
                 bar.update(batch.split == split)
             facts[split] = _Counts.summed(counts) | {"shards": writer.close()}
             for of_corpus, counted in zip(of_corpora, counts, strict=True):
                 of_corpus["splits"][split] = counted.facts
+    digest.update(of_facts.digest())
     return {
         "vocabulary": vocabulary_hash,
         "hash": digest.hexdigest(),

@@ -140,6 +140,9 @@ def prepare_mixture(
         corpus | shared
         for corpus, shared in zip(_described(listings, facts), facts["corpora"], strict=True)
     ]
+    # what examples are drawn from, besides tokens; a run with other data is not resumed
+    drawn = [[*styles], [corpus["weight"] for corpus in data["corpora"]]]
+    data["hash"] = hashlib.sha256(f"{facts['hash']}{json.dumps(drawn)}".encode()).hexdigest()
     _publish(data, tokenizer, joined, output)
     return data
 

@@ -24,10 +24,16 @@ from tokenization.remi.vocabulary import BAR, Families
 from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
-from training.data.masks import masked_ids
 from training.errors import TrainingError, check_range
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
-from training.evaluation.likelihood import Advance, Nats, pointer_nats, streaming_nats, window_nats
+from training.evaluation.likelihood import (
+    Advance,
+    Nats,
+    pointer_nats,
+    predicted,
+    streaming_nats,
+    window_nats,
+)
 from training.evaluation.metrics.by_family import FamilyNats, nats_by_family, nats_by_part
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
@@ -41,7 +47,7 @@ from training.evaluation.metrics.relative import relativity
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.evaluation.results import WHOLE, is_music, music_by_key
-from training.evaluation.subject import load_pieces, load_subject
+from training.evaluation.subject import hidden_tokens, load_pieces, load_subject
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.learning.seeding import draw_seeds
@@ -171,10 +177,7 @@ def _subject(options: EvaluateOptions) -> _Subject:
     check_range("--ngram", options.ngram, 1, greatest_order(size))
     place, decoder, origin, tokenizer = load_subject(options.model, options.data, options.weights)
     corpus, pieces = load_pieces(options.data, options.split)
-    hidden = [
-        masked_ids(piece, corpus.facts(index).masked, tokenizer.vocabulary) < 0
-        for index, piece in enumerate(pieces)
-    ]
+    hidden = hidden_tokens(corpus, pieces, tokenizer.vocabulary)
     name = place.resolve().name
     trained_length = options.trained_length
     if is_run(place):
@@ -327,11 +330,6 @@ def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_
     """Which ids of a piece (l,) belong to the same document without its plan."""
     is_plan = (ids >= families.return_) & (ids < families.later)
     return ~(is_plan | ((ids >= families.key) & (ids < families.plays)))
-
-
-def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
-    """Nats of each token of each piece except the first, NaN where it is not predicted."""
-    return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
 
 
 def families_of(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:

@@ -76,6 +76,11 @@ def streaming_nats(
     return nats
 
 
+def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
+    """Nats of each token of each piece except the first, NaN where it is not predicted."""
+    return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
+
+
 def pointer_nats(
     config: PointerConfig, piece: NDArray[np.int64], nats: NDArray[np.float64]
 ) -> NDArray[np.float64]:

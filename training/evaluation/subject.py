@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from relpe.models.checkpoint import find_checkpoint
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
-from tokenization.tokenizer import Tokenizer
+from tokenization.tokenizer import Tokenizer, Vocabulary
 from training.data.corpus import Corpus, read_facts
+from training.data.masks import masked_ids
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.runs.weights import Origin, load_decoder, round_as_released
@@ -70,3 +72,13 @@ def load_pieces(
             f"({', '.join(others)})"
         )
     return corpus, pieces
+
+
+def hidden_tokens(
+    corpus: Corpus, pieces: Sequence[NDArray[np.int64]], vocabulary: Vocabulary
+) -> list[NDArray[np.bool_]]:
+    """Which tokens of each piece of a corpus are not predicted; see `training.data.masks`."""
+    return [
+        masked_ids(piece, corpus.facts(index).masked, vocabulary) < 0
+        for index, piece in enumerate(pieces)
+    ]

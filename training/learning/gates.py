@@ -84,13 +84,15 @@ def examples(
 ) -> Examples:
     """Sources and nats of all tokens except the first of each piece.
 
-    `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. `advance` is
-    called after each piece with its number of tokens.
+    `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. Tokens for
+    which they are NaN are left out. `advance` is called after each piece with its number of tokens.
     """
     shape = tuple(len(getattr(config.gates, name)) for name in TABLES)
     tokens, cells, hits = [], [], []
     num_tokens = num_sources = 0
-    for piece in (piece for piece in pieces if len(piece) > 1):
+    for piece, values in zip(pieces, nats, strict=True):
+        if len(piece) < 2:
+            continue
         pointer, rows = Pointer(config), []
         for token in piece[:-1].tolist():
             pointer.extend([token])
@@ -101,17 +103,20 @@ def examples(
             np.broadcast_to(table.classes(found, family), found.tokens.shape)
             for table in TABLES.values()
         ]
-        rows_of, columns = known = np.nonzero(found.similar)
+        is_counted = ~np.isnan(values)
+        rows_of, columns = known = np.nonzero(found.similar * is_counted[:, None])
         place = np.ravel_multi_index([part[known] for part in classes], shape)
         hit = np.flatnonzero(found.tokens[known] == piece[1:][rows_of])
-        tokens.append((rows_of + num_tokens).astype(np.int32))
+        tokens.append((np.cumsum(is_counted)[rows_of] - 1 + num_tokens).astype(np.int32))
         cells.append(place.astype(np.int32))
         hits.append((hit + num_sources).astype(np.int32))
-        num_tokens += len(piece) - 1
+        num_tokens += int(is_counted.sum())
         num_sources += len(columns)
         advance(len(piece) - 1)
     used, cell = np.unique(np.concatenate(cells), return_inverse=True)
-    parts = np.concatenate(nats), np.concatenate(tokens), cell.astype(np.int32)
+    counted = np.concatenate(nats)
+    counted = counted[~np.isnan(counted)]
+    parts = counted, np.concatenate(tokens), cell.astype(np.int32)
     classes = np.stack(np.unravel_index(used, shape), 1)
     arrays = (*parts, np.concatenate(hits), classes)
     return Examples(*map(torch.from_numpy, arrays), shape=shape)

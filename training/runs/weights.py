@@ -61,7 +61,7 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
         description = json.loads((find_checkpoint(model) / "model.json").read_text())
         return decoder, Origin(", ".join(description["weights"]), digest(decoder))
     task = read_experiment(folder).task
-    decoder = task.model_for(folder).build()
+    decoder = task.decoder_config(folder).build()
     path = folder / f"{weights}.ckpt"
     if not path.exists():
         why = (

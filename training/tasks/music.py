@@ -99,17 +99,6 @@ class MusicTask:
         """Tokens per step, padding included."""
         return self.batch_size * self.length
 
-    def model_for(self, folder: Path) -> DecoderConfig:
-        """The model; if its events have no `closing` ids, with those of the tokenizer in a folder.
-
-        The folder is that of a corpus or a run.
-        """
-        events = self.model.events
-        if events is None or events.closing:
-            return self.model
-        closing = events.ranges(closing_ids(load_tokenizer(folder).vocabulary))
-        return replace(self.model, events=replace(events, closing=closing))
-
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
         """Build the data module of one process.
 
@@ -119,6 +108,18 @@ class MusicTask:
         """
         return MusicData(self, trainer, processes)
 
+    def decoder_config(self, folder: Path) -> DecoderConfig:
+        """The configuration of the decoder.
+
+        If the config does not state which tokens close an event, these are taken from the tokenizer
+        in `folder`, which is that of the data or of a run.
+        """
+        events = self.model.events
+        if events is None or events.closing:
+            return self.model
+        ids = closing_ids(load_tokenizer(folder).vocabulary)
+        return replace(self.model, events=replace(events, closing=events.ranges(ids)))
+
     def build_module(self, optimizer: OptimizerConfig, trainer: TrainerConfig) -> MusicModule:
         """Build the module, with random weights that depend only on the seed.
 
@@ -127,7 +128,7 @@ class MusicTask:
         """
         torch.manual_seed(trainer.seed)
         try:
-            decoder = self.model_for(self.data).build()
+            decoder = self.decoder_config(self.data).build()
         except ValueError as error:
             raise TrainingError(f"task.model: {error}") from error
         return MusicModule(decoder, self, optimizer, trainer)

@@ -13,7 +13,7 @@ import soundfile
 import yaml
 
 from app.batch import study as studies
-from app.batch.clips import Condition
+from app.batch.clips import Condition, _check_splices
 from app.batch.manifest import BLIND_COLUMNS, KEY_COLUMNS, read_manifest, replay_of_clip
 from app.batch.study import StudyConfig, options_of, read_study
 from app.compose.replay import ReplayError
@@ -303,6 +303,12 @@ def test_a_wrong_key_or_value_is_refused_in_one_sentence(
     assert said in message
     assert "\n" not in message
     assert "__init__" not in message
+
+
+def test_new_music_begins_at_one_place_in_all_conditions() -> None:
+    _check_splices("a.mid", {"x": 8.0, "y": 8.004})
+    with pytest.raises(CommandError, match=r"at 8\.0 s with 'x' and at 9\.5 s with 'y', since"):
+        _check_splices("a.mid", {"y": 9.5, "x": 8.0})
 
 
 def test_a_model_that_does_not_exist_is_named_with_its_condition(

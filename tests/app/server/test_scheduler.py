@@ -61,11 +61,11 @@ class HeldSteps(fakes.QuickSteps):
         super().__init__(size)
         self.gate, self.widths = gate, widths
 
-    def step(self, slots, tokens):
+    def step(self, slots, tokens, coordinates=None):
         """See `Steps.step`."""
         assert self.gate.wait(30)
         self.widths.append(len(slots))
-        return super().step(slots, tokens)
+        return super().step(slots, tokens, coordinates)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from training.experiment import build_experiment
 from training.learning.distributed import ALONE, Processes
 from training.learning.seeding import generator
 from training.runs.fit import fit
+from training.runs.weights import load_decoder
 
 CORPORA = ({"name": "one", "weight": 0.7}, {"name": "two", "weight": 0.3})
 FACTS = [(0, 3, 0), (0, -1, VELOCITIES), (1, -1, TEMPOS), (1, 5, VELOCITIES | TEMPOS), (0, 2, 0)]
@@ -63,7 +64,7 @@ def documents(folders, kind, **changes: Any) -> Documents:
 
 
 def drawn(examples: Documents, count: int) -> list[Drawn]:
-    """Some documents."""
+    """The first document of each of some examples."""
     room = examples.length + 1
     return [examples.draw_document(generator(7, step, "data"), room) for step in range(count)]
 
@@ -117,7 +118,9 @@ def test_documents_are_parts_of_their_pieces(folders, kind):
         if one.kind == "from_nothing":
             assert one.first_bar == 0
         if one.kind.startswith("infilling"):
+            assert one.document.selection is not None
             first, end, _ = one.document.selection
+            assert end is not None
             assert 1 <= end - first <= 16
             assert len(one.ids) <= 601 or end - first == bars
             assert one.ids[-1] == EOS
@@ -159,6 +162,7 @@ def test_given_tracks_are_some_of_those_that_play_and_players_the_others(folders
         if not one.kind.endswith("given") and one.kind != "accompaniment":
             continue
         ranks = MULTITRACK_2.track_ranks(score.tracks)
+        assert selection is not None
         given_ranks = {ranks[index] for index in selection.given}
         assert given_ranks
         assert header.players
@@ -173,8 +177,10 @@ def test_gaps_are_anywhere_and_short_ones_more_frequent(folders):
     shares = DocumentShares(from_nothing=0, continuation=0, accompaniment=0, infilling=1)
     places = Counter()
     sizes = Counter()
-    for one in drawn(documents(folders, "band", shares=shares, length=1500), 120):
+    for one in drawn(documents(folders, "band", shares=shares, length=700), 120):
+        assert one.document.selection is not None
         first, stop, _ = one.document.selection
+        assert stop is not None
         bars = np.count_nonzero(one.ids == BAR)
         places["begins" if first == 0 else "ends" if stop == bars else "within"] += 1
         sizes[stop - first] += 1
@@ -272,6 +278,16 @@ def test_a_run_resumes_bit_for_bit_and_does_not_depend_on_workers(planned, tmp_p
     more = build_experiment(changed(planned, trainer=planned["trainer"] | {"workers": 2}))
     assert fit(more, tmp_path / "parts", show=False).step == 6
     assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
+
+
+def test_a_run_with_events_is_loaded_with_the_closing_ids_of_its_tokenizer(planned, tmp_path):
+    values = with_model(planned, events={"hidden": 8})
+    config = build_experiment(changed(values, trainer={"token_budget": 400}))
+    fit(config, tmp_path, show=False)
+    decoder, _ = load_decoder(tmp_path)
+    assert decoder.config.events is not None
+    assert decoder.config.events.closing
+    assert decoder.config == config.task.decoder_config(config.task.data)
 
 
 def test_processes_divide_the_rows_of_a_batch(planned):

@@ -105,7 +105,9 @@ def test_two_processes_agree_with_one(unequal, tmp_path):
     columns = ("train/nats_per_token", "validation/nats_per_token", "gradient_norm")
     for mine, alone in zip(figures(two, *columns), figures(one, *columns), strict=True):
         assert mine[0] == alone[0]
-        assert mine[1:] == pytest.approx(alone[1:], rel=2e-5)
+        assert mine[1:3] == pytest.approx(alone[1:3], rel=2e-5)
+        # the features have kinks, at which rounding of the weights changes the gradient
+        assert mine[3] == pytest.approx(alone[3], rel=1e-4)
     assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
     assert (two / "best.ckpt").exists()
     # a run can be resumed with another number of processes

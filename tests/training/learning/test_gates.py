@@ -61,6 +61,17 @@ def fitted(pieces):
     return fit_gates(examples(CONFIG, pieces, decoded(pieces)), GATES)
 
 
+def test_tokens_that_are_not_predicted_are_left_out(pieces):
+    short = [piece[:150] for piece in pieces[:2]]
+    whole, some = decoded(short), decoded(short)
+    some[0][[0, 70, 148]] = np.nan
+    some[1][9:30] = np.nan
+    counted = ~np.isnan(np.concatenate(some))
+    expected = mixed_nats(examples(CONFIG, short, whole), tables(GATES)).numpy()[counted]
+    found = mixed_nats(examples(CONFIG, short, some), tables(GATES)).numpy()
+    np.testing.assert_allclose(found, expected)
+
+
 def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
     draw = np.random.default_rng(0)
     short = [piece[:200] for piece in pieces[:2]]

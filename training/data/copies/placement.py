@@ -47,35 +47,44 @@ class Placement:
 def place(pieces: Pieces) -> Placement:
     """Give pieces with the same melody or tokens the strictest of their splits, and copies none.
 
-    Test is stricter than validation, and both than train; other splits are stricter than
-    validation. Of several pieces with the same tokens one is kept, first of all one whose source
-    puts it into this split. A piece that may only be in train is left out if it would be moved, and
-    does not move others.
+    Test is stricter than validation, and both are stricter than train; other splits are between
+    test and validation. Of several pieces with the same tokens one is kept, preferably one whose
+    source puts it into this split.
+
+    Pieces that may only be in train do not move others, even if they have melodies in common with
+    two of them. They are left out if they, or other such pieces with their melody, have the melody
+    or the tokens of a piece in another split.
     """
     total = len(pieces.names)
     runs = np.concatenate([np.zeros(0, np.uint64), *pieces.runs])
     num_runs = np.concatenate([np.zeros(0, np.int64), *pieces.num_runs])
     pairs = similar_pairs(runs, num_runs, max(FEWEST_RUNS // pieces.step, 4))
-    exact = _copies(pieces.hashes)
-    group = groups_of(
-        total,
-        np.concatenate([pairs.first, exact[:, 0]]),
-        np.concatenate([pairs.second, exact[:, 1]]),
-    )
+    exact = _copies(pieces.hashes, pieces.train_only)
+    first = np.concatenate([pairs.first, exact[:, 0]])
+    second = np.concatenate([pairs.second, exact[:, 1]])
     ranks = np.array([_rank(split) for split in pieces.splits], np.int64)
-    strictest = np.full(total, total, np.int64)
-    by_rank = np.lexsort((np.arange(total), ranks, group))
-    firsts = by_rank[np.append(True, np.diff(group[by_rank]) != 0)[:total]]
-    strictest[group[firsts]] = firsts
+    train_only = np.array(pieces.train_only, bool)
+    # pieces for training only form groups of their own
+    alike = train_only[first] == train_only[second]
+    group = groups_of(total, first[alike], second[alike])
+    strictest = _strictest(group, ranks)[group]
+    # of the pieces that a group for training only has in common with others, the strictest
+    one, other = first[~alike], second[~alike]
+    only = np.where(train_only[one], one, other)
+    held = strictest[np.where(train_only[one], other, one)]
+    order = np.lexsort((held, ranks[held]))[::-1]
+    of_group = np.arange(total)
+    of_group[group[only[order]]] = held[order]
+    strictest[train_only] = of_group[group[train_only]]
     partner = _partners(pairs, total)
     placed: list[str | None] = list(pieces.splits)
     copies: dict[int, str] = {}
     moved: dict[int, str] = {}
-    for index, first in enumerate(strictest[group].tolist()):
-        split, own = pieces.splits[first], pieces.splits[index]
+    for index, strict in enumerate(strictest.tolist()):
+        split, own = pieces.splits[strict], pieces.splits[index]
         if split == own:
             continue
-        why = _why(pieces.names, partner, index, first)
+        why = _why(pieces.names, partner, index, strict)
         if pieces.train_only[index]:
             placed[index] = None
             copies[index] = f"{why}; the split {split} keeps it, and this corpus is for training"
@@ -88,12 +97,21 @@ def place(pieces: Pieces) -> Placement:
         split = placed[index]
         if split is None:
             continue
-        first = kept.setdefault((pieces.hashes[index], split), index)
-        if first != index:
+        same = kept.setdefault((pieces.hashes[index], split), index)
+        if same != index:
             placed[index] = None
             moved.pop(index, None)
-            copies[index] = f"the same tokens as {pieces.names[first]} in the split {split}"
+            copies[index] = f"the same tokens as {pieces.names[same]} in the split {split}"
     return Placement(placed, dict(sorted(copies.items())), dict(sorted(moved.items())))
+
+
+def _strictest(group: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first piece of the strictest split of each group, at the group's number (pieces,)."""
+    order = np.lexsort((np.arange(len(group)), ranks, group))
+    firsts = order[np.append(True, np.diff(group[order]) != 0)[: len(group)]]
+    found = np.arange(len(group))
+    found[group[firsts]] = firsts
+    return found
 
 
 def _rank(split: str) -> int:
@@ -101,10 +119,14 @@ def _rank(split: str) -> int:
     return {"test": 0, "validation": 2, "train": 3}.get(split, 1)
 
 
-def _copies(hashes: Sequence[bytes]) -> NDArray[np.int64]:
-    """Pairs (n, 2) of each piece with the first one of the same tokens."""
+def _copies(hashes: Sequence[bytes], train_only: Sequence[bool]) -> NDArray[np.int64]:
+    """Pairs (n, 2) of each piece with the first one of the same tokens.
+
+    Pieces for training only come last, so that the others are paired among themselves.
+    """
     first: dict[bytes, int] = {}
-    pairs = [(first.setdefault(one, index), index) for index, one in enumerate(hashes)]
+    indices = sorted(range(len(hashes)), key=train_only.__getitem__)
+    pairs = [(first.setdefault(hashes[index], index), index) for index in indices]
     table = np.array(pairs, np.int64).reshape(-1, 2)
     return table[table[:, 0] != table[:, 1]]
 

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from training.data.mixtures.mixture import SPLITS, CorpusConfig
@@ -95,7 +96,7 @@ def _rows(
     [(_, content)] = source.part(inside[:1]).read()
     if isinstance(content, MemberError):
         raise TrainingError(f"{source.path}: {config.table} is {content}")
-    text = io.StringIO(content.decode("utf-8", "replace"))
+    text = io.StringIO(content.decode("utf-8-sig", "replace"))
     reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     header = next(reader, [])
     unknown = [column for column in config.columns if column not in header]
@@ -104,19 +105,41 @@ def _rows(
             f"{source.path}: {config.table} has no column {unknown[0]}, expected one of "
             f"{', '.join(header)}"
         )
-    rows = {_stem(cells[0]): dict(zip(header, cells, strict=False)) for cells in reader if cells}
-    found = {member: rows.get(_stem(member)) for member in members}
+    rows: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+    for cells in filter(None, reader):
+        path = _without_suffix(cells[0])
+        # spreadsheets may omit empty cells at the end of a row
+        row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
+        rows.setdefault(_stem(path), []).append((path, row))
+    found = {member: _row_of(member, rows) for member in members}
     without = [member for member, row in found.items() if row is None]
     if without:
         raise TrainingError(
-            f"{source.path}: {config.table} has no row for {len(without):,} files: {_some(without)}"
+            f"{source.path}: {config.table} has no row for {len(without):,} files, or several that "
+            f"may be meant: {_some(without)}"
         )
     return {member: row for member, row in found.items() if row is not None}
 
 
+def _row_of(
+    member: str, rows: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]
+) -> Mapping[str, str] | None:
+    """The row of a file: the one with its path, or else the only one with its name."""
+    path = _without_suffix(member)
+    of_name = rows.get(_stem(path), [])
+    exact = [row for held, row in of_name if f"/{path}".endswith(f"/{held}") and "/" in held]
+    chosen = exact or [row for _, row in of_name]
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _without_suffix(name: str) -> str:
+    """A name without the suffix of MIDI files."""
+    return re.sub(r"(?i)\.midi?$", "", name)
+
+
 def _stem(name: str) -> str:
-    """A file's name without folders and the suffix of MIDI files."""
-    return re.sub(r"(?i)\.midi?$", "", name.rpartition("/")[2])
+    """A name without folders."""
+    return name.rpartition("/")[2]
 
 
 def _some(names: Sequence[str]) -> str:

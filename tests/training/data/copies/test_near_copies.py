@@ -137,6 +137,19 @@ def test_pieces_for_training_only_are_left_out_and_move_no_others():
     assert list(found.copies) == [0]
 
 
+def test_pieces_for_training_only_do_not_connect_others():
+    found = placed(["test", "train", "train"], [(0, 1), (1, 2)], train_only=[1])
+    assert found.splits == ["test", None, "train"]
+    # nor do copies of pieces that are for training only separate them
+    found = placed(["train", "train", "test"], [], train_only=[0], hashes=[b"a", b"a", b"a"])
+    assert found.splits == [None, None, "test"]
+
+
+def test_pieces_for_training_only_are_left_out_together():
+    found = placed(["train", "train", "test", "train"], [(0, 1), (1, 2)], train_only=[0, 1, 3])
+    assert found.splits == [None, None, "test", "train"]
+
+
 def test_of_copies_one_stays_in_the_strictest_split():
     hashes = [b"a", b"b", b"a", b"b", b"c", b"c"]
     found = placed(["train", "train", "test", "validation", "train", "train"], [], hashes=hashes)

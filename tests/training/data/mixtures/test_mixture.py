@@ -11,9 +11,12 @@ from tests.support.corpora import archive, stand_ins
 from tests.support.paths import ROOT
 from tests.support.runs import piece
 from tokenization.presets import PRESETS, load_tokenizer
+from tokenization.remi.multitrack import MultitrackRemiConfig
+from tokenization.remi.remi import Remi
 from training.cli import main
 from training.data.corpus import Corpus, read_facts
-from training.data.mixtures.mixture import Mixture
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import CorpusConfig, Mixture, StyleRule
 from training.data.prepare import prepare_mixture
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 from training.errors import TrainingError
@@ -42,7 +45,7 @@ def names(folder, split):
 def test_the_mixtures_of_the_project_name_licences_and_weights_in_percent(name, tmp_path):
     mixture = Mixture.load(name, tmp_path)
     assert mixture.tokenizer in PRESETS
-    assert math.isclose(sum(corpus.weight for corpus in mixture.corpora.values()), 100)
+    assert math.isclose(sum(corpus.weight or 0 for corpus in mixture.corpora.values()), 100)
     for corpus in mixture.corpora.values():
         assert corpus.attribution
         assert corpus.address
@@ -111,11 +114,15 @@ def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
     without = Corpus.load(prepared / "band", "test")
     at = without.names.index("groovemidi/groovemidi/midi/c.mid")
     assert without.facts(at).style == -1
-    assert load_tokenizer(prepared / "band").config.styles == tuple(facts["styles"])
+    tokenizer = load_tokenizer(prepared / "band")
+    assert isinstance(tokenizer, Remi)
+    assert isinstance(tokenizer.config, MultitrackRemiConfig)
+    assert tokenizer.config.styles == tuple(facts["styles"])
 
 
 def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
     tokenizer = load_tokenizer(prepared / "band")
+    assert isinstance(tokenizer, Remi)
     corpus = Corpus.load(prepared / "band", "train")
     for index in range(0, len(corpus), 4):
         ids = corpus.piece(index)
@@ -126,6 +133,7 @@ def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
         np.testing.assert_array_equal(again, ids)
     pitched = corpus.names.index("quartets/quartets/midi/a.mid")
     plan = tokenizer.decode_document(corpus.piece(pitched)).plan
+    assert plan is not None
     assert plan.key is not None
     assert all(bar.chords for bar in plan.bars)
 
@@ -226,6 +234,43 @@ def test_columns_that_a_mixture_needs_must_exist(tmp_path):
         mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
         with pytest.raises(TrainingError, match=said):
             prepare_mixture(mixture, tmp_path / "out", PRESETS["piano"].build())
+
+
+def listed(tmp_path, table, pieces, style="title"):
+    """The listing of an archive with two files of the same name."""
+    scores = {"a/x.mid": piece(0), "b/x.mid": piece(1)}
+    archive(tmp_path / "c.zip", scores, None, [("name", "title", "kind"), *table])
+    config = CorpusConfig(source="c.zip", pieces=pieces, style=(StyleRule(column=style),))
+    return Listing.of("c", config, tmp_path, None)
+
+
+def test_files_of_the_same_name_have_rows_of_their_own(tmp_path):
+    found = listed(tmp_path, [("a/x.mid", "rock", "1"), ("b/x", "jazz", "1")], {"kind": "1"})
+    assert found.styles == {"c/a/x.mid": "rock", "c/b/x.mid": "jazz"}
+    with pytest.raises(TrainingError, match="no row for 2 files, or several that may be meant"):
+        listed(tmp_path, [("x", "rock", "1"), ("x", "jazz", "1")], None)
+
+
+def test_empty_cells_at_the_end_of_a_row_may_be_missing(tmp_path):
+    found = listed(tmp_path, [("a/x", "rock"), ("b/x", "jazz", "1")], {"kind": "^$"}, "title")
+    assert found.styles == {"c/a/x.mid": "rock"}
+    assert found.filtered == 1
+
+
+def test_the_hash_covers_weights_styles_and_what_is_not_predicted(tmp_path):
+    archive(tmp_path / "a.zip", {"x.mid": piece(0), "y.mid": piece(1)})
+    archive(tmp_path / "b.zip", {"x.mid": piece(2), "y.mid": piece(3)})
+    hashes = set()
+    plain = "{source: b.zip, weight: 1, style: pop}"
+    for number, other in enumerate(
+        (plain, plain, plain.replace("1", "2"), plain.replace("pop", "pip"))
+    ):
+        text = f"tokenizer: piano\ncorpora: {{a: {{source: a.zip, weight: 1}}, b: {other}}}"
+        (tmp_path / "m.yaml").write_text(text)
+        mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
+        out = tmp_path / str(number)
+        hashes.add(prepare_mixture(mixture, out, PRESETS["piano"].build(), workers=1)["hash"])
+    assert len(hashes) == 3
 
 
 def test_splits_that_are_unknown_or_empty_are_reported(tmp_path, capsys):
