@@ -16,6 +16,7 @@ from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
 from training import continuations
 from training.data.prepare import prepare
+from training.data.shards import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,7 @@ def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
         for name in ("offsets", "bar_offsets"):
             np.save(folder / split / f"{name}.npy", np.zeros(1, np.int64))
         np.save(folder / split / "bars.npy", np.zeros(0, np.int64))
+        np.save(folder / split / "pieces.npy", np.zeros(0, PIECE))
         (folder / split / "tokens.uint16").write_bytes(b"")
         facts = json.loads((folder / "data.json").read_text())
         facts["splits"][split]["files"] = 0

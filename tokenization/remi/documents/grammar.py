@@ -419,7 +419,8 @@ class DocumentGrammar(RemiGrammar):
             elif token < TEMPO:
                 if TIME_SIGNATURE <= token < POSITION and document.later and document.is_first:
                     # the bars before the gap begin, or the first Later bar
-                    state = state._replace(sounding=(), sounds_until=0)
+                    document = document._replace(ringing=())
+                    state = state._replace(sounding=(), sounds_until=0, document=document)
             elif token < families.program and self.after < After.LAST:
                 state = state._replace(after=After.HEAD_TEMPO)
         if self.rules.bars:

@@ -235,6 +235,13 @@ def test_a_part_of_a_piece_keeps_its_bars(case, data, first, bars):
     np.testing.assert_array_equal(remi.encode(*remi.decode_document(ids)).ids, ids)
 
 
+def test_notes_beyond_the_last_later_bar_do_not_sound_in_a_gap_at_the_beginning():
+    notes = np.array([[0, 1, 60, 2], [48, 57, 60, 2]])
+    score = Score(12, (Track(notes),), (Tempo(0, 120.0),), (TimeSignature(0, 4, 4),), 96)
+    ids = PIANO_2.encode(score, selection=Selection(0, 1), ends=False, num_bars=2).ids
+    assert np.flatnonzero(walk(PIANO_2, ids).allowed).tolist() == [PAD]
+
+
 @BOTH
 @given(data=st.data())
 def test_the_plan_of_any_score_is_encoded_with_it(case, data):
