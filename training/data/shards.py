@@ -74,11 +74,11 @@ class Shard:
             bars = np.load(folder / "bars.npy", mmap_mode="r").view(np.ndarray)
             pieces = _pieces(folder, len(offsets) - 1)
         except FileNotFoundError as error:
-            raise TrainingError(
-                f"{folder}: found no {Path(error.filename).name}; prepare again"
-            ) from error
+            name = Path(error.filename).name
+            raise TrainingError(f"{folder}: damaged (no {name}); prepare again") from error
         except (ValueError, EOFError) as error:
-            raise TrainingError(f"{folder}: damaged (a table cannot be read); prepare again") from error
+            what = "a table cannot be read"
+            raise TrainingError(f"{folder}: damaged ({what}); prepare again") from error
         for found, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
             if found != of_pieces[-1]:
                 raise TrainingError(
