@@ -222,7 +222,7 @@ class Documents(Examples):
     ) -> _Part:
         """Bars of a piece that fill some room; for infilling, as many as fit into it."""
         ids, bars, families = (
-            self.corpus.piece(piece),
+            self._read(piece),
             self.corpus.piece_bars(piece),
             self._remi.families,
         )

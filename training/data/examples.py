@@ -60,6 +60,17 @@ class Examples(ABC):
         padded[: len(ids)] = ids
         return padded
 
+    def _read(self, piece: int, stop: int | None = None) -> NDArray[np.int32]:
+        """Tokens of a piece up to `stop`. Raises TrainingError if they are damaged."""
+        ids, bars = self.corpus.piece(piece, stop=stop), self.corpus.piece_bars(piece)
+        found = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
+        if not np.array_equal(found, bars[: np.searchsorted(bars, len(ids))]):
+            name = [*self.corpus.names, *map(str, range(piece + 1))][piece]
+            raise TrainingError(
+                f"the stored tokens of {name} are damaged; prepare the corpus again"
+            )
+        return ids
+
     @abstractmethod
     def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
         """An example, which may be too long."""
@@ -99,7 +110,7 @@ class Crops(Examples):
         bars = self.corpus.piece_bars(piece)
         next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
         stop = int(bars[next_bar]) if next_bar < len(bars) else None
-        ids = self.corpus.piece(piece, stop=stop)  # from the start, to find the metre and tempo
+        ids = self._read(piece, stop)  # from the start, to find the metre and tempo
         return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
 
 

@@ -96,3 +96,12 @@ def test_facts_of_pieces_are_optional_and_checked(data, tmp_path):
     np.save(folder / "train" / "pieces.npy", np.zeros(2, shards.PIECE))
     with pytest.raises(TrainingError, match=r"found 2 rows in pieces.npy, expected 5"):
         Corpus.load(folder, "train")
+
+
+@pytest.mark.parametrize("value", [0, 0xFFFF])
+def test_overwritten_tokens_are_reported_where_they_are_drawn(data, tmp_path, value):
+    shutil.copytree(data, tmp_path / "data")
+    path = tmp_path / "data" / "train" / "tokens.uint16"
+    np.full(path.stat().st_size // 2, value, "<u2").tofile(path)
+    with pytest.raises(TrainingError, match=r"tokens of .*\.mid are damaged; prepare the corpus"):
+        crops(tmp_path / "data")[0]
