@@ -67,13 +67,9 @@ def _from_section(kind: Any, value: object, where: str) -> Any:  # noqa: ANN401
         if name not in names:
             raise CheckpointError(f"{where}.{name}: unknown, expected one of {', '.join(names)}")
     for item in dataclasses.fields(kind):
-        has_default = (item.default, item.default_factory) != (dataclasses.MISSING,) * 2
-        if item.name not in value and not has_default:
-            raise CheckpointError(f"{where}: found no {item.name}, which is required")
-    for item in dataclasses.fields(kind):
         required = item.default is item.default_factory is dataclasses.MISSING
         if required and item.init and item.name not in value:
-            raise CheckpointError(f"{where}.{item.name}: missing, expected a value")
+            raise CheckpointError(f"{where}: found no {item.name}, which is required")
     values = {
         name: from_plain(hints[name], part, f"{where}.{name}") for name, part in value.items()
     }

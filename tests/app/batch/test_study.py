@@ -265,7 +265,7 @@ def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(
     ("change", "said"),
     [
         (("name: A study", "nam: A study"), "study.nam: unknown, expected one of name"),
-        (("name: A study\n", ""), "study.name: missing"),
+        (("name: A study\n", ""), "study: found no name, which is required"),
         (("name: A study", "name: ''"), "name is empty"),
         (
             ("bars: 2\ncond", "bars: two\ncond"),
@@ -276,7 +276,7 @@ def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(
         (("kind: real", "kind: reel"), "found 'reel', expected one of model, real"),
         (("kind: real", "name: x"), "kind: found None, expected one of model"),
         (("model: piano}", "modl: piano}"), "study.conditions[0].modl: unknown"),
-        ((", model: piano}", "}"), "study.conditions[0].model: missing"),
+        ((", model: piano}", "}"), "study.conditions[0]: found no model, which is required"),
         (("temperature: 0.8", "temprature: 1"), "options.temprature: unknown, expected one of"),
         (("temperature: 0.8", "temperature: 80"), "temperature is 80.0, expected 0.01 to 10"),
         (("temperature: 0.8", "seed: 8"), "options.seed: all conditions have the same length"),
