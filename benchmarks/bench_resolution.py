@@ -6,10 +6,10 @@ A CORPUS is a folder or a zip of MIDI files, as in `bench_fidelity`. Each row ha
 set of values, and the entropy of these values in bits per note: without any context, and given the
 value of the note before.
 
-- `velocity`: bins of so many MIDI velocities. Errors are in decibels of level, with the velocity
+- `velocity`: bins of equal width in MIDI velocities. Errors are in decibels of level, with the velocity
   curve of General MIDI and SoundFonts, 40 log10(v / 127). A difference of 1 dB is just noticeable
   (Jesteadt, Wier & Green, 1977).
-- `duration`: lengths on the grid of twelve steps: all up to so many steps, then so many per octave.
+- `duration`: lengths in grid steps: all up to a number of steps, then some per octave.
   Errors are in percent of the length. A difference of 10 % is just noticeable in single tones of
   0.1 to 1 s (Abel, 1972).
 """

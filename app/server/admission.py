@@ -25,7 +25,7 @@ class Owner(NamedTuple):
     session: str = ""
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class Ticket(Generic[WorkT]):
     work: WorkT
     rows: int
     """The part of the capacity that it occupies."""
-    owner: Owner = NOBODY
+    owner: Owner = NO_OWNER
     admitted: bool = False
 
 
@@ -64,7 +64,7 @@ class Queue(Generic[WorkT]):
         self._changed = threading.Condition()  # with a re-entrant lock
 
     @contextmanager
-    def enter(self, work: WorkT, rows: int = 1, owner: Owner = NOBODY) -> Iterator[Ticket[WorkT]]:
+    def enter(self, work: WorkT, rows: int = 1, owner: Owner = NO_OWNER) -> Iterator[Ticket[WorkT]]:
         """A context with a ticket in the queue, which is removed when the context ends.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.compose.continuation import Result, Variations
 from app.compose.options import MAX_WAITING
-from app.server.admission import NOBODY, POLL_SECONDS, Bounds, Owner, Queue
+from app.server.admission import NO_OWNER, POLL_SECONDS, Bounds, Owner, Queue
 from app.server.estimates import ModelSpeed
 from app.server.worker import Worker
 
@@ -53,7 +53,7 @@ class Scheduler:
         self._lock = threading.Lock()
         self._models: dict[str, _SharedModel] = {}
 
-    def generate(self, opening: Opening, stop: threading.Event, owner: Owner = NOBODY) -> Steps:
+    def generate(self, opening: Opening, stop: threading.Event, owner: Owner = NO_OWNER) -> Steps:
         """Generates variations of an opening: yields Progress, also while waiting, then the Result.
 
         A seed gives the same bytes regardless of other jobs. `stop` ends the job and keeps the

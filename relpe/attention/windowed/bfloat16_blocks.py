@@ -27,7 +27,7 @@ Fewer would be slower, since rows would not be aligned."""
 BLOCK = 256
 """Queries per block, whose scores for one head fit into the cache."""
 SAMPLED = 16
-"""One of so many keys is in the sample."""
+"""One key of this number is in the sample."""
 ALIGNED = 64
 """The number of keys of a block is a multiple of this where possible, which is faster."""
 
