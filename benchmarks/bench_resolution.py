@@ -6,8 +6,9 @@ A CORPUS is a folder or a zip of MIDI files, as in `bench_fidelity`. Each row ha
 set of values, and the entropy of these values in bits per note: without any context, and given the
 value of the note before.
 
-- `velocity`: bins of equal width in MIDI velocities. Errors are in decibels of level, with the velocity
-  curve of General MIDI and SoundFonts, 40 log10(v / 127). A difference of 1 dB is just noticeable
+- `velocity`: bins of equal width in MIDI velocities. Errors are in decibels of level, with the
+  velocity curve of General MIDI and SoundFonts, 40 log10(v / 127). A difference of 1 dB is just
+  noticeable
   (Jesteadt, Wier & Green, 1977).
 - `duration`: lengths in grid steps: all up to a number of steps, then some per octave.
   Errors are in percent of the length. A difference of 10 % is just noticeable in single tones of

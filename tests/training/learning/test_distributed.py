@@ -51,6 +51,14 @@ def unequal(experiment):
     return make
 
 
+def with_smooth_features(plain):
+    """The experiment without relu, whose kink turns rounding of weights into other gradients."""
+    plain["task"]["model"] = plain["task"]["model"] | {
+        "attention": {"kind": "linear", "feature_map": {"kind": "elu"}}
+    }
+    return plain
+
+
 def trained(plain, folder, processes=1, stop=None):
     """Weights after a run, in this process or in others."""
     if processes == 1:
@@ -99,15 +107,13 @@ def test_rows_of_a_batch_have_different_lengths(unequal):
 
 def test_two_processes_agree_with_one(unequal, tmp_path):
     one, two, on = tmp_path / "one", tmp_path / "two", tmp_path / "on"
-    longer = unequal(token_budget=6 * 640)
-    launch(2, [unequal(), str(two), None], [unequal(), str(on), None], [longer, str(on), None])
-    assert_close(checkpoint(two), trained(unequal(), one))
+    plain, longer = map(with_smooth_features, (unequal(), unequal(token_budget=6 * 640)))
+    launch(2, [plain, str(two), None], [plain, str(on), None], [longer, str(on), None])
+    assert_close(checkpoint(two), trained(plain, one))
     columns = ("train/nats_per_token", "validation/nats_per_token", "gradient_norm")
     for mine, alone in zip(figures(two, *columns), figures(one, *columns), strict=True):
         assert mine[0] == alone[0]
-        assert mine[1:3] == pytest.approx(alone[1:3], rel=2e-5)
-        # the features have kinks, at which rounding of the weights changes the gradient
-        assert mine[3] == pytest.approx(alone[3], rel=1e-4)
+        assert mine[1:] == pytest.approx(alone[1:], rel=2e-5)
     assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
     assert (two / "best.ckpt").exists()
     # a run can be resumed with another number of processes
