@@ -189,6 +189,7 @@ class ListeningServer:
             link = chosen.completion_link
             return told | {"completion_code": listener.completion_code, "completion_link": link}
         before = listener.trials[: listener.position - 1]
+        after = listener.trials[listener.position :][:1]
         sort = "pairs" if trial.second else "ratings"
         return told | {
             "sort": sort,
@@ -196,6 +197,7 @@ class ListeningServer:
             "ends_practice": bool(before) and before[-1].kind == "training" != trial.kind,
             "practice": trial.kind == "training",
             "questions": trial.questions(chosen.questions),
+            "next_sides": [side for one in after for side in one.sides],
             "clips": [self._facts(trial.file(side)) for side in trial.sides],
             "answers": {
                 question: {"answer": answer.answer, "confidence": answer.confidence}

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from app.listening.answers import LEAST, PREFERENCE, Kind, Question
-from app.listening.page.squares import order
+from app.listening.page.squares import latin_square, order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,21 +100,25 @@ def _block(all_trials: list[Trial], count: int, training: int) -> _Block:
 
 
 def _ratings(material: Material, number: int) -> list[Trial]:
-    cells = order(number, len(material.conditions), len(material.items))
+    conditions = len(material.conditions)
+    turn = number // len(latin_square(conditions))
     return [
-        Trial("rating", material.clip(condition, item, number + condition + item).file)
-        for condition, item in cells
+        Trial("rating", material.clip(condition, item, turn + condition + item).file)
+        for condition, item in order(number, conditions, len(material.items))
     ]
 
 
 def _pairs(material: Material, number: int) -> list[Trial]:
-    """Pairs of two conditions; which one is A takes turns."""
+    """Pairs of two conditions, which take turns to be A."""
     pairs = list(combinations(range(len(material.conditions)), 2))
+    if not pairs:
+        return []
+    turn = number // len(latin_square(len(pairs)))
     trials: list[Trial] = []
-    for pair, item in order(number, len(pairs), len(material.items)) if pairs else []:
-        turn = number + pair + item
-        one, other = (material.clip(condition, item, turn).file for condition in pairs[pair])
-        first, second = (other, one) if turn % 2 else (one, other)
+    for pair, item in order(number, len(pairs), len(material.items)):
+        clips = (material.clip(one, item, turn + pair + item) for one in pairs[pair])
+        one, other = (clip.file for clip in clips)
+        first, second = (other, one) if (number + pair + item) % 2 else (one, other)
         trials.append(Trial("preference", first, second))
     return trials
 

@@ -154,7 +154,6 @@ class Trial {
 
   async loadNext() {
     await Promise.allSettled(SIDES.slice(0, this.clips.length).map((side) => loadClip(this.state.position, side)));
-    if (this.state.position >= this.state.trials) return;
-    for (const side of SIDES) loadClip(this.state.position + 1, side).catch(() => {});
+    for (const side of this.state.next_sides) loadClip(this.state.position + 1, side).catch(() => {});
   }
 }
