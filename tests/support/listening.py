@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import httpx
 import numpy as np
 import soundfile
 
@@ -12,6 +20,10 @@ from app.batch.complete import STUDY_NAME
 from app.batch.manifest import NAME, Row, write_manifest
 from app.batch.study import StudyConfig, as_yaml
 from relpe.models.config import from_plain
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 RATE = 8000
 CONDITIONS = ("piano", "other", "real", "shuffled bars")
@@ -71,7 +83,7 @@ def _row(name: str, prompt: str, condition: str, repetition: int, seconds: float
     )
 
 
-def answers_to(state: dict, choose=lambda question: 3) -> list[dict]:
+def answers_to(state: dict, choose: Callable[[str], int] = lambda _: 3) -> list[dict]:
     """The answers of a listener who has heard all clips of a trial."""
     told = {"trial": state["position"], "seconds": 5.0}
     for side, clip in zip(("first", "second"), state["clips"], strict=False):
@@ -83,3 +95,69 @@ def answers_to(state: dict, choose=lambda question: 3) -> list[dict]:
         else:
             found.append(told | {"question": question, "answer": str(choose(question))})
     return found
+
+
+class Running(NamedTuple):
+    """A rating page in a process of its own."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def memory(self) -> int:
+        """Resident memory in kB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[Running]:
+    """Runs `relpe listen` on a free port; kills it at the end if it still runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "app", "listen", str(folder), "--port", str(port), *options]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert b"press Ctrl+C" in line, line
+            yield Running(f"http://127.0.0.1:{port}", process)
+        finally:
+            process.kill()
+
+
+class Caller:
+    """A listener without a browser, with a connection of their own."""
+
+    def __init__(self, address: str) -> None:
+        self.client = httpx.Client(base_url=address, timeout=60)
+        self.code = ""
+        self.acknowledged: list[tuple[str, int, str, str]] = []
+        """Listener, trial, question and answer, each of which the page has confirmed."""
+        self.seconds: list[float] = []
+        """Durations of requests."""
+
+    def call(self, method: str, path: str, content: object = None) -> httpx.Response:
+        """Sends a request, and measures it. Raises httpx.HTTPError for an error."""
+        began = time.perf_counter()
+        headers = {"Listener": self.code}
+        answer = self.client.request(method, path, json=content, headers=headers)
+        self.seconds.append(time.perf_counter() - began)
+        return answer.raise_for_status()
+
+    def join(self) -> None:
+        """Begins the test."""
+        self.code = self.call("POST", "/listeners", {}).json()["listener"]
+
+    def go_through(self, choose: Callable[[str], int], *, clips: bool = False) -> None:
+        """Answers all questions from the current trial on; with `clips`, loads the audio too."""
+        state = self.call("GET", "/listener").json()
+        while "questions" in state:
+            for side in ("first", "second")[: len(state["clips"])] if clips else ():
+                self.call("GET", f"/clips/{state['position']}/{side}")
+            for told in answers_to(state, choose):
+                self.call("POST", "/answers", told)
+                answer = self.code, state["position"], told["question"], told["answer"]
+                self.acknowledged.append(answer)
+            state = self.call("POST", "/next", {"trial": state["position"]}).json()
