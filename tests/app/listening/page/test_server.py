@@ -15,13 +15,8 @@ from app.listening.page.store import Store
 from tests.support.listening import answers_to, study_folder
 
 ADDRESS = "http://localhost:7860"
-SETTINGS: dict[str, Any] = {
-    "ratings": 2,
-    "preferences": 2,
-    "attention": 2,
-    "repeated": 2,
-    "training": 1,
-}
+COUNTS = {"ratings": 2, "preferences": 2, "attention": 2, "repeated": 2, "training": 1}
+SETTINGS: dict[str, Any] = COUNTS | {"completion_code": "C1"}
 
 
 @contextmanager
