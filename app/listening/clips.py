@@ -21,6 +21,8 @@ class Clip(NamedTuple):
 
     file: str
     prompt: str
+    """Of pieces from nothing, their number: the clips of a number are compared like those of a
+    prompt."""
     condition: str
     seconds: float | None
 
@@ -50,7 +52,8 @@ def read_study(folder: Path) -> Study:
             )
     rows = read_manifest(folder / NAME)
     clips = {
-        file: Clip(file, row.prompt, row.condition, _length(row)) for file, row in rows.items()
+        file: Clip(file, row.prompt or f"piece {row.repetition}", row.condition, _length(row))
+        for file, row in rows.items()
     }
     title, anchors = _named(folder)
     return Study(title, clips, anchors)

@@ -51,7 +51,10 @@ def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
     if not found:
         none = "No two conditions have answers to the same question; nothing was compared."
         found.append(("Answers", [none]))
-    return [*found, ("Listeners", [_of_listeners(report)])]
+    kept = len(report.judged.listeners)
+    few = [f"{plural(kept, 'listener')} are too few for the test to find any difference."]
+    too_few = 2.0 ** (1 - kept) >= LEVEL
+    return [*found, ("Listeners", [_of_listeners(report), *(few if too_few else [])])]
 
 
 def listed(names: Iterable[str]) -> str:

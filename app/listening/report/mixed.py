@@ -45,6 +45,7 @@ class Mixed:
     measure: str
     """`rating` (the mean of the questions) or `preference`."""
     effects: list[Effect]
+    """Empty if the equations of the model cannot be solved."""
     variances: dict[str, float]
     """Of the random effects, and of the rest: `residual`."""
     converged: bool
@@ -88,8 +89,6 @@ def _fit(
     of: list[tuple[str, str]],
 ) -> Mixed:
     """Fits the model; `sides` has the weight of each condition in each answer."""
-    from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
-
     listeners, prompts = (_indicators([key[part] for key in of]) for part in (0, 1))
     effects = {
         "listener": listeners,
@@ -105,14 +104,15 @@ def _fit(
         del effects["listener × condition"]
     # the last condition is the reference; the constant is its mean, or the order of the pair
     fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
-    columns = [[[f"{n} {i}" for i in range(z.shape[1])]] for n, z in effects.items()]
-    specification = VCSpec(list(effects), columns, [[z] for z in effects.values()])
-    with warnings.catch_warnings():  # a variance of zero is on the boundary
-        warnings.simplefilter("ignore")
-        model: Any = MixedLM(values, fixed, np.zeros(len(values)), exog_vc=specification)
-        fitted: Any = model.fit(method="lbfgs")
-        covariance = np.asarray(fitted.cov_params())[: fixed.shape[1], : fixed.shape[1]]
-    estimates = np.asarray(fitted.fe_params)
+    names_of_effects = list(effects)
+    fitted = _fitted(values, fixed, effects)
+    # a variance of zero may keep the optimiser from converging
+    while not fitted.converged and len(effects) > 1:
+        smallest = min(effects, key=lambda name: fitted.variances[name])
+        effects = {name: z for name, z in effects.items() if name != smallest}
+        fitted = _fitted(values, fixed, effects)
+    if not np.isfinite(fitted.estimates).all():
+        return Mixed(measure, [], {}, converged=False)
     place = {name: index + 1 for index, name in enumerate(names[:-1])}
     found = []
     for condition, other in pairs(names):
@@ -120,13 +120,47 @@ def _fit(
         contrast[place[condition]] = 1
         if other in place:
             contrast[place[other]] = -1
-        value = float(contrast @ estimates)
-        half = 1.959964 * math.sqrt(max(0.0, float(contrast @ covariance @ contrast)))
+        value = float(contrast @ fitted.estimates)
+        half = 1.959964 * math.sqrt(max(0.0, float(contrast @ fitted.covariance @ contrast)))
         found.append(Effect(condition, other, Interval(value, value - half, value + half)))
+    variances = {name: fitted.variances.get(name, 0.0) for name in names_of_effects}
+    variances["residual"] = fitted.residual
+    return Mixed(measure, found, variances, fitted.converged)
+
+
+class _Fitted(NamedTuple):
+    estimates: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    variances: dict[str, float]
+    residual: float
+    converged: bool
+
+
+def _fitted(
+    values: NDArray[np.float64],
+    fixed: NDArray[np.float64],
+    effects: dict[str, NDArray[np.float64]],
+) -> _Fitted:
+    """Fits by REML; nan without convergence if the equations cannot be solved."""
+    from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
+
+    columns = [[[f"{n} {i}" for i in range(z.shape[1])]] for n, z in effects.items()]
+    specification = VCSpec(list(effects), columns, [[z] for z in effects.values()])
+    count = fixed.shape[1]
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # also about variances of zero, on the boundary
+            model: Any = MixedLM(values, fixed, np.zeros(len(values)), exog_vc=specification)
+            fitted: Any = model.fit(method="lbfgs")
+            covariance = np.asarray(fitted.cov_params())[:count, :count]
+    except np.linalg.LinAlgError:
+        nothing = np.full(count, math.nan)
+        return _Fitted(nothing, np.diag(nothing), dict.fromkeys(effects, 0.0), math.nan, False)
     variances = dict(zip(effects, (float(v) for v in fitted.vcomp), strict=True))
-    return Mixed(
-        measure, found, variances | {"residual": float(fitted.scale)}, bool(fitted.converged)
-    )
+    is_known = bool(np.isfinite(covariance).all())
+    estimates = np.asarray(fitted.fe_params)
+    converged = bool(fitted.converged) and is_known
+    return _Fitted(estimates, covariance, variances, float(fitted.scale), converged)
 
 
 def _indicators(names: list[str]) -> NDArray[np.float64]:

@@ -410,6 +410,9 @@ def _listener(one: Screened) -> list[str]:
 def _check(report: Report) -> str:
     parts = []
     for model in report.mixed:
+        if not model.effects:
+            parts.append(_text(f"The mixed model of {model.measure}s cannot be fitted."))
+            continue
         unit = "points" if model.measure == "rating" else "share of wins minus share of losses"
         variances = ", ".join(f"{name} {value:.3f}" for name, value in model.variances.items())
         state = "" if model.converged else " The fit did not converge; do not rely on it."

@@ -43,8 +43,8 @@ def power(effect: float, listeners: int, level: float) -> float:
         listeners: how many.
         level: of the test.
     """
-    if listeners < 2:
-        return 0.0
+    if listeners < 2 or 2.0 ** (1 - listeners) > level:
+        return 0.0  # even if all listeners agree
     limits = float(stats.t.isf(level / 2, listeners - 1)) * _spreads(listeners - 1)
     shift = min(abs(effect), 1e6) * math.sqrt(listeners * _EFFICIENCY)
     return float(np.mean(special.ndtr(shift - limits) + special.ndtr(-shift - limits)))
@@ -71,13 +71,16 @@ def power_of(values: NDArray[np.float64], of_interest: float, tests: int) -> Pow
     """
     level, count = LEVEL / max(1, tests), len(values)
     spread = float(np.std(values, ddof=1)) if count > 1 else math.inf
-    if spread == 0:
-        return Power(of_interest, 1.0, 0, 0.0)
     if math.isinf(spread):
         return Power(of_interest, 0.0, None, math.inf)
-    reached = power(of_interest / spread, count, level)
-    least = _smallest(lambda effect: power(effect, count, level) >= WANTED) * spread
-    return Power(of_interest, reached, _needed(of_interest / spread, count, level), least)
+    effect = of_interest / spread if spread else math.inf
+    least = _smallest(lambda one: power(one, count, level) >= WANTED)
+    return Power(
+        of_interest,
+        power(effect, count, level),
+        _needed(effect, count, level),
+        least * spread if math.isfinite(least) else least,
+    )
 
 
 def _needed(effect: float, count: int, level: float) -> int | None:
@@ -93,9 +96,11 @@ def _needed(effect: float, count: int, level: float) -> int | None:
 
 
 def _smallest(is_enough: Callable[[float], bool]) -> float:
-    """The smallest effect that is enough, by bisection."""
+    """The smallest effect that is enough, by bisection; infinite if none is."""
     low, high = 0.0, 1.0
-    while not is_enough(high) and high < 1e3:
+    while not is_enough(high):
+        if high > 1e3:
+            return math.inf
         high *= 2
     for _ in range(30):
         middle = (low + high) / 2

@@ -34,9 +34,14 @@ def test_needed_listeners_reach_the_power_and_fewer_do_not(effect, count, tests)
         assert power(effect / spread, count + found.needed, level) >= 0.8
         if found.needed:
             assert power(effect / spread, count + found.needed - 1, level) < 0.8
-    assert power(found.least / spread, count, level) == pytest.approx(0.8, abs=1e-3)
+    if 2 ** (1 - count) > level:
+        assert (found.reached, found.least) == (0.0, np.inf)
+    else:
+        assert power(found.least / spread, count, level) == pytest.approx(0.8, abs=1e-3)
 
 
-def test_one_listener_has_no_power_and_equal_answers_all():
-    assert power_of(np.array([1.0]), 0.5, 1).reached == 0.0
-    assert power_of(np.array([1.0, 1.0, 1.0]), 0.5, 1)[1:3] == (1.0, 0)
+def test_few_listeners_have_no_power_and_equal_answers_all():
+    assert power_of(np.array([1.0]), 0.5, 1) == (0.5, 0.0, None, np.inf)
+    # the smallest p of five listeners is 1/16
+    assert power_of(np.array([1.0, 0.9, 1.1, 1.0, 1.0]), 0.5, 1)[1:] == (0.0, 1, np.inf)
+    assert power_of(np.ones(6), 0.5, 1)[1:] == (1.0, 0, 0.0)
