@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from app.batch.listening import Question
 from app.errors import CommandError
 from app.files import appearing
 
@@ -22,7 +23,7 @@ TABLE = "answers.csv"
 
 Kind = Literal["training", "rating", "preference"]
 """Of a trial: practice, a clip that is rated, or a pair of which one is chosen."""
-QUESTIONS = ("coherence", "structure", "creativity", "musicality")
+QUESTIONS: tuple[Question, ...] = get_args(Question)
 """The questions about a clip, of the MIREX task, answered from 1 to 5."""
 PREFERENCE = "preference"
 """The question about a pair, answered by `first` or `second`."""

@@ -8,7 +8,7 @@ import pytest
 from app.listening.answers import DATABASE, TABLE, read_answers, write_answers
 from app.listening.clips import Clip
 from app.listening.simulate import SimulatedListeners, is_simulated, main, simulate
-from tests.support.listening import write_study
+from tests.support.blind_studies import write_study
 
 CLIPS = [
     Clip(f"{condition}{prompt}", f"p{prompt}", condition, 16.0)
