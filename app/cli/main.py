@@ -13,8 +13,8 @@ from importlib.metadata import version
 from app.cli.arguments import Parser
 from app.cli.batch import add_batch
 from app.cli.inspect import add_inspect
-from app.cli.listen_report import add_listen_report
 from app.cli.listen import add_listen
+from app.cli.listen_report import add_listen_report
 from app.cli.music import add_continue, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui

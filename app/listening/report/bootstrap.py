@@ -10,6 +10,7 @@ Wu, *Resampling Inference with Complex Survey Data*, 1988).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,15 +32,12 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether all of the interval is on one side of zero."""
-        return self.low > 0 or self.high < 0
+    p: float = math.nan
+    """Two-sided, of the test that there is no difference; nan if it means nothing."""
 
     def through(self, function: Callable[[float], float]) -> Interval:
         """The interval on another, increasing, scale."""
-        return Interval(*(function(part) for part in self))
+        return Interval(function(self.value), function(self.low), function(self.high), self.p)
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,12 @@ class Bootstrap:
                 + of_prompts**2 / max(1, self.prompts - 1)
             )
         freedom = np.where(np.isfinite(freedom), freedom, max(1, self.listeners - 1))
-        half = stats.t.ppf(0.5 + self.level / 2, freedom) * np.sqrt(variance)
-        return [
-            Interval(float(v), float(v - h), float(v + h))
-            for v, h in zip(values, half, strict=True)
-        ]
+        error = np.sqrt(variance)
+        half = stats.t.ppf(0.5 + self.level / 2, freedom) * error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = 2 * stats.t.sf(np.abs(values) / error, freedom)
+        table = np.stack([values, values - half, values + half, p], 1)
+        return [Interval(*map(float, row)) for row in table]
 
     def _weights(
         self, rng: np.random.Generator, way: int, size: int

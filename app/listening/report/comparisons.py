@@ -42,7 +42,8 @@ class Comparison(NamedTuple):
     """Matched-pairs rank-biserial correlation, −1 to 1."""
     power: Power
     is_certain: bool
-    """Whether the interval, which is also for other prompts, excludes equality."""
+    """Whether the test of the bootstrap, which is also for other prompts, finds a difference after
+    Holm's correction."""
 
 
 def pairs(conditions: Sequence[str]) -> list[tuple[str, str]]:

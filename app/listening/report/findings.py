@@ -141,14 +141,14 @@ def _not_found(one: Comparison, shown: str) -> str:
 
 
 def _share(one: Comparison, forward: bool) -> str:
-    value, low, high = one.estimate
+    value, low, high = one.estimate[:3]
     if not forward:
         value, low, high = 1 - value, 1 - high, 1 - low
     return f"({value:.0%}, {100 * low:.0f} to {100 * high:.0f})"
 
 
 def _points(one: Comparison, forward: bool) -> str:
-    value, low, high = one.estimate
+    value, low, high = one.estimate[:3]
     if not forward:
         value, low, high = -value, -high, -low
     return f"({signed(value)} points, {signed(low)} to {signed(high)})"

@@ -142,7 +142,7 @@ def _fitted(
     effects: dict[str, NDArray[np.float64]],
 ) -> _Fitted:
     """Fits by REML; nan without convergence if the equations cannot be solved."""
-    from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
+    from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
 
     columns = [[[f"{n} {i}" for i in range(z.shape[1])]] for n, z in effects.items()]
     specification = VCSpec(list(effects), columns, [[z] for z in effects.values()])
@@ -151,7 +151,11 @@ def _fitted(
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # also about variances of zero, on the boundary
             model: Any = MixedLM(values, fixed, np.zeros(len(values)), exog_vc=specification)
-            fitted: Any = model.fit(method="lbfgs")
+            start = MixedLMParams.from_components(
+                fe_params=np.zeros(count), vcomp=np.full(len(effects), 0.1)
+            )
+            # the likelihood is divided by the number of answers
+            fitted: Any = model.fit(method="lbfgs", start_params=start, pgtol=1e-4, factr=1e9)
             covariance = np.asarray(fitted.cov_params())[:count, :count]
     except np.linalg.LinAlgError:
         nothing = np.full(count, math.nan)

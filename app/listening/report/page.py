@@ -236,7 +236,7 @@ def _ratings(found: Sequence[Ratings]) -> str:
         else ""
     )
     differences = found[0].comparisons
-    limits = [part for one in differences for part in one.estimate]
+    limits = [part for one in differences for part in one.estimate[:3]]
     about = f"Points of {found[0].question} by which the first is higher, with 95% intervals"
     pairs = _figure(
         "Each pair",
@@ -464,8 +464,8 @@ def _method(report: Report) -> str:
                 f"{options.seed}. {prompts}",
                 "p: Wilcoxon's signed rank test of one number per listener, two-sided, which is "
                 "for other listeners and these prompts; Holm's correction is for all pairs of a "
-                "question. A difference counts for other prompts only if its interval excludes "
-                "equality too.",
+                "question. A difference counts for other prompts only if a t test with the "
+                "variance of the bootstrap, corrected in the same way, finds it too.",
                 "Effect size: matched-pairs rank-biserial correlation, from −1 to 1.",
                 "Power: noncentral t distribution with the efficiency of Wilcoxon's test, at "
                 "the level of the first step of Holm's correction, 0.05 divided by the number "

@@ -18,7 +18,7 @@ from app.listening.report.comparisons import (
     rank_biserial,
     wilcoxon,
 )
-from app.listening.report.power import power_of
+from app.listening.report.power import LEVEL, power_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -178,6 +178,10 @@ def _comparisons(
     tested = [pair for pair in both if len(of_pair[pair].values)]
     found = {pair: wilcoxon(of_pair[pair].values) for pair in tested}
     corrected = dict(zip(tested, holm([found[pair] for pair in tested]), strict=True))
+    of_interval = dict(zip(both, apart, strict=True))
+    # nan, where nothing varies, is no evidence
+    known = [np.nan_to_num(of_interval[pair].p, nan=1.0) for pair in tested]
+    beyond = dict(zip(tested, holm(known), strict=True))
     return [
         Comparison(
             condition=pair[0],
@@ -189,7 +193,7 @@ def _comparisons(
             p_holm=corrected[pair],
             effect_size=rank_biserial(of_pair[pair].values),
             power=power_of(of_pair[pair].values, round(2 * of_interest - 1, 9), len(tested)),
-            is_certain=interval.excludes_zero,
+            is_certain=beyond[pair] < LEVEL,
         )
         for pair, interval in zip(both, apart, strict=True)
         if pair in found

@@ -98,7 +98,7 @@ def _lines(report: Report) -> Iterator[Line]:
 
 
 def _line(measure: str, question: str, condition: str, interval: Interval) -> Line:
-    return Line(measure, question, condition, "", *interval)
+    return Line(measure, question, condition, "", *interval[:3])
 
 
 def _compared(measure: str, question: str, one: Comparison) -> Line:

@@ -17,8 +17,8 @@ import pytest
 from app.cli.main import main
 from app.listening import simulate
 from app.listening.answers import CREATE, DATABASE, TABLE, read_answers, save_answer, write_answers
-from tests.support.commands import help_without_engine
 from tests.support.blind_studies import write_study
+from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
     from pathlib import Path

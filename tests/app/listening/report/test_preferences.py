@@ -133,8 +133,8 @@ def test_labels_swapped_mirror_the_effects():
         [(n, p, swapped[one], swapped[two], won, sure) for n, p, one, two, won, sure in choices]
     ).comparisons[0]
     assert after.effect_size == pytest.approx(-before.effect_size)
-    value, low, high = before.estimate
-    assert after.estimate == pytest.approx((1 - value, 1 - high, 1 - low), abs=1e-6)
+    value, low, high, p = before.estimate
+    assert after.estimate == pytest.approx((1 - value, 1 - high, 1 - low, p), abs=1e-6)
     assert after.p == pytest.approx(before.p)
 
 

@@ -65,8 +65,8 @@ def test_labels_swapped_mirror_the_difference_and_order_does_not_matter():
     swapped = {"a": "b", "b": "a"}
     before = analysed(SMALL).comparisons[0]
     after = analysed([(n, p, swapped[c], k, v) for n, p, c, k, v in SMALL][::-1]).comparisons[0]
-    value, low, high = before.estimate
-    assert after.estimate == pytest.approx((-value, -high, -low))
+    value, low, high, p = before.estimate
+    assert after.estimate == pytest.approx((-value, -high, -low, p))
     assert after.effect_size == -before.effect_size
     assert after.p == before.p
 
