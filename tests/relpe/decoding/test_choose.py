@@ -11,7 +11,14 @@ import torch
 from llvmlite.binding import get_host_cpu_name
 from torch import Tensor
 
-from relpe import Decoder, DecoderConfig, Encoding, OffsetTable, WindowedAttentionConfig
+from relpe import (
+    Decoder,
+    DecoderConfig,
+    Encoding,
+    OffsetTable,
+    QueryKeyEncoding,
+    WindowedAttentionConfig,
+)
 from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.decoding.cuda_graph import why_not_tiled
 from relpe.encodings.offset.base import OffsetEncoding
@@ -53,14 +60,14 @@ class Kerple(OffsetEncoding):
         return OffsetTable(log_weight=-4 * places.abs().log1p().expand(-1, self.num_heads))
 
 
-class Signs(Encoding):
+class Signs(QueryKeyEncoding[Tensor, tuple[()]]):
     """Flips every other feature at odd positions."""
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
         self.out_features = head_dim
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
         odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
         odd[..., ::2] = 0
         return 1 - 2 * odd, state

@@ -10,6 +10,7 @@ import torch
 from relpe.encodings import (
     EncodingConfig,
 )
+from relpe.encodings.base import QueryKeyEncoding
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.inspect.learned import kernel
 from relpe.inspect.plots import main, pictures
@@ -96,6 +97,7 @@ def test_the_kernel_of_rotations_is_the_mean_score_of_equal_unit_vectors(name):
         torch.cat([torch.zeros(1), lags])[None, :, None], encoding.init_state(0, lags.device)
     )
     units = torch.eye(8).double()[:, None, None].expand(8, 5, 2, 8)
+    assert isinstance(encoding, QueryKeyEncoding)
     for layer in range(2):
         q, k = encoding.encode(units, units, codes, layer)
         expected = (q[:, 1:] * k[:, :1]).sum(-1).mean(0).T
