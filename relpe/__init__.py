@@ -12,6 +12,7 @@ from relpe.encodings import (
     AlibiConfig,
     ConvSPEConfig,
     EncodingConfig,
+    KerpleConfig,
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
@@ -20,6 +21,7 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    T5Config,
     TransformerXLConfig,
     TreeSQConfig,
 )
@@ -43,9 +45,11 @@ from relpe.encodings.base import (
 )
 from relpe.encodings.offset.alibi import Alibi
 from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.kerple import Kerple
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.shaw import Shaw
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.t5 import T5
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.rope import Rope
 from relpe.encodings.stochastic.base import StochasticEncoding
@@ -61,6 +65,7 @@ from relpe.models.layers import LayerConfig
 from relpe.models.pointer import PointerConfig
 
 __all__ = [
+    "T5",
     "AbsoluteEncoding",
     "Algebraic",
     "AlgebraicConfig",
@@ -84,6 +89,8 @@ __all__ = [
     "EventsConfig",
     "FavorConfig",
     "GridStructure",
+    "Kerple",
+    "KerpleConfig",
     "LayerConfig",
     "LearnedPosition",
     "LearnedPositionConfig",
@@ -114,6 +121,7 @@ __all__ = [
     "SirenSPEConfig",
     "SoftmaxAttentionConfig",
     "StochasticEncoding",
+    "T5Config",
     "TransformerXLConfig",
     "TreeSQ",
     "TreeSQConfig",
