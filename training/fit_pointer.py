@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, Families
 from tokenization.tokenizer import Vocabulary
 from training.config import MOST_THREADS
@@ -242,7 +243,12 @@ def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
     """Nats of each token of each piece except the first; NaN if it is not predicted."""
     with _progress(f"{split.name}, decoder", split) as bar:
         nats = streaming_nats(
-            subject.decoder, split.pieces, options.chunk, options.batch_size, advance=bar.update
+            subject.decoder,
+            split.pieces,
+            options.chunk,
+            options.batch_size,
+            advance=bar.update,
+            families=families_of(subject.tokenizer),
         )
     return predicted(nats, split.hidden)
 
