@@ -17,6 +17,7 @@ from app.cli.arguments import add_file_size, add_model, add_soundfont, chosen_mo
 from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
+from app.server.heap import limit_heaps
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
 
 def ui_command(options: argparse.Namespace) -> None:
     """Serves the page until it is interrupted. Raises CommandError if it cannot."""
+    limit_heaps()
     folder = options.output_dir
     _check_address(options.host, options.port)
     if folder is not None:
