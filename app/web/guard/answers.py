@@ -28,7 +28,10 @@ _SCRIPT = re.compile(rb"<script(?P<attributes>[^>]*)>(?P<code>.*?)</script>", re
 def policy(scripts: Iterable[bytes] = ()) -> str:
     """The Content-Security-Policy of a page with these inline scripts.
 
-    Gradio makes the player from its template with `new Function`, and sets styles.
+    `unsafe-eval` is for `gr.HTML` alone, of which the player, the cards and the results are made:
+    Gradio compiles the template and the `js_on_load` of each by `Function(...)` (6.31.0,
+    `assets/HTML-*.js`). Without it, Chromium reports only these calls, and none of them appears.
+    `style-src` has `unsafe-inline` because Gradio's components set styles.
     """
     hashes = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in scripts)
     inline = " ".join(f"'sha256-{digest}'" for digest in hashes)
