@@ -111,7 +111,9 @@ def of_model(
             some = [piece[~of_plans[piece]] for piece in some]
         flags = [corpus.facts(index).masked for index in chosen]
         with tqdm(total=sum(map(len, some)), desc=f"{model}, {plans} plans", unit="token") as bar:
-            nats = streaming_nats(subject.decoder, some, 1024, 8, advance=bar.update)
+            nats = streaming_nats(
+                subject.decoder, some, 1024, 8, advance=bar.update, families=families
+            )
         for piece, values, flag in zip(some, nats, flags, strict=True):
             values[masked_ids(piece, flag, subject.tokenizer.vocabulary)[1:] < 0] = np.nan
         notes = sum(int(np.isin(piece, note_ids(subject.tokenizer)).sum()) for piece in some)

@@ -15,6 +15,7 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
+from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
@@ -88,7 +89,8 @@ def continuations(
         limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
         rule = ConstrainedGrammar(grammar, limit, biases)
-        samples += generation.add(Request(context, rule, seeds, sampling))
+        coordinates = Coordinates.before(context, families_of(tokenizer))
+        samples += generation.add(Request(context, rule, seeds, sampling, coordinates))
         contexts += [context] * len(seeds)
     completed = 0
     while len(generation):

@@ -15,6 +15,7 @@ from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
@@ -120,7 +121,8 @@ class Opening:
         """A request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
-        return Request(self.context, self.rule, seeds, sampling)
+        coordinates = Coordinates.before(self.context, families_of(self.model.tokenizer))
+        return Request(self.context, self.rule, seeds, sampling, coordinates)
 
 
 class Draft:

@@ -86,7 +86,8 @@ def test_every_config_builds_at_its_own_size_and_is_described(path, corpora):
     with torch.device("meta"):
         config.build()
     assert path.read_text().startswith("# ")
-    assert f"| `{path.name}` |" in (Path(training.__file__).parent / "README.md").read_text()
+    rows = (Path(training.__file__).parent / "README.md").read_text().splitlines()
+    assert any(row.startswith("| `") and f"`{path.name}`" in row.split("|")[1] for row in rows)
 
 
 WHOLE = ("piano", "windowed", "groove", "delayed", "long")

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import training.continuations as samples
+from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.batch import ContinuousBatch
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
+from relpe.encodings.algebraic.structures import GridStructure
+from relpe.models.layers import LayerConfig
 from tests.support.runs import piece
 from tokenization.analysis.plan import analyse
 from tokenization.constraints.bar_limit import BarLimit
@@ -56,11 +60,18 @@ def test_a_continuation_contains_its_prompt_and_the_requested_bars(decoder, toke
     assert not np.array_equal(made[0], made[1])
 
 
+@pytest.mark.parametrize("musical", [False, True])
 @pytest.mark.parametrize("kind", [PianoRemiConfig, MultitrackRemiConfig])
-def test_version_2_continues_with_plans(decoder, kind):
+def test_version_2_continues_with_plans(decoder, kind, musical):
     tokenizer = kind(version=2).build()
     families = tokenizer.families
-    decoder = replace(decoder.config, vocabulary_size=families.size).build().eval()
+    config = replace(decoder.config, vocabulary_size=families.size)
+    if musical:  # a layer that reads bar and place
+        grid = AlgebraicConfig(structure=GridStructure(num_axes=3))
+        layer = LayerConfig(attention=WindowedAttentionConfig(span=64), encoding=grid)
+        config = replace(config, layers=(layer,))
+    decoder = config.build().eval()
+    assert decoder.num_axes == (3 if musical else 1)
     score = piece(1, 6)
     whole = tokenizer.encode(score, analyse(score)).ids
     prompts = [tokenizer.crop(whole, 2, 3), whole]  # the second one has an end

@@ -19,7 +19,7 @@ from relpe.decoding.choose import why_not_compiled
 from relpe.models.decoder import Decoder
 from relpe.models.pointer import PointerConfig
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import Remi
+from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, Families
 from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
@@ -230,6 +230,7 @@ def _measure_likelihood(
 ) -> None:
     """Add the likelihood of real music to results; write nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
+    families = families_of(subject.tokenizer)
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
@@ -248,11 +249,15 @@ def _measure_likelihood(
     started = time.monotonic()
     _, results[f"windows_{options.length}"] = measure(
         f"windows of {options.length}",
-        lambda *draw: window_nats(decoder, pieces, options.length, options.batch_size, *draw),
+        lambda *draw: window_nats(
+            decoder, pieces, options.length, options.batch_size, *draw, families
+        ),
     )
     draws, results["streaming"] = measure(
         "whole pieces",
-        lambda *draw: streaming_nats(decoder, pieces, options.chunk, options.batch_size, *draw),
+        lambda *draw: streaming_nats(
+            decoder, pieces, options.chunk, options.batch_size, *draw, families
+        ),
     )
     results["seconds"] = round(time.monotonic() - started, 1)
     nats = _mean(draws)
@@ -270,14 +275,16 @@ def _measure_likelihood(
     results["by_family"] = _by_family(subject, whole)
     if isinstance(subject.tokenizer, Remi) and subject.tokenizer.families.has_plans:
         results["by_part"] = {
-            key: nats_by_part(families_of(subject, nats), results["notes"])
+            key: nats_by_part(nats_of_families(subject, nats), results["notes"])
             for key, nats in whole.items()
         }
         kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
         bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
         _, results["streaming_without_plan"] = measure(
             WHOLE["streaming_without_plan"],
-            lambda *draw: streaming_nats(decoder, bare, options.chunk, options.batch_size, *draw),
+            lambda *draw: streaming_nats(
+                decoder, bare, options.chunk, options.batch_size, *draw, families
+            ),
             [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
         )
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
@@ -332,7 +339,7 @@ def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_
     return ~(is_plan | ((ids >= families.key) & (ids < families.plays)))
 
 
-def families_of(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
+def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
     """Mean nats of each family of predicted tokens."""
     return nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
 
@@ -341,7 +348,7 @@ def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[s
     """Tokens of each family of predicted tokens, and their nats per token in each reading."""
     found: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
-        for name, family in families_of(subject, nats).items():
+        for name, family in nats_of_families(subject, nats).items():
             found.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
     return found
 
@@ -355,7 +362,8 @@ def _loops(subject: _Subject) -> dict[str, Any]:
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
-        nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
+        families = families_of(subject.tokenizer)
+        nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
     found = loop_nats(nats, made)
     return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
 

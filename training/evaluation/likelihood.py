@@ -14,6 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from relpe.models.decoder import Decoder, DecoderState
 from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
+from tokenization.remi.vocabulary import Families
+from training.learning.positions import positions_of
 
 Nats = list[NDArray[np.float64]]
 Advance = Callable[[int], object]
@@ -27,12 +29,14 @@ def window_nats(
     batch_size: int,
     seed: int | None = None,
     advance: Advance = lambda _: None,
+    families: Families | None = None,
 ) -> Nats:
     """Nats of each token of each piece except the first, read in windows without overlap.
 
     The last target of a window is the first token of the next one, so that every token except a
     piece's first is a target once. Each window starts from an empty state. `seed` is the seed of
     the noise; None: the model's own. `advance` is called with the number of processed tokens.
+    `families` are those of the tokens; only models that read coordinates need them.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
@@ -41,7 +45,9 @@ def window_nats(
     for first in range(0, len(places), batch_size):
         rows = places[first : first + batch_size]
         parts = [pieces[index][start : start + length + 1] for index, start in rows]
-        values, _ = _nats(decoder, parts, 0, decoder.init_state(len(parts), seed))
+        tokens = _padded(decoder, parts)
+        positions = positions_of(tokens[:, :-1], decoder.num_axes, families)
+        values, _ = _nats(decoder, tokens, positions, decoder.init_state(len(parts), seed))
         for (index, start), part, row in zip(rows, parts, values, strict=True):
             nats[index][start : start + len(part) - 1] = row[: len(part) - 1]
         advance(sum(len(part) - 1 for part in parts))
@@ -56,21 +62,24 @@ def streaming_nats(
     batch_size: int,
     seed: int | None = None,
     advance: Advance = lambda _: None,
+    families: Families | None = None,
 ) -> Nats:
     """Nats of each token of each piece except the first; the state is kept from chunk to chunk.
 
-    `seed` and `advance` are as in `window_nats`.
+    `seed`, `advance` and `families` are as in `window_nats`.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
     for first in range(0, len(order), batch_size):
         rows = order[first : first + batch_size]
         state = decoder.init_state(len(rows), seed)
-        for start in range(0, len(pieces[rows[0]]) - 1, chunk):
-            parts = [pieces[index][start : start + chunk + 1] for index in rows]
-            values, state = _nats(decoder, parts, start, state)
-            for index, part, row in zip(rows, parts, values, strict=True):
-                count = max(0, len(part) - 1)
+        tokens = _padded(decoder, [pieces[index] for index in rows])
+        positions = positions_of(tokens[:, :-1], decoder.num_axes, families)
+        for start in range(0, tokens.shape[1] - 1, chunk):
+            part = tokens[:, start : start + chunk + 1]
+            values, state = _nats(decoder, part, positions[:, start : start + chunk], state)
+            for index, row in zip(rows, values, strict=True):
+                count = max(0, min(len(row), len(pieces[index]) - 1 - start))
                 nats[index][start : start + count] = row[:count]
                 advance(count)
     return nats
@@ -100,16 +109,18 @@ def pointer_nats(
     return np.log1p(total) - np.log(np.exp(-nats) + proposed)
 
 
-def _nats(
-    decoder: Decoder, parts: Sequence[NDArray[np.int64]], start: int, state: DecoderState
-) -> tuple[NDArray[np.float64], DecoderState]:
-    """Nats of all tokens of each part except the first, padded to the longest: (b, l)."""
+def _padded(decoder: Decoder, parts: Sequence[NDArray[np.int64]]) -> Tensor:
+    """The tokens of each part, padded to the longest: (b, l)."""
     tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
     for row, part in zip(tokens, parts, strict=True):
         row[: len(part)] = part
-    device = next(decoder.parameters()).device
-    batch: Tensor = torch.from_numpy(tokens).to(device)
-    positions = torch.arange(start, start + tokens.shape[1] - 1, device=device)[None, :, None]
-    logits, state = decoder(batch[:, :-1], positions, state)
-    values = cross_entropy(logits.float().transpose(1, 2), batch[:, 1:], reduction="none")
+    return torch.from_numpy(tokens).to(next(decoder.parameters()).device)
+
+
+def _nats(
+    decoder: Decoder, tokens: Tensor, positions: Tensor, state: DecoderState
+) -> tuple[NDArray[np.float64], DecoderState]:
+    """Nats (b, l) of all tokens (b, l + 1) of each row except the first."""
+    logits, state = decoder(tokens[:, :-1], positions, state)
+    values = cross_entropy(logits.float().transpose(1, 2), tokens[:, 1:], reduction="none")
     return values.double().cpu().numpy(), state

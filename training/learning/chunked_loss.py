@@ -16,6 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from relpe.models.decoder import Decoder, DecoderState
+from tokenization.remi.vocabulary import Families
+from training.learning.positions import positions_of
 
 
 def tokens_of(batch: Tensor) -> Tensor:
@@ -40,11 +42,13 @@ def negative_log_likelihoods(
     chunk: int | None = None,
     *,
     truncated: bool = False,
+    families: Families | None = None,
 ) -> Iterator[Tensor]:
     """Yield sums of the negative log-likelihood of tokens (b, l + 1), in nats.
 
     The first token, PAD and tokens that are only read are not counted. The sums add up to the loss
-    of the batch; call `backward` on each of them before requesting the next.
+    of the batch; call `backward` on each of them before requesting the next. `families` are those
+    of the tokens; only models that read coordinates need them.
 
     - Without a `chunk`, or with one of at least l tokens, there is one sum.
     - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one
@@ -54,6 +58,7 @@ def negative_log_likelihoods(
       previous one (truncated back-propagation through time, Williams & Peng, 1990).
     """
     length = batch.shape[1] - 1
+    positions = positions_of(tokens_of(batch[:, :-1]), decoder.num_axes, families)
     step = length if chunk is None else chunk
     starts = range(0, length, step)
     recompute = torch.is_grad_enabled() and not truncated and len(starts) > 1
@@ -62,7 +67,7 @@ def negative_log_likelihoods(
     nats: Tensor | None = None
     for start in starts:
         part = batch[:, start : start + step + 1]
-        now, state = call(decoder, part, start, state)
+        now, state = call(decoder, part, positions[:, start : start + step], state)
         state = _mapped(state, _own)
         if truncated:
             yield now
@@ -74,11 +79,9 @@ def negative_log_likelihoods(
 
 
 def _one_call(
-    decoder: Decoder, batch: Tensor, start: int, state: DecoderState
+    decoder: Decoder, batch: Tensor, positions: Tensor, state: DecoderState
 ) -> tuple[Tensor, DecoderState]:
     tokens, targets = tokens_of(batch[:, :-1]), targets_of(batch[:, 1:])
-    stop = start + tokens.shape[1]
-    positions = torch.arange(start, stop, device=tokens.device)[None, :, None]
     logits, state = decoder(tokens, positions, state)
     logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
     return cross_entropy(logits, targets.flatten(), ignore_index=0, reduction="sum"), state

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from relpe.encodings.offset.windows import Windows
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import closing_ids
+from tokenization.remi.remi import Remi, families_of
+from tokenization.remi.vocabulary import Families, closing_ids
 from tokenization.tokenizer import Tokenizer
 from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
@@ -131,7 +131,8 @@ class MusicTask:
             decoder = self.decoder_config(self.data).build()
         except ValueError as error:
             raise TrainingError(f"task.model: {error}") from error
-        return MusicModule(decoder, self, optimizer, trainer)
+        families = families_of(load_tokenizer(self.data))
+        return MusicModule(decoder, self, optimizer, trainer, families)
 
 
 class MusicData(pl.LightningDataModule):
@@ -247,6 +248,7 @@ class MusicModule(pl.LightningModule):
         task: MusicTask,
         optimizer: OptimizerConfig,
         trainer: TrainerConfig,
+        families: Families,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -258,7 +260,7 @@ class MusicModule(pl.LightningModule):
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
-        self._task, self._trainer_settings = task, trainer
+        self._task, self._trainer_settings, self._families = task, trainer, families
         self._shares = trainer.strategy == "fsdp"
         self._sums: list[tuple[float, int]] = []
         self.asked_to_stop = False
@@ -283,7 +285,12 @@ class MusicModule(pl.LightningModule):
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
         """Sums of the negative log-likelihood of tokens; see `negative_log_likelihoods`."""
         return negative_log_likelihoods(
-            self.decoder, batch, state, self._task.chunk, truncated=self._task.truncated
+            self.decoder,
+            batch,
+            state,
+            self._task.chunk,
+            truncated=self._task.truncated,
+            families=self._families,
         )
 
     def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:

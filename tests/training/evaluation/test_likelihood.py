@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
+from relpe.encodings.algebraic.structures import GridStructure
+from tokenization.remi.vocabulary import PIANO_FAMILIES
 from training.evaluation.likelihood import streaming_nats, window_nats
 from training.experiment import build_experiment
 
@@ -32,6 +39,21 @@ def test_neither_chunks_nor_batches_change_the_result(decoder, pieces, batch_siz
     for index, row in enumerate(whole):
         np.testing.assert_allclose(parts[index], row, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(cut[index], row, rtol=1e-3, atol=1e-3)
+
+
+def test_coordinates_are_counted_in_the_whole_piece_or_the_window(decoder, pieces):
+    grid = AlgebraicConfig(structure=GridStructure(num_axes=3))
+    attention = WindowedAttentionConfig(span=64)
+    decoder = replace(decoder.config, attention=attention, encoding=grid).build().eval()
+    read = partial(streaming_nats, decoder, pieces, families=PIANO_FAMILIES)
+    whole, parts = read(1000, 1), read(16, 3)
+    for index, row in enumerate(whole):
+        np.testing.assert_allclose(parts[index], row, rtol=1e-3, atol=1e-3)
+    cut = window_nats(decoder, pieces, 16, 3, families=PIANO_FAMILIES)
+    alone = window_nats(decoder, [pieces[3][32:]], 16, 4, families=PIANO_FAMILIES)
+    np.testing.assert_allclose(cut[3][32:], alone[0], rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="reads 3 axes"):
+        window_nats(decoder, pieces, 16, 3)
 
 
 def test_windows_are_independent(decoder, pieces):

@@ -7,6 +7,7 @@ import torch
 
 from relpe.models.config import from_plain
 from relpe.models.decoder import DecoderConfig
+from tokenization.remi.vocabulary import PIANO_FAMILIES
 from training.learning.chunked_loss import (
     compute_again,
     negative_log_likelihoods,
@@ -25,6 +26,10 @@ MODELS = {
     "windowed, algebraic": (
         {"kind": "windowed", "span": 11},
         {"kind": "algebraic", "structure": {"kind": "sequence"}},
+    ),
+    "windowed, algebraic with coordinates": (
+        {"kind": "windowed", "span": 11},
+        {"kind": "algebraic", "structure": {"kind": "grid", "num_axes": 3, "features": [4, 2, 2]}},
     ),
     "windowed, SIREN": (
         {"kind": "windowed"},
@@ -55,7 +60,9 @@ def gradients(model, chunk=None, *, truncated=False):
     state = model.init_state(3, seed=7)
     model.zero_grad()
     total, parts = 0.0, 0
-    for nats in negative_log_likelihoods(model, batch(), state, chunk, truncated=truncated):
+    for nats in negative_log_likelihoods(
+        model, batch(), state, chunk, truncated=truncated, families=PIANO_FAMILIES
+    ):
         nats.backward()
         total, parts = total + nats.item(), parts + 1
     return total, parts, {name: value.grad.clone() for name, value in model.named_parameters()}
