@@ -363,6 +363,7 @@ def _screening(report: Report) -> str:
             "Excluded listeners",
             ["Listener", "Reason"],
             [[one.listener, _Cell("; ".join(one.reasons), "reason")] for one in report.excluded],
+            style="reasons",
         )
     else:
         excluded = _text("No listener was excluded.")
