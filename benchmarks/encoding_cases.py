@@ -32,7 +32,7 @@ from relpe.encodings.stochastic.siren import SirenSPEConfig
 from tests.support import reference_algebraic, reference_stochastic
 
 if TYPE_CHECKING:
-    from relpe.encodings.base import Encoding
+    from relpe.encodings.base import QueryKeyEncoding
 
 CPU = torch.device("cpu")
 LAYERS = 6
@@ -122,7 +122,9 @@ def line(shape: Shape) -> Tensor:
     return torch.arange(shape.length)[None, :, None]
 
 
-def encoded(encoding: Encoding, q: Tensor, k: Tensor, positions: Tensor, seed: int) -> Outputs:
+def encoded(
+    encoding: QueryKeyEncoding, q: Tensor, k: Tensor, positions: Tensor, seed: int
+) -> Outputs:
     """Encodes queries and keys in each layer with the same codes; returns those of the last."""
     codes, _ = encoding.prepare(positions, encoding.init_state(seed, CPU))
     layers = getattr(encoding, "num_layers", 1)
@@ -246,7 +248,7 @@ def scored(
     def ours(seed: int) -> Outputs:
         codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))
         state = operation.init_state(size, torch.Generator(), q, shape.features)
-        return operation(q, k, v, state, encoding.table(codes, 0))[:1]
+        return operation(q, k, v, state, encoding.scoring(codes, 0))[:1]
 
     def naive(seed: int) -> Outputs:
         codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))

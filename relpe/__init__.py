@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
+from relpe.attention.layer import AttentionConfig, SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig, windowed_attention
 from relpe.encodings import (
     AlgebraicConfig,
     AlibiConfig,
     ConvSPEConfig,
     EncodingConfig,
+    KerpleConfig,
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
@@ -19,40 +21,114 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    T5Config,
     TransformerXLConfig,
     TreeSQConfig,
 )
-from relpe.encodings.base import Encoding, OffsetTable
+from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
+from relpe.encodings.algebraic.encoding import Algebraic
+from relpe.encodings.algebraic.structures import (
+    CycleStructure,
+    DirectSum,
+    GridStructure,
+    SequenceStructure,
+    TreeStructure,
+)
+from relpe.encodings.base import (
+    AbsoluteEncoding,
+    Encoding,
+    NoEncoding,
+    NoState,
+    OffsetTable,
+    QueryKeyEncoding,
+    Scoring,
+)
+from relpe.encodings.offset.alibi import Alibi
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.kerple import Kerple
+from relpe.encodings.offset.relative import RelativeEncoding
+from relpe.encodings.offset.shaw import Shaw
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.t5 import T5
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.rope import Rope
+from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.stochastic.conv import ConvSPE
+from relpe.encodings.stochastic.sine import SineSPE
+from relpe.encodings.stochastic.siren import SirenSPE
+from relpe.models.attention import Attention, AttentionLayerConfig, AttentionState
+from relpe.models.checkpoint import load_model, save_model
+from relpe.models.cross_attention import CrossAttention
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
+from relpe.models.pointer import PointerConfig
 
 __all__ = [
+    "T5",
+    "AbsoluteEncoding",
+    "Algebraic",
     "AlgebraicConfig",
+    "Alibi",
     "AlibiConfig",
+    "Attention",
+    "AttentionConfig",
+    "AttentionLayerConfig",
+    "AttentionState",
+    "ConvSPE",
     "ConvSPEConfig",
+    "CrossAttention",
+    "CycleStructure",
     "Decoder",
     "DecoderConfig",
     "DecoderState",
+    "DirectSum",
     "EluConfig",
     "Encoding",
     "EncodingConfig",
     "EventsConfig",
     "FavorConfig",
+    "GridStructure",
+    "Kerple",
+    "KerpleConfig",
     "LayerConfig",
+    "LearnedPosition",
     "LearnedPositionConfig",
     "LinearAttentionConfig",
+    "NoEncoding",
     "NoEncodingConfig",
+    "NoState",
+    "OffsetEncoding",
     "OffsetTable",
+    "PointerConfig",
+    "QueryKeyEncoding",
+    "RelativeEncoding",
     "ReluConfig",
+    "Rope",
     "RopeConfig",
+    "Scoring",
+    "SelfAttention",
+    "SequenceStructure",
+    "Shaw",
     "ShawConfig",
+    "SineSPE",
     "SineSPEConfig",
+    "Sinusoid",
     "SinusoidConfig",
     "SirenConfig",
+    "SirenNetworkConfig",
+    "SirenSPE",
     "SirenSPEConfig",
     "SoftmaxAttentionConfig",
+    "StochasticEncoding",
+    "T5Config",
     "TransformerXLConfig",
+    "TreeSQ",
     "TreeSQConfig",
+    "TreeStructure",
+    "WindowConfig",
     "WindowedAttentionConfig",
+    "load_model",
+    "save_model",
+    "windowed_attention",
 ]

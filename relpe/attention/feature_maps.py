@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.checks import Checked, at_least
+
 LONGEST_HELD = 2**20
 """Maximum training steps between two redraws, with a redraw probability."""
 SEARCHED = 1024
@@ -48,7 +50,7 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FavorConfig:
+class FavorConfig(Checked):
     """Positive random features of the softmax kernel, FAVOR+ (Choromanski et al., 2021)."""
 
     kind: Literal["favor"] = "favor"
@@ -60,6 +62,7 @@ class FavorConfig:
     """Probability that a training step redraws the projections, instead of a fixed interval."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         interval, probability = self.redraw_interval, self.redraw_probability
         if interval < 1:
             raise ValueError(f"redraw_interval is {interval}, expected at least 1")
@@ -147,12 +150,16 @@ class Favor(FeatureMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReluConfig:
+class ReluConfig(Checked):
     """relu(x) plus a constant, so that weights are positive (Choromanski et al., 2021, 4.2)."""
 
     kind: Literal["relu"] = "relu"
     offset: float = 1e-3
-    """Constant added to every feature."""
+    """Constant added to every feature; with 0, the weights of a query may all be zero."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, offset=self.offset)
 
     def build(self) -> Relu:
         """The map."""
@@ -171,7 +178,7 @@ class Relu(FeatureMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EluConfig:
+class EluConfig(Checked):
     """elu(x) + 1 (Katharopoulos et al., 2020, equation 7)."""
 
     kind: Literal["elu"] = "elu"

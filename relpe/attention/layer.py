@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn import functional
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings.base import Encoding
+from relpe.encodings.base import Encoding, QueryKeyEncoding
 
 AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig
 
@@ -50,12 +49,21 @@ class SelfAttention(nn.Module):
         normalize: bool,
         convolution_taps: int,
         delayed: bool = False,
+        num_kv_heads: int | None = None,
     ) -> None:
+        """Attention of one layer with new weights.
+
+        `num_kv_heads` is the number of different heads of keys and values, each of which serves
+        equally many heads of queries (Ainslie et al., 2023); None: `num_heads`.
+        """
         super().__init__()
         self.layer, self.num_heads = layer, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.operation = config.build()
-        self.project_in = nn.Linear(width, 3 * width, bias=False)
+        heads = num_heads + 2 * self.num_kv_heads
+        self.project_in = nn.Linear(width, heads * (width // num_heads), bias=False)
         self.project_out = nn.Linear(width, width, bias=False)
+        # one temperature for each head of queries, also for the keys that heads share
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
         if convolution_taps > 0:
             # the last tap is the current position
@@ -83,7 +91,7 @@ class SelfAttention(nn.Module):
         self,
         x: Tensor,
         encoding: Encoding,
-        codes: Any,  # noqa: ANN401
+        codes: object,
         state: ConvolvedState,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, ConvolvedState]:
@@ -92,22 +100,44 @@ class SelfAttention(nn.Module):
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
         end; None: l. Padding does not affect the state; its outputs are undefined.
         """
+        if 0 in x.shape[:2]:
+            return x, state
         recent = state.recent
         if self.convolution is not None:
             x, recent = causal_convolution(x, self.convolution, recent, lengths)
-        q, k, v = self.project_in(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        q, k, v = self._heads(self.project_in(x))
         if self.log_temperature is not None:
             q_scale, k_scale = self.log_temperature.exp()
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
-        q, k = encoding.encode(q, k, codes, self.layer)
-        scoring: Any  # a rotation or a table; the decoder has checked that the operation accepts it
-        if encoding.placement == "numerator":
-            scoring = partial(encoding.rotate_features, codes=codes, layer=self.layer)
-        else:
-            scoring = encoding.table(codes, self.layer)
+        if isinstance(encoding, QueryKeyEncoding):
+            q, k = encoding.encode(q, k, codes, self.layer)
+        scoring = encoding.scoring(codes, self.layer)
         out, operation = self.operation(q, k, v, state.operation, scoring, lengths)
         return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (b, l, h, d) of projected inputs x."""
+        if self.num_kv_heads == self.num_heads:
+            q, k, v = x.unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+            return q, k, v
+        heads = x.unflatten(-1, (self.num_heads + 2 * self.num_kv_heads, -1))
+        q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 2)
+        copies = self.num_heads // self.num_kv_heads
+        return q, k.repeat_interleave(copies, 2), v.repeat_interleave(copies, 2)
+
+
+def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None:
+    """Checks that an encoding is correct with a kind of attention; `kind` is that of the encoding.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if attention.name not in encoding.fits:
+        raise ValueError(
+            f"encoding {kind} does not fit {attention.name} attention, expected "
+            f"{' or '.join(encoding.fits)}"
+        )
 
 
 def causal_convolution(

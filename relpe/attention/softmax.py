@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.attention.windowed.offset_scores import softmax_with_table
-from relpe.encodings.base import AttentionName, OffsetTable
+from relpe.checks import Checked
+from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
 
 
 class SoftmaxAttentionState(NamedTuple):
@@ -19,14 +20,16 @@ class SoftmaxAttentionState(NamedTuple):
 
     keys: Tensor  # (b, l, h, d), encoded
     values: Tensor  # (b, l, h, e)
+    seen: Tensor | None = None  # (b,) int64: number of the last keys that exist; None: all
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxAttentionState:
         """The state with `change` applied to each of its tensors."""
-        return SoftmaxAttentionState(*map(change, self))
+        seen = None if self.seen is None else change(self.seen)
+        return SoftmaxAttentionState(change(self.keys), change(self.values), seen)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxAttentionConfig:
+class SoftmaxAttentionConfig(Checked):
     """Exact attention with quadratic cost (Vaswani et al., 2017), as a baseline."""
 
     kind: Literal["softmax"] = "softmax"
@@ -62,29 +65,30 @@ class SoftmaxOperation:
         k: Tensor,
         v: Tensor,
         state: SoftmaxAttentionState,
-        table: OffsetTable | None = None,
+        scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, SoftmaxAttentionState]:
         """Attention (b, l, h, e), with scores divided by sqrt(in_features), and the new state.
 
-        Raises:
-            ValueError: `lengths` are given, but all rows have the same number of keys.
+        `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
-        if lengths is not None:
-            raise ValueError("softmax attention without a window needs rows of one length")
-        past = state.keys.shape[1]
+        past, table = state.keys.shape[1], scoring.table
         if table is None and v.dtype in {torch.bfloat16, torch.float16}:
             q, k = q.to(v.dtype), k.to(v.dtype)  # encoded q and k are wider than half precision
         keys = torch.cat([state.keys.to(k.dtype), k], 1)
         values = torch.cat([state.values.to(v.dtype), v], 1)
+        first = None if state.seen is None else past - state.seen
+        after = _ended(keys, values, first, lengths, q.shape[1])
         if table is not None:
-            out = softmax_with_table(q, keys, values, table)
-            return out, SoftmaxAttentionState(keys, values)
+            return softmax_with_table(q, keys, values, table, first), after
         mask = None
         if past:
             mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(
                 past
             )
+            if first is not None:
+                exists = torch.arange(keys.shape[1], device=q.device) >= first[:, None]
+                mask = mask & exists[:, None, None]
         out = functional.scaled_dot_product_attention(
             q.transpose(1, 2),
             keys.transpose(1, 2),
@@ -92,4 +96,43 @@ class SoftmaxOperation:
             attn_mask=mask,
             is_causal=not past,
         )
-        return out.transpose(1, 2), SoftmaxAttentionState(keys, values)
+        return out.transpose(1, 2), after
+
+    def between(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: SoftmaxAttentionState,
+        key_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·); no causality.
+
+        `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros.
+        """
+        if v.dtype in {torch.bfloat16, torch.float16}:
+            q, k = q.to(v.dtype), k.to(v.dtype)
+        mask = None if key_mask is None else key_mask[:, None, None]
+        out = functional.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask
+        ).transpose(1, 2)
+        if key_mask is None:
+            return out
+        return out.where(key_mask.any(1)[:, None, None, None], 0.0)
+
+
+def _ended(
+    keys: Tensor, values: Tensor, first: Tensor | None, lengths: Tensor | None, length: int
+) -> SoftmaxAttentionState:
+    """The state after a call with `length` new keys, with padding moved before the first key."""
+    if lengths is None and first is None:
+        return SoftmaxAttentionState(keys, values)
+    size = keys.shape[1]
+    seen = torch.full((len(keys),), size, device=keys.device)
+    seen = seen if first is None else seen - first
+    if lengths is None:
+        return SoftmaxAttentionState(keys, values, seen)
+    padding = length - lengths
+    places = (torch.arange(size, device=keys.device) - padding[:, None]).clamp(min=0)
+    rows = torch.arange(len(keys), device=keys.device)[:, None]
+    return SoftmaxAttentionState(keys[rows, places], values[rows, places], seen - padding)

@@ -43,7 +43,7 @@ from relpe.decoding.packed_weights import (
     packed_weights,
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
-from relpe.encodings.base import Encoding
+from relpe.encodings.base import AbsoluteEncoding
 from relpe.models import pointer
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
@@ -60,7 +60,7 @@ def refusal(decoder: Decoder) -> str | None:
             return f"the state of {layer.attention.kind} attention grows with the sequence"
         if not decoder.encoding_of(block).codes_by_position:
             return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
-    if sum(type(encoding).embed is not Encoding.embed for encoding in decoder.encodings) > 1:
+    if sum(isinstance(encoding, AbsoluteEncoding) for encoding in decoder.encodings) > 1:
         return "several encodings add vectors to the embeddings"
     return None
 

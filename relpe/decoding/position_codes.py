@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from relpe.decoding.kernels import products_of_waves
-from relpe.encodings.base import Encoding
+from relpe.encodings.base import AbsoluteEncoding, Encoding, QueryKeyEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.models.decoder import Decoder, DecoderConfig
@@ -187,18 +187,19 @@ class EncodingCodes:
             sets = [one.shared for one in codes.by_layer or (codes,)]
             made = np.stack([array_of(one) for one in sets])  # (n, 2, BLOCK, h, d, r)
             return made.transpose(2, 0, 1, 3, 4, 5), None
-        zeros = torch.zeros(1, BLOCK, self._width)
-        added = encoding.embed(zeros, codes)
-        return self._of_units(codes), None if added is zeros else array_of(added)[0]
+        if isinstance(encoding, AbsoluteEncoding):
+            return None, array_of(encoding.embed(torch.zeros(1, BLOCK, self._width), codes))[0]
+        return self._of_units(codes), None
 
-    def _of_units(self, codes: Any) -> NDArray[np.float32] | None:  # noqa: ANN401
+    def _of_units(self, codes: object) -> NDArray[np.float32] | None:
         """Codes (BLOCK, n, 2, h, d, r) of any encoding, by encoding the unit vectors."""
-        if type(self._encoding).encode is Encoding.encode:
+        encoding = self._encoding
+        if not isinstance(encoding, QueryKeyEncoding):
             return None
         size = self._width // self._heads
         units = torch.eye(size)[:, None, None].expand(size, BLOCK, self._heads, size)
         made = [
-            torch.stack(self._encoding.encode(units, units, codes, layer))  # (2, d, BLOCK, h, r)
+            torch.stack(encoding.encode(units, units, codes, layer))  # (2, d, BLOCK, h, r)
             for layer in range(self._layers)
         ]
         if all(torch.equal(one, made[0]) for one in made):

@@ -6,8 +6,10 @@ from relpe.encodings.absolute import LearnedPositionConfig, SinusoidConfig, Tree
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.base import NoEncodingConfig
 from relpe.encodings.offset.alibi import AlibiConfig
+from relpe.encodings.offset.kerple import KerpleConfig
 from relpe.encodings.offset.shaw import ShawConfig
 from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.t5 import T5Config
 from relpe.encodings.offset.transformer_xl import TransformerXLConfig
 from relpe.encodings.rope import RopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
@@ -22,6 +24,8 @@ EncodingConfig = (
     | SirenConfig
     | RopeConfig
     | AlibiConfig
+    | KerpleConfig
+    | T5Config
     | ShawConfig
     | TransformerXLConfig
     | SinusoidConfig

@@ -11,8 +11,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.checks import Checked, at_least, positive
 from relpe.encodings.algebraic.structures import TreeStructure, tree_words
-from relpe.encodings.base import Encoding
+from relpe.encodings.base import AbsoluteEncoding, NoState
 
 
 def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
@@ -28,19 +29,23 @@ def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tenso
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinusoidConfig:
+class SinusoidConfig(Checked):
     """Sines and cosines of the position, added to the embeddings (Vaswani et al., 2017)."""
 
     kind: Literal["sinusoid"] = "sinusoid"
     base: float = 10_000.0
     """Ratio of the longest to the shortest wavelength."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Sinusoid:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(base=self.base)
+
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Sinusoid:
         """Module for a model of this shape; num_heads * head_dim must be even."""
         return Sinusoid(self, num_heads * head_dim, head_dim)
 
 
-class Sinusoid(Encoding):
+class Sinusoid(AbsoluteEncoding[Tensor, NoState]):
     """See `SinusoidConfig`; embeddings are multiplied by the square root of their width first."""
 
     codes_by_position = True
@@ -52,7 +57,7 @@ class Sinusoid(Encoding):
         self.out_features = head_dim
         self.width, self.base = width, config.base
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
         """The table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
         return sinusoids(positions[..., 0].double(), self.width, self.base), state
 
@@ -62,25 +67,23 @@ class Sinusoid(Encoding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedPositionConfig:
+class LearnedPositionConfig(Checked):
     """A learned vector for each position, added to the embeddings (Gehring et al., 2017)."""
 
     kind: Literal["learned"] = "learned"
     num_positions: int = 2048
     """Number of vectors; later positions get the last one."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> LearnedPosition:
-        """Module for a model of this shape.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, num_positions=self.num_positions)
 
-        Raises:
-            ValueError: `num_positions` is less than 1.
-        """
-        if self.num_positions < 1:
-            raise ValueError(f"num_positions is {self.num_positions}, expected at least 1")
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> LearnedPosition:
+        """Module for a model of this shape."""
         return LearnedPosition(self, num_heads * head_dim, head_dim)
 
 
-class LearnedPosition(Encoding):
+class LearnedPosition(AbsoluteEncoding[Tensor, NoState]):
     """See `LearnedPositionConfig`; `vectors` are (positions, m)."""
 
     codes_by_position = True
@@ -90,7 +93,7 @@ class LearnedPosition(Encoding):
         self.out_features = head_dim
         self.vectors = nn.Parameter(torch.randn(config.num_positions, width) * 0.02)
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
         """The vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
         rows = positions[..., 0].floor().long().clamp(0, len(self.vectors) - 1)
         return self.vectors[rows], state
@@ -101,7 +104,7 @@ class LearnedPosition(Encoding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeSQConfig:
+class TreeSQConfig(Checked):
     """The branches on the last steps to a node, added to the embeddings (Shiv & Quirk, 2019)."""
 
     kind: Literal["tree_sq"] = "tree_sq"
@@ -113,7 +116,7 @@ class TreeSQConfig:
     """Order the weights of steps as in the code of Kogkalidis et al. (2024), which assigns them to
     the wrong slots; only for comparison with it."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> TreeSQ:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> TreeSQ:
         """Module for embeddings of num_heads * head_dim features.
 
         Raises:
@@ -128,7 +131,7 @@ class TreeSQConfig:
         return TreeSQ(self, width, head_dim)
 
 
-class TreeSQ(Encoding):
+class TreeSQ(AbsoluteEncoding[Tensor, NoState]):
     """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
 
     The slot of the branch that is taken at step n has the value s w^n, with w = tanh(raw). The
@@ -141,17 +144,18 @@ class TreeSQ(Encoding):
     def __init__(self, config: TreeSQConfig, width: int, head_dim: int) -> None:
         super().__init__()
         self.config = config
+        self.num_axes = config.tree.word_axes or 1
         self.out_features = head_dim
         self.width = width
         features = width // (config.max_depth * config.tree.letters)
         self.raw = nn.Parameter(torch.empty(features).uniform_(0.7, 0.999))
 
-    def prepare(
-        self, positions: Shaped[Tensor, "b l p"], state: tuple[()]
-    ) -> tuple[Tensor, tuple[()]]:
+    def codes_at(
+        self, positions: Shaped[Tensor, "b l p"], state: NoState
+    ) -> tuple[Tensor, NoState]:
         """Vectors (b, l, m) for `positions`."""
         structure = self.config.tree
-        words = tree_words(structure, positions[..., : structure.word_axes or 1])
+        words = tree_words(structure, positions[..., : self.num_axes])
         depths = (words >= 0).sum(-1, keepdim=True)
         places = depths - 1 - torch.arange(self.config.max_depth, device=words.device)
         padded = functional.pad(words, (0, 1), value=-1)  # padded, since words may be empty

@@ -1,25 +1,36 @@
-"""The base class of positional encodings.
+"""The interfaces of positional encodings.
 
-An encoding may add vectors to the embeddings (absolute), change queries and keys (rotations,
-stochastic codes), or score the offset between a query and a key (relative terms, windows). A
-subclass overrides the methods that it needs; the others do nothing.
+There are three kinds. `AbsoluteEncoding` adds vectors to the embeddings. `QueryKeyEncoding` changes
+queries and keys (rotations, stochastic codes). `offset.base.OffsetEncoding` scores the offset
+between a query and a key (relative terms, windows). A subclass implements the abstract methods of
+its kind; what else it can do (compiled steps, tiles) it states in attributes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
+from relpe.checks import Checked
 from relpe.encodings.offset.windows import Window
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
 """Kinds of attention: exact, to all keys (softmax) or within a span (windowed), and linear, by the
 name of its feature map."""
 ALL_ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
+EXACT_ATTENTIONS: tuple[AttentionName, ...] = ("softmax", "windowed")
+
+CodesT = TypeVar("CodesT")
+"""What an encoding computes once per call for all layers."""
+StateT = TypeVar("StateT")
+"""What an encoding keeps from one call to the next."""
+NoState = tuple[()]
+"""State of an encoding that keeps nothing."""
 
 
 class OffsetTable(NamedTuple):
@@ -59,7 +70,27 @@ class OffsetTable(NamedTuple):
         return self.map(lambda x: x.to(dtype), *scores)
 
 
-class Encoding(nn.Module):
+class Rotation(Protocol):
+    """Rotates features (b, l, h, f) of queries or keys, each by the map of its position."""
+
+    def __call__(self, x: Tensor, *, keys: bool = False) -> Tensor:
+        """The rotated features; `keys`: whether they are features of keys."""
+        ...
+
+
+class Scoring(NamedTuple):
+    """What an encoding adds to the scores of one layer, besides changing queries and keys."""
+
+    table: OffsetTable | None = None
+    """Scores of offsets, for softmax and windowed attention."""
+    rotation: Rotation | None = None
+    """Rotation of features after the feature map, in the numerator only, for linear attention."""
+
+
+NO_SCORING = Scoring()
+
+
+class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     """A positional encoding, shared by the layers of a model.
 
     `prepare` runs once per call of the model, for all layers. Codes and states are opaque to
@@ -71,47 +102,50 @@ class Encoding(nn.Module):
     """Number of features per head after encoding."""
     fits: tuple[AttentionName, ...] = ALL_ATTENTIONS
     """Kinds of attention for which the encoding is correct; models reject others."""
-    placement: Literal["before", "numerator"] = "before"
-    """Where queries and keys are changed: before the feature map, or after it in the numerator
-    only, by `rotate_features`."""
-
     num_axes: int = 1
     """Number of axes of the positions that it reads: the first ones."""
+
     codes_by_position: bool = False
     """Whether compiled steps support the encoding; they compute and cache the codes of each
     position. Codes must depend only on the position and the noise, `encode` must be linear in
-    queries and keys, and `table` and `rotate_features` must not be used."""
+    queries and keys, and there must be no `scoring`. If this is false, torch decodes."""
     rows_by_position: bool = False
     """Whether `prepare` also accepts positions (b, 1, p), one for each row, without synchronising
-    with the device, so that rows at different positions can be decoded in one call."""
+    with the device, so that tiles of rows at different positions can be decoded in one call."""
 
-    def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
+    _METHODS: ClassVar = {"codes_at", "embed", "encode", "scoring", "table_of", "rotate_features"}
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Drops what a base class states, if the subclass changes one of its methods."""
+        super().__init_subclass__(**kwargs)
+        if cls._METHODS & cls.__dict__.keys():
+            for stated in ("codes_by_position", "rows_by_position"):
+                if stated not in cls.__dict__:
+                    setattr(cls, stated, False)
+
+    def init_state(self, seed: int, device: torch.device) -> StateT:
         """State before the first position; the same seed gives the same noise on every device.
 
         If tensors of the state belong to rows of the batch, it has a method like
-        `DecoderState.map_rows`.
+        `DecoderState.map_rows`. By default, there is no state (`NoState`).
         """
-        return ()
+        return cast("StateT", ())
 
-    def prepare(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        """Codes for `positions` (1 or b, l, p), int64 or float64, and the state after them."""
-        return (), state
+    @abstractmethod
+    def codes_at(self, positions: Tensor, state: StateT) -> tuple[CodesT, StateT]:
+        """Codes for `positions` (1 or b, l, p), which `prepare` has checked, and the new state."""
 
-    def embed(self, x: Tensor, codes: Any) -> Tensor:  # noqa: ANN401
-        """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
-        return x
+    def prepare(self, positions: Tensor, state: StateT) -> tuple[CodesT, StateT]:
+        """Codes for `positions` (1 or b, l, p), int64 or float64, and the state after them.
 
-    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d)."""
-        return q, k
+        Raises:
+            ValueError: the positions have another shape or dtype.
+        """
+        return self.codes_at(checked_positions(positions, self.num_axes), state)
 
-    def rotate_features(self, x: Tensor, codes: Any, layer: int, *, keys: bool = False) -> Tensor:  # noqa: ANN401
-        """Rotated features (b, l, h, f) of queries or keys, for the numerator."""
-        return x
-
-    def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
-        """Scores of the offsets between the queries of the call and their visible keys."""
-        return None
+    def scoring(self, codes: CodesT, layer: int) -> Scoring:
+        """What the encoding adds to the scores of a layer; by default nothing."""
+        return NO_SCORING
 
     def training_window(self) -> Window | None:
         """The learned window of the encoding, if it has one.
@@ -122,18 +156,119 @@ class Encoding(nn.Module):
         return next((part for part in self.modules() if isinstance(part, Window)), None)
 
 
+class AbsoluteEncoding(Encoding[CodesT, StateT]):
+    """An encoding that adds a vector for each position to the embeddings."""
+
+    @abstractmethod
+    def embed(self, x: Tensor, codes: CodesT) -> Tensor:
+        """Embeddings x (b, l, m) plus the vectors of their positions."""
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Encodes the embeddings x (b, l, m) of a whole sequence; they keep their dtype.
+
+        `positions` are (1 or b, l, p); None: 0, 1, 2, ...
+        """
+        positions = positions_of(x, positions)
+        codes, _ = self.prepare(positions, self.init_state(0, x.device))
+        return self.embed(x, codes).to(x.dtype)
+
+
+class QueryKeyEncoding(Encoding[CodesT, StateT]):
+    """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
+
+    @abstractmethod
+    def encode(self, q: Tensor, k: Tensor, codes: CodesT, layer: int) -> tuple[Tensor, Tensor]:
+        """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d).
+
+        With half precision, results may be float32; `forward` returns the dtype of its inputs.
+        """
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        positions: Tensor | None = None,
+        *,
+        layer: int = 0,
+        seed: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """Encodes queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
+
+        `positions` are (1 or b, l, p); None: 0, 1, 2, ... `seed` is that of random codes. To encode
+        a sequence in parts, or for several layers at once, use `prepare` and `encode`.
+
+        Raises:
+            ValueError: queries, keys or positions have another shape.
+        """
+        if q.ndim != 4 or q.shape != k.shape:
+            raise ValueError(
+                f"queries have the shape {tuple(q.shape)} and keys {tuple(k.shape)}, expected "
+                "(b, l, h, d) for both"
+            )
+        positions = positions_of(q, positions)
+        codes, _ = self.prepare(positions, self.init_state(seed, q.device))
+        queries, keys = self.encode(q, k, codes, layer)
+        return queries.to(q.dtype), keys.to(k.dtype)
+
+
+def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
+    """The positions of x (b, l, ...), (1 or b, l, p); 0, 1, 2, ... if they are None.
+
+    Raises:
+        ValueError: their number of rows or of positions is not that of x.
+    """
+    if positions is None:
+        return torch.arange(x.shape[1], device=x.device)[None, :, None]
+    rows, length = x.shape[:2]
+    if positions.ndim == 3 and positions.shape[0] in (1, rows) and positions.shape[1] == length:
+        return positions
+    raise ValueError(
+        f"positions have the shape {tuple(positions.shape)}, expected (1, {length}, p) or "
+        f"({rows}, {length}, p), with p axes"
+    )
+
+
+def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
+    """Positions (1 or b, l, p) with at least `num_axes` axes; without rows, one row of zeros.
+
+    Raises:
+        ValueError: they have another shape or dtype.
+    """
+    if positions.ndim != 3 or positions.shape[2] < num_axes:
+        raise ValueError(
+            f"positions have the shape {tuple(positions.shape)}, expected (1 or b, l, p) with p at "
+            f"least {num_axes}; for one axis, use positions[..., None]"
+        )
+    if positions.dtype in (torch.float16, torch.bfloat16, torch.bool) or positions.is_complex():
+        raise ValueError(
+            f"positions are {positions.dtype}, in which neighbours are equal or which are no "
+            "numbers; expected int64 or float64"
+        )
+    return positions if positions.shape[0] else positions.new_zeros(1, *positions.shape[1:])
+
+
+def check_layer(layer: int, num_layers: int) -> None:
+    """Checks the number of a layer.
+
+    Raises:
+        ValueError: there is no such layer.
+    """
+    if not 0 <= layer < num_layers:
+        raise ValueError(f"layer is {layer}, expected 0 to {num_layers - 1}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class NoEncodingConfig:
+class NoEncodingConfig(Checked):
     """No positional encoding; a model can infer order only from causality."""
 
     kind: Literal["none"] = "none"
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> NoEncoding:
         """Module for heads of this size."""
         return NoEncoding(head_dim)
 
 
-class NoEncoding(Encoding):
+class NoEncoding(Encoding[NoState, NoState]):
     """See `NoEncodingConfig`."""
 
     codes_by_position = True
@@ -142,3 +277,7 @@ class NoEncoding(Encoding):
     def __init__(self, head_dim: int) -> None:
         super().__init__()
         self.out_features = head_dim
+
+    def codes_at(self, positions: Tensor, state: NoState) -> tuple[NoState, NoState]:
+        """Nothing."""
+        return (), state

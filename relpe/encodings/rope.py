@@ -9,18 +9,23 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.encodings.base import Encoding
+from relpe.checks import Checked, positive
+from relpe.encodings.base import NoState, QueryKeyEncoding
 
 
 @dataclass(frozen=True, kw_only=True)
-class RopeConfig:
+class RopeConfig(Checked):
     """Rotary position embedding (Su et al., 2021)."""
 
     kind: Literal["rope"] = "rope"
     base: float = 10_000.0
     """Ratio of the longest to the shortest wavelength."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Rope:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(base=self.base)
+
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Rope:
         """Module for heads of this size; `head_dim` must be even."""
         return Rope(self, head_dim)
 
@@ -32,7 +37,7 @@ class RopeCodes(NamedTuple):
     sin: Tensor
 
 
-class Rope(Encoding):
+class Rope(QueryKeyEncoding[RopeCodes, NoState]):
     """See `RopeConfig`; features i and i + d/2 are rotated by position * base^(-2i/d)."""
 
     fits = ("softmax", "windowed", "favor")  # relu of rotated vectors does not give relative scores
@@ -48,7 +53,7 @@ class Rope(Encoding):
             )
         self.out_features = head_dim
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[RopeCodes, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: NoState) -> tuple[RopeCodes, NoState]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""
         pairs = torch.arange(0, self.out_features, 2, device=positions.device).double()
         frequencies = self.config.base ** -(pairs / self.out_features)

@@ -16,7 +16,7 @@ from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.structures import words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.base import Encoding, OffsetTable
+from relpe.encodings.base import AbsoluteEncoding, Encoding, OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.rope import Rope
@@ -120,5 +120,6 @@ def position_vectors(encoding: Encoding, width: int, count: int) -> Float[Tensor
             words = words_of_heap(places[:, 0], encoding.config.tree.branching)
             words = words[(words >= 0).sum(1) <= axes]
             places = functional.pad(words, (0, axes - words.shape[1]), value=-1)
+    assert isinstance(encoding, AbsoluteEncoding)
     codes, _ = encoding.prepare(places[None], encoding.init_state(0, torch.device("cpu")))
     return encoding.embed(torch.zeros(1, len(places), width), codes)[0]

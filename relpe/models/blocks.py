@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -39,7 +37,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         encoding: Encoding,
-        codes: Any,  # noqa: ANN401
+        codes: object,
         state: ConvolvedState,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, ConvolvedState]:

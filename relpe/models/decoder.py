@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention
+from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
-from relpe.encodings.base import Encoding
+from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.base import StochasticEncoding
@@ -143,12 +143,7 @@ class Decoder(nn.Module):
         self.encoding: Encoding = built[0]
         self.more_encodings = nn.ModuleList(built[1:])
         for block, layer in enumerate(layers):
-            fits = built[self._encoding_of[block]].fits
-            if layer.attention.name not in fits:
-                raise ValueError(
-                    f"encoding {layer.encoding.kind} does not fit {layer.attention.name} "
-                    f"attention, expected {' or '.join(fits)}"
-                )
+            check_fit(built[self._encoding_of[block]], layer.attention, layer.encoding.kind)
         if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
                 "the random features of different layers are redrawn at different steps; use the "
@@ -297,7 +292,11 @@ class Decoder(nn.Module):
 
         `positions` are (1, l, p), or (b, l, p) for positions of each row. With events, the blocks
         use the number of the event instead of the first axis, and the others at its last token.
+
+        Raises:
+            ValueError: the positions are not those of the tokens.
         """
+        positions = positions_of(tokens, positions)
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size
@@ -333,7 +332,7 @@ class Decoder(nn.Module):
 
     def prepare(
         self, positions: Tensor, states: tuple[Any, ...]
-    ) -> tuple[list[Any], tuple[Any, ...]]:
+    ) -> tuple[list[object], tuple[Any, ...]]:
         """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
         codes, after = [], []
         for encoding, shared, state in zip(self.encodings, self._shared, states, strict=True):
@@ -343,10 +342,11 @@ class Decoder(nn.Module):
             after.append(state)
         return codes, tuple(after)
 
-    def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
+    def embed(self, x: Tensor, codes: list[object]) -> Tensor:
         """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
         for encoding, own in zip(self.encodings, codes, strict=True):
-            x = encoding.embed(x, own)
+            if isinstance(encoding, AbsoluteEncoding):
+                x = encoding.embed(x, own)
         return x
 
 

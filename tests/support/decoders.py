@@ -15,6 +15,7 @@ from relpe.encodings import (
     AlgebraicConfig,
     AlibiConfig,
     ConvSPEConfig,
+    KerpleConfig,
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
@@ -23,6 +24,7 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    T5Config,
     TransformerXLConfig,
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
@@ -118,6 +120,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
     "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "kerple windowed": {
+        "encoding": KerpleConfig(),
+        "attention": WindowedAttentionConfig(span=11),
+    },
+    "t5 softmax": {
+        "encoding": T5Config(num_buckets=6, max_distance=20),
+        "attention": SoftmaxAttentionConfig(),
+    },
     "sinusoid relu": {"encoding": SinusoidConfig()},
     "learned softmax": {
         "encoding": LearnedPositionConfig(num_positions=1000),

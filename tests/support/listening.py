@@ -35,6 +35,8 @@ def study_folder(
     prompts: int = 2,
     seconds: float = 2.0,
     repetitions: int = 1,
+    rate: int = RATE,
+    channels: int = 1,
     **listening: object,
 ) -> Path:
     """Makes a study of four conditions; `listening` are fields of its section."""
@@ -57,9 +59,10 @@ def study_folder(
         for place, condition in enumerate(CONDITIONS):
             for repetition in range(1, (1 if condition == "real" else repetitions) + 1):
                 name = f"{prompt[0]}{place}{repetition}"
-                times = np.arange(int((seconds + 0.5) * RATE)) / RATE
+                times = np.arange(int((seconds + 0.5) * rate)) / rate
                 sound = 0.1 * np.sin(2 * np.pi * (220 + 40 * place) * times)
-                soundfile.write(folder / "stimuli" / f"{name}.wav", sound, RATE, subtype="PCM_16")
+                path = folder / "stimuli" / f"{name}.wav"
+                soundfile.write(path, np.tile(sound[:, None], channels), rate, subtype="PCM_16")
                 rows.append(_row(name, prompt, condition, repetition, seconds))
     write_manifest(folder / NAME, rows, blind=True)
     (folder / STUDY_NAME).write_text(as_yaml(config), encoding="utf-8")
@@ -145,6 +148,10 @@ class Caller:
         answer = self.client.request(method, path, json=content, headers=headers)
         self.seconds.append(time.perf_counter() - began)
         return answer.raise_for_status()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self.client.close()
 
     def join(self) -> None:
         """Begins the test."""

@@ -40,12 +40,12 @@ def attend(
     for size in pieces:
         codes, state = encoding.prepare(positions[:, done : done + size], state)
         piece, known = slice(done, done + size), slice(0, done + size)
-        table = encoding.table(codes, 1)
-        assert table is not None
+        scoring = encoding.scoring(codes, 1)
+        assert scoring.table is not None
         if dense:
-            outs.append(softmax_with_table(q[:, piece], k[:, known], v[:, known], table))
+            outs.append(softmax_with_table(q[:, piece], k[:, known], v[:, known], scoring.table))
         else:
-            out, memory = operation(q[:, piece], k[:, piece], v[:, piece], memory, table)
+            out, memory = operation(q[:, piece], k[:, piece], v[:, piece], memory, scoring)
             outs.append(out)
         done += size
     return torch.cat(outs, 1)
@@ -59,4 +59,4 @@ def places(length: int, start: int = 0) -> torch.Tensor:
 def table_of(encoding: Encoding, length: int, layer: int = 0) -> Any:
     """The table of a layer after `length` positions."""
     codes, _ = encoding.prepare(places(length), encoding.init_state(0, torch.device("cpu")))
-    return encoding.table(codes, layer)
+    return encoding.scoring(codes, layer).table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
@@ -38,8 +40,8 @@ STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
 MIXED = DirectSum(
     parts=(SequenceStructure(), CycleStructure(period=5), TreeStructure()), features=(2, 2, 4)
 )
-# encoding, attention, and the plots that can be drawn
-CASES: dict[str, tuple[EncodingConfig, object, set[str]]] = {
+# encoding, attention, and the plots that are drawn; None: any
+CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "sine": (SineSPEConfig(num_sines=3, num_realizations=4), FADING, {*STOCHASTIC, "fading"}),
     "sine, ungated": (SineSPEConfig(gated=False), LINEAR, STOCHASTIC - {"gates"}),
     "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), LINEAR, STOCHASTIC),
@@ -79,6 +81,10 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str]]] = {
     "none": (NoEncodingConfig(), LINEAR, set()),
     "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
 }
+ATTENTIONS = {"softmax": SOFTMAX, "windowed": WINDOWED, "relu": LINEAR}
+for _config in set(get_args(EncodingConfig)) - {type(case[0]) for case in CASES.values()}:
+    _fits = _config().build(num_heads=2, head_dim=8).fits
+    CASES[_config.kind] = (_config(), next(ATTENTIONS[x] for x in ATTENTIONS if x in _fits), None)
 
 
 def decoder(name: str) -> Decoder:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,10 @@ JOINS, JOIN_SECONDS = 300, 600.0
 """Listeners that may begin from one address within this time; a class may share an address."""
 WRONG_CODES = 20
 """Unknown codes that an address may try within `JOIN_SECONDS`."""
+CLIPS_IN_MEMORY = 16
+"""Clips with tones that are kept."""
 _SLACK_SECONDS = 0.5
+"""By which the lengths that browsers measure may be too short."""
 _FONTS = {"/font.woff2": "Regular", "/font-bold.woff2": "Bold"}
 
 
@@ -78,7 +81,7 @@ class ListeningServer:
         self.material, self.store, self.accounts = material, store, accounts
         self._root = root
         self._joins, self._wrong_codes = Recent(JOIN_SECONDS), Recent(JOIN_SECONDS)
-        self._with_tones: Callable[[str], bytes] = cache(self._clip_with_tones)
+        self._with_tones = lru_cache(CLIPS_IN_MEMORY)(self._clip_with_tones)
         pages = [("/", self._page), ("/listen.css", self._style), ("/favicon.ico", self._no_icon)]
         pages += [(path, partial(self._font, name)) for path, name in _FONTS.items()]
         read = [("/study", self._study), ("/listener", self._listener)]

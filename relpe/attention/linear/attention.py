@@ -57,7 +57,7 @@ def causal_linear_attention(
     1e-30. `how` overrides the tiling.
     """
     dtype = state.kv.dtype
-    if not q.shape[1]:
+    if 0 in q.shape[:2]:
         return v, state
     if q.shape[1] == 1 and not torch.is_grad_enabled():
         scale = None if log_scale is None else log_scale[:, 0]
@@ -76,7 +76,7 @@ def causal_linear_attention(
         tiling(v.device, v.dtype, dtype) if how is None else how,
     )
     values = numerator / divisor(denominator)[..., None]
-    rows = (q.shape[0], -1)
+    rows = (q.shape[0], q.shape[2])
     new_state = LinearState(*(part.unflatten(0, rows) for part in (kv, k_sum, last)))
     return values.unflatten(0, rows).transpose(1, 2).to(v.dtype), new_state
 

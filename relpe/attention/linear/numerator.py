@@ -35,7 +35,7 @@ def numerator_only_attention(
         now = [x[:, 0].to(dtype) for x in (q, k, turned_q, turned_k, v)]
         out, state = _one_position(now, state, None if log_scale is None else log_scale[:, 0])
         return out[:, None].to(v.dtype), state
-    if not q.shape[1]:
+    if 0 in q.shape[:2]:
         return v, state
     how = tiling(v.device, v.dtype, dtype)
     flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, turned_q, turned_k, v)]
@@ -50,7 +50,7 @@ def numerator_only_attention(
         plain_q, plain_k, nothing, kv[..., :0], k_sum, scale, start, how
     )
     out = numerator / divisor(denominator)[..., None]
-    rows = (q.shape[0], -1)
+    rows = (q.shape[0], q.shape[2])
     new_state = LinearState(*(part.unflatten(0, rows) for part in (kv, k_sum, last)))
     return out.unflatten(0, rows).transpose(1, 2).to(v.dtype), new_state
 

@@ -15,9 +15,14 @@ from torch import Tensor
 
 from relpe.attention.feature_maps import FeatureMap, FeatureMapConfig, ReluConfig
 from relpe.attention.linear import fla
-from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.linear.attention import (
+    LinearState,
+    causal_linear_attention,
+    linear_attention,
+)
 from relpe.attention.linear.numerator import numerator_only_attention
-from relpe.encodings.base import AttentionName
+from relpe.checks import Checked
+from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
 
 
 class LinearAttentionState(NamedTuple):
@@ -32,7 +37,7 @@ class LinearAttentionState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttentionConfig:
+class LinearAttentionConfig(Checked):
     """Attention with a feature map, of linear cost (Katharopoulos et al., 2020)."""
 
     kind: Literal["linear"] = "linear"
@@ -48,14 +53,13 @@ class LinearAttentionConfig:
         """The name of the feature map."""
         return self.feature_map.kind
 
-    def build(self) -> LinearOperation:
-        """The operation on encoded queries and keys.
-
-        Raises:
-            ValueError: a half-life is not a positive number.
-        """
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
             raise ValueError(f"half_lives are {self.half_lives}, expected two positive numbers")
+
+    def build(self) -> LinearOperation:
+        """The operation on encoded queries and keys."""
         return LinearOperation(self.feature_map.build(), self.half_lives)
 
 
@@ -97,16 +101,17 @@ class LinearOperation:
         k: Tensor,
         v: Tensor,
         state: LinearAttentionState,
-        turn: Callable[..., Tensor] | None = None,
+        scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
         """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
-        `turn`, if given, is `Encoding.rotate_features` of this call. It is applied only in the
-        numerator. `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
+        The rotation of `scoring` is applied only in the numerator. `lengths` (b,) is the number of
+        positions of each row; see `SelfAttention`.
         """
         if not q.shape[1]:
             return v, state
+        turn = scoring.rotation
         with torch.autocast(q.device.type, enabled=False):
             projection = (
                 None if state.projection is None else state.projection.to(state.sums.kv.dtype)
@@ -137,6 +142,30 @@ class LinearOperation:
                 log_scale = (sums.log_scale - faded).to(sums.kv.dtype)
                 sums = sums._replace(log_scale=log_scale)
         return out, state._replace(sums=sums)
+
+    def between(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: LinearAttentionState,
+        key_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·); no causality.
+
+        `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros. Random
+        features are those of `state`.
+
+        Raises:
+            ValueError: keys decay, which is defined for one sequence only.
+        """
+        if self.half_lives is not None:
+            raise ValueError("half_lives are defined within one sequence; leave them out")
+        with torch.autocast(q.device.type, enabled=False):
+            dtype = state.sums.kv.dtype
+            projection = None if state.projection is None else state.projection.to(dtype)
+            queries, keys = (self.feature_map(x.to(dtype), projection) for x in (q, k))
+            return linear_attention(queries.values, keys.values, v, key_mask, keys.log_scale)
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Logarithms (length, h) of the keys' weights, relative to the call's start, and the last.

@@ -13,11 +13,12 @@ from torch.nn import functional
 
 from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.offset_scores import Box, box_attention
-from relpe.encodings.base import AttentionName, OffsetTable
+from relpe.checks import Checked, at_least
+from relpe.encodings.base import NO_SCORING, AttentionName, OffsetTable, Scoring
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowedAttentionConfig:
+class WindowedAttentionConfig(Checked):
     """Exact softmax attention to the keys within a span, with linear cost."""
 
     kind: Literal["windowed"] = "windowed"
@@ -30,14 +31,12 @@ class WindowedAttentionConfig:
         """The name of this attention: its kind."""
         return self.kind
 
-    def build(self) -> WindowedOperation:
-        """The operation.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, span=self.span)
 
-        Raises:
-            ValueError: the span is less than 1.
-        """
-        if self.span < 1:
-            raise ValueError(f"span is {self.span}, expected at least 1")
+    def build(self) -> WindowedOperation:
+        """The operation."""
         return WindowedOperation(self.span)
 
 
@@ -87,13 +86,14 @@ class WindowedOperation:
         k: Tensor,
         v: Tensor,
         state: WindowedAttentionState,
-        table: OffsetTable | None = None,
+        scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
         """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
+        table = scoring.table
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
             return self._all_seen(q, k, v, state, lengths)
         if table is None and q.shape[1] == 1 and lengths is None and not torch.is_grad_enabled():

@@ -26,23 +26,28 @@ NEVER = -1e30
 """Logit of keys that do not exist; finite, so that rows of padding stay finite."""
 
 
-def softmax_with_table(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
+def softmax_with_table(
+    q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | None = None
+) -> Tensor:
     """Causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·), scored by `table`.
 
-    The last l keys are those of the queries. Computes all scores (b, h, l, s), in float32 or wider.
+    The last l keys are those of the queries. `first` (b,) is the first key of each row, if those
+    before it are padding; None: 0. Computes all scores (b, h, l, s), in float32 or wider.
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
     with torch.autocast(q.device.type, enabled=False):
-        out = _dense(q.to(dtype), k.to(dtype), v.to(dtype), table.to(dtype))
+        out = _dense(q.to(dtype), k.to(dtype), v.to(dtype), table.to(dtype), first)
     return out.to(v.dtype)
 
 
-def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
+def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | None) -> Tensor:
     length, size = q.shape[1], k.shape[1]
     steps = torch.arange(size, device=q.device)
     ages = steps[size - length :, None] - steps
     spans = table.head_spans or (table.span or size,)
     allowed = torch.stack([(ages >= 0) & (ages < span) for span in spans])  # (h or 1, l, s)
+    if first is not None:
+        allowed = allowed & (steps >= first[:, None])[:, None, None]
     places = ages.clamp(0, min(size, table.span or size) - 1)
 
     def by_pair(values: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -16,6 +17,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from relpe.checks import Checked, positive
 from relpe.encodings.algebraic.rotations import (
     InitialGenerators,
     Initialization,
@@ -32,7 +34,14 @@ from relpe.encodings.algebraic.structures import (
     num_axes,
 )
 from relpe.encodings.algebraic.trees import TreeCodes, TreeMaps
-from relpe.encodings.base import Encoding, OffsetTable
+from relpe.encodings.base import (
+    EXACT_ATTENTIONS,
+    NO_SCORING,
+    OffsetTable,
+    QueryKeyEncoding,
+    Scoring,
+    check_layer,
+)
 
 
 class AlgebraicState(NamedTuple):
@@ -58,7 +67,7 @@ class AlgebraicCodes(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlgebraicConfig:
+class AlgebraicConfig(Checked):
     """Algebraic positional encoding: learned rotations of a structure (Kogkalidis et al., 2024)."""
 
     kind: Literal["algebraic"] = "algebraic"
@@ -88,38 +97,44 @@ class AlgebraicConfig:
     """Logits of softmax attention are multiplied by decay^distance; between 0 and 1, where 1 means
     no decay."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Algebraic:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(base=self.base)
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay is {self.decay}, expected more than 0 and at most 1")
+
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Algebraic:
         """Module for heads of this size.
 
         Raises:
-            ValueError: the head cannot be divided as configured, or the decay is out of range.
+            ValueError: the head cannot be divided as configured.
         """
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay is {self.decay}, expected more than 0 and at most 1")
-        return Algebraic(
-            self,
-            layers=1 if self.shared_by_layers else num_layers,
-            num_heads=num_heads,
-            head_dim=head_dim,
-        )
+        return Algebraic(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
-class Algebraic(Encoding):
+class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
     """See `AlgebraicConfig`; `parts` rotate consecutive features of the head.
 
     Adjacent lines and cycles form one part; each tree is a separate part.
     """
 
+    codes_by_position = True
+    rows_by_position = True
+
     def __init__(
-        self, config: AlgebraicConfig, *, layers: int, num_heads: int, head_dim: int
+        self, config: AlgebraicConfig, *, num_layers: int, num_heads: int, head_dim: int
     ) -> None:
         super().__init__()
-        self.config, self.placement = config, config.placement
-        self.fits = ("relu", "elu") if config.placement == "numerator" else ("softmax", "windowed")
-        self.rows_by_position = config.decay == 1
-        self.codes_by_position = config.decay == 1 and config.placement == "before"
-        if self.codes_by_position:
-            self.fits = ("softmax", "windowed", "favor")
+        self.config, self.placement, self.num_layers = config, config.placement, num_layers
+        if config.placement == "numerator":
+            self.fits, self.codes_by_position = ("relu", "elu"), False
+        elif config.decay == 1:
+            self.fits = (*EXACT_ATTENTIONS, "favor")
+        else:
+            self.fits = EXACT_ATTENTIONS
+        if config.decay < 1:
+            self.codes_by_position = self.rows_by_position = False
+        layers = 1 if config.shared_by_layers else num_layers
         self.num_axes = num_axes(config.structure)
         self.out_features, self.num_heads = head_dim, num_heads
         self.parts = nn.ModuleList()
@@ -136,19 +151,14 @@ class Algebraic(Encoding):
         """State before the first position."""
         return AlgebraicState(0)
 
-    def prepare(
+    def codes_at(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState
     ) -> tuple[AlgebraicCodes, AlgebraicState]:
         """Maps at `positions`, which may be in any order and repeat; further axes are ignored.
 
         Raises:
-            ValueError: there are too few axes, or `decay` does not allow these positions.
+            ValueError: `decay` does not allow these positions.
         """
-        if positions.shape[-1] < self.num_axes:
-            raise ValueError(
-                f"positions have {positions.shape[-1]} axes, but {self.config.structure} has "
-                f"{self.num_axes}; expected the shape (b or 1, l, {self.num_axes})"
-            )
         factor = None
         if self.config.decay < 1:
             state = self._follow(positions, state)
@@ -158,9 +168,11 @@ class Algebraic(Encoding):
             codes = tuple(part.prepare(positions) for part in self._parts())
         return AlgebraicCodes(codes, factor), state
 
-    def table(self, codes: AlgebraicCodes, layer: int) -> OffsetTable | None:
-        """Factors of the logits, if they decay."""
-        return None if codes.factor is None else OffsetTable(factor=codes.factor)
+    def scoring(self, codes: AlgebraicCodes, layer: int) -> Scoring:
+        """Factors of the logits, if they decay, or the rotation of features in the numerator."""
+        if self.placement == "numerator":
+            return Scoring(rotation=partial(self.rotate_features, codes=codes, layer=layer))
+        return NO_SCORING if codes.factor is None else Scoring(OffsetTable(factor=codes.factor))
 
     def encode(
         self, q: Tensor, k: Tensor, codes: AlgebraicCodes, layer: int
@@ -180,6 +192,7 @@ class Algebraic(Encoding):
 
         `keys`: whether they are features of keys, which one-sided encodings do not rotate.
         """
+        check_layer(layer, self.num_layers)
         if keys and self.config.one_sided:
             return x
         parts = self._parts()

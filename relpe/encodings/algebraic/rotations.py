@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -35,6 +36,27 @@ class RotationCodes(NamedTuple):
 
     turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
+
+
+class Numbers(NamedTuple):
+    """Axis of each pair of a line, and axis, period and harmonic of each pair of a cycle."""
+
+    line_axes: tuple[int, ...]
+    cycle_axes: tuple[int, ...]
+    periods: tuple[int, ...]
+    harmonics: tuple[int, ...]
+    order: tuple[int, ...]
+    """Place of each pair of features among the pairs of lines, then of cycles."""
+
+
+class NumberTensors(NamedTuple):
+    """The same as int64 tensors on a device."""
+
+    line_axes: Tensor
+    cycle_axes: Tensor
+    periods: Tensor
+    harmonics: Tensor
+    order: Tensor
 
 
 class InitialGenerators(NamedTuple):
@@ -66,40 +88,35 @@ class Rotations(nn.Module):
     cycles are fixed), and `triangles`, the skew logarithm of the basis of each block.
     """
 
-    line_axes: Tensor
-    cycle_axes: Tensor
-    periods: Tensor
-    harmonics: Tensor
-    order: Tensor
-
     def __init__(self, blocks: Sequence[Leaf], start: InitialGenerators, *, basis: bool) -> None:
         super().__init__()
         layers, heads = start.layers, start.heads
         self.blocks = tuple(blocks)
         self.out_features = sum(block.features for block in blocks)
         angles: list[Tensor] = [torch.zeros(layers, heads, 0, dtype=torch.float64)]
-        buffers: dict[str, list[int]] = {
-            name: [] for name in ("line_axes", "cycle_axes", "periods", "harmonics", "cyclic")
-        }
+        line_axes: list[int] = []
+        cycle_axes: list[int] = []
+        periods: list[int] = []
+        harmonics: list[int] = []
+        cyclic: list[bool] = []
         for block in blocks:
             structure, pairs = block.structure, block.features // 2
-            cyclic = isinstance(structure, CycleStructure)
-            buffers["cyclic"] += [int(cyclic)] * pairs
-            buffers["cycle_axes" if cyclic else "line_axes"] += [block.first_axis] * pairs
-            if cyclic:
-                buffers["periods"] += [structure.period] * pairs
-                buffers["harmonics"] += _harmonics(structure, pairs)
+            cyclic += [isinstance(structure, CycleStructure)] * pairs
+            if isinstance(structure, CycleStructure):
+                cycle_axes += [block.first_axis] * pairs
+                periods += [structure.period] * pairs
+                harmonics += _harmonics(structure, pairs)
             else:
+                line_axes += [block.first_axis] * pairs
                 sets = (layers, heads) if start.initialization == "near_identity" else (1, 1)
                 drawn = [start.angles(block.features) for _ in range(math.prod(sets))]
                 drawn = torch.stack(drawn).unflatten(0, sets)
                 angles.append(drawn.expand(layers, heads, pairs))
         self.angles = nn.Parameter(torch.cat(angles, -1).to(torch.get_default_dtype()))
+        lines_first = sorted(range(len(cyclic)), key=cyclic.__getitem__)
         # from the order of lines, then cycles, to the order of features
-        lines_first = torch.tensor(buffers.pop("cyclic")).argsort(stable=True)
-        for name, numbers in buffers.items():
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
-        self.register_buffer("order", lines_first.argsort(), persistent=False)
+        order = sorted(range(len(cyclic)), key=lines_first.__getitem__)
+        self._numbers = Numbers(*map(tuple, (line_axes, cycle_axes, periods, harmonics, order)))
         self.triangles = nn.ParameterList(
             nn.Parameter(torch.zeros(layers, heads, block.features * (block.features - 1) // 2))
             for block in (blocks if basis else ())
@@ -110,14 +127,16 @@ class Rotations(nn.Module):
 
         Angles are as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
         """
-        places = positions.double()
+        places, numbers = positions.double(), _on(self._numbers, positions.device)
         steps = self.angles.double()[:, :, None, None] / (2 * math.pi)  # (layers, h, 1, 1, i)
-        turns = places[..., self.line_axes] * steps
-        if len(self.periods):
+        turns = places[..., numbers.line_axes] * steps
+        if self._numbers.periods:
             # products of integers below the period, and their remainders, are exact
-            rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
-            cycles = torch.remainder(rest, self.periods) / self.periods
-            turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
+            periods = numbers.periods
+            rest = torch.remainder(places[..., numbers.cycle_axes], periods) * numbers.harmonics
+            cycles = torch.remainder(rest, periods) / periods
+            turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)
+            turns = turns[..., numbers.order]
         # at least float32, since the 8 bits of bfloat16 weights are too few for an angle
         turns = turns - turns.detach().round()
         turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
@@ -132,8 +151,8 @@ class Rotations(nn.Module):
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
         """Features x, each pair rotated by the angle at its position."""
-        turns = codes.turns[layer % codes.turns.shape[0]]
-        bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
+        turns = _of_layer(codes.turns, layer)
+        bases = [_of_layer(basis, layer) for basis in codes.bases]
         x = x.to(turns.dtype)
         if bases:
             x = _change_basis(x, [basis.mT for basis in bases])
@@ -145,9 +164,10 @@ class Rotations(nn.Module):
 
         If the projections of queries and keys absorb the basis, what remains is RoPE.
         """
-        turning = 2 * math.pi * self.harmonics.double() / self.periods
+        numbers = _on(self._numbers, self.angles.device)
+        turning = 2 * math.pi * numbers.harmonics.double() / numbers.periods
         turning = turning.expand(*self.angles.shape[:2], -1)
-        all_angles = torch.cat([self.angles.double(), turning], -1)[..., self.order]
+        all_angles = torch.cat([self.angles.double(), turning], -1)[..., numbers.order]
         sizes = [block.features for block in self.blocks]
         found = []
         for index, angles in enumerate(all_angles.split([size // 2 for size in sizes], -1)):
@@ -180,6 +200,21 @@ class Rotations(nn.Module):
             if not isinstance(block.structure, CycleStructure):
                 self.angles[..., first : first + block.features // 2] = angles.to(self.angles)
                 first += block.features // 2
+
+
+@lru_cache(maxsize=64)
+def _on(numbers: Numbers, device: torch.device) -> NumberTensors:
+    """The numbers as tensors, cached because a CUDA graph cannot copy from the host.
+
+    They are no buffers, since these would be lost when a module is built on the meta device.
+    """
+    with torch.inference_mode(False):
+        return NumberTensors(*(torch.tensor(x, dtype=torch.int64, device=device) for x in numbers))
+
+
+def _of_layer(x: Tensor, layer: int) -> Tensor:
+    """The values of a layer, from x (layers or 1, ...)."""
+    return x[0 if len(x) == 1 else layer]
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:

@@ -15,16 +15,18 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.checks import Checked
+
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceStructure:
+class SequenceStructure(Checked):
     """A line, one axis: integer or real positions, such as token indices or beats."""
 
     kind: Literal["sequence"] = "sequence"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CycleStructure:
+class CycleStructure(Checked):
     """A line that returns to its start, one axis: such as pitch classes, or positions in a bar."""
 
     kind: Literal["cycle"] = "cycle"
@@ -36,7 +38,7 @@ class CycleStructure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridStructure:
+class GridStructure(Checked):
     """A grid with any number of axes, such as row and column; each axis has its own features."""
 
     kind: Literal["grid"] = "grid"
@@ -47,7 +49,7 @@ class GridStructure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeStructure:
+class TreeStructure(Checked):
     """Nodes of a tree, given by heap ids or by words.
 
     Heap ids number all nodes breadth-first from 1. A word is the sequence of branches from the root
@@ -70,7 +72,7 @@ class TreeStructure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DirectSum:
+class DirectSum(Checked):
     """Several structures side by side, each with its own features of the head and its own axes."""
 
     kind: Literal["direct_sum"] = "direct_sum"

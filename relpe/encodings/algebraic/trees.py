@@ -124,7 +124,7 @@ class TreeMaps(nn.Module):
         self, x: Float[Tensor, "b l h d"], codes: TreeCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
         """The vectors x, each multiplied by the map of its node."""
-        maps = codes.maps[:, layer % codes.maps.shape[1]]
+        maps = codes.maps[:, 0 if codes.maps.shape[1] == 1 else layer]
         x = x.to(maps.dtype)
         shared = codes.nodes.shape[0] == 1
         # rows that share positions become columns of one product

@@ -8,19 +8,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from relpe.checks import Checked
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlibiConfig:
+class AlibiConfig(Checked):
     """Logits that fall linearly with distance, at different rates by head (Press et al., 2022)."""
 
     kind: Literal["alibi"] = "alibi"
     span: int | None = None
     """Number of keys that a query attends to, itself included; None: all."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Alibi:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Alibi:
         """Module without parameters."""
         return Alibi(self, num_layers, num_heads, head_dim)
 

@@ -7,13 +7,22 @@ Differences of coordinates are irregular, so the table has a row for each one th
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from relpe.encodings.base import Encoding, OffsetTable
+from relpe.checks import at_least
+from relpe.encodings.base import (
+    EXACT_ATTENTIONS,
+    Encoding,
+    OffsetTable,
+    Scoring,
+    check_layer,
+)
+from relpe.encodings.weights import Weights
 
 Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are ignored. `joint`: differences of the
@@ -28,6 +37,15 @@ class OffsetCodes(NamedTuple):
     tables: tuple[OffsetTable, ...]
 
 
+class KeptTables(NamedTuple):
+    """Tables of a call, and what they were computed from."""
+
+    sizes: tuple[_Span, ...]  # rows of each layer's table, and the spans of its heads
+    weights: Weights
+    device: torch.device
+    codes: OffsetCodes
+
+
 class OffsetState(NamedTuple):
     """Number and positions of earlier keys."""
 
@@ -35,8 +53,8 @@ class OffsetState(NamedTuple):
     """Number of positions so far."""
     positions: Tensor | None = None
     """(1 or b, s, p): positions that the next query may attend to; None with `index`."""
-    kept: tuple[Any, OffsetCodes] | None = None
-    """Cache key and tables of the last call without gradients."""
+    kept: KeptTables | None = None
+    """Tables of the last call without gradients."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> OffsetState:
         """See `DecoderState.map_rows`; positions that all rows share do not change."""
@@ -45,10 +63,10 @@ class OffsetState(NamedTuple):
         return self._replace(positions=change(self.positions))
 
 
-class OffsetEncoding(Encoding):
+class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
     """An encoding that scores offsets; a subclass defines `table_of`."""
 
-    fits = ("softmax", "windowed")
+    fits = EXACT_ATTENTIONS
 
     def __init__(
         self,
@@ -59,8 +77,7 @@ class OffsetEncoding(Encoding):
         span: int | None = None,
     ) -> None:
         super().__init__()
-        if span is not None and span < 1:
-            raise ValueError(f"span is {span}, expected at least 1")
+        at_least(1, span=1 if span is None else span)
         self.out_features = head_dim
         self.num_layers, self.coordinates, self.span = num_layers, coordinates, span
 
@@ -72,18 +89,18 @@ class OffsetEncoding(Encoding):
         """Span of each head, the query itself included; None: `span` for all heads."""
         return None
 
+    @abstractmethod
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
         """Features and bias at `points`, and factor and weight at `places` (o, 1), which are <= 0.
 
         `points` are the offsets of the rows, (o, n) float64. With `additive` coordinates they are
         (o_i, 1) for each axis, and their rows are concatenated.
         """
-        raise NotImplementedError
 
     def before_call(self) -> None:
         """Called once per call of the model, before its tables are computed."""
 
-    def prepare(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
+    def codes_at(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
         """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
 
         Without gradients, tables are cached in the state, so that steps of generation reuse them.
@@ -96,7 +113,12 @@ class OffsetEncoding(Encoding):
 
     def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
         """Scores of the offsets between the queries of the call and their visible keys."""
+        check_layer(layer, self.num_layers)
         return codes.tables[layer]
+
+    def scoring(self, codes: OffsetCodes, layer: int) -> Scoring:
+        """The table of the layer."""
+        return Scoring(table=self.table(codes, layer))
 
     def _spans(self) -> list[_Span]:
         """Spans of all layers."""
@@ -109,12 +131,15 @@ class OffsetEncoding(Encoding):
         keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
         # without a span, the size of a cached table doubles, so that few are computed
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
-        made_of = (
-            tuple((room if span is None else span, heads) for span, heads in spans),
-            tuple((id(p), p._version, p.dtype, p.device) for p in self.parameters()),
-        )
-        if keep and state.kept is not None and state.kept[0] == made_of:
-            return state.kept[1], state
+        sizes = tuple((room if span is None else span, heads) for span, heads in spans)
+        kept = state.kept
+        if (
+            keep
+            and kept is not None
+            and (kept.sizes, kept.device) == (sizes, positions.device)
+            and kept.weights.are_those_of(self.parameters())
+        ):
+            return kept.codes, state
         tables = []
         for layer, (span, heads) in enumerate(spans):
             rows = room if span is None else span if keep else min(span, state.length)
@@ -122,7 +147,10 @@ class OffsetEncoding(Encoding):
             table = self.table_of([places], places, layer)
             tables.append(table._replace(span=span, head_spans=heads))
         codes = OffsetCodes(tuple(tables))
-        return codes, state._replace(kept=(made_of, codes) if keep else None)
+        if not keep:
+            return codes, state._replace(kept=None)
+        weights = Weights.of(self.parameters())
+        return codes, state._replace(kept=KeptTables(sizes, weights, positions.device, codes))
 
     def _from_differences(
         self, positions: Tensor, state: OffsetState, spans: list[_Span]

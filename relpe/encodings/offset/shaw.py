@@ -8,12 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from relpe.checks import Checked
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShawConfig:
+class ShawConfig(Checked):
     """A learned vector for each offset, clamped to a window (Shaw et al., 2018), for keys only."""
 
     kind: Literal["shaw"] = "shaw"
@@ -22,7 +23,7 @@ class ShawConfig:
     span: int | None = None
     """Number of keys that a query attends to, itself included; None: all."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Shaw:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Shaw:
         """Module for a model of this shape; heads and layers share the vectors.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from relpe.checks import Checked
 from relpe.encodings.offset.base import Coordinates
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
@@ -12,7 +13,7 @@ from relpe.encodings.offset.windows import WindowConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class SirenConfig:
+class SirenConfig(Checked):
     """Positional features from a network of sines of the offset, in a window (Alfons, 2022)."""
 
     kind: Literal["siren"] = "siren"
@@ -37,7 +38,7 @@ class SirenConfig:
     span: int | None = None
     """Number of keys that a query attends to without a window, itself included; None: all."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> RelativeEncoding:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> RelativeEncoding:
         """Module for a model of this shape.
 
         Raises:

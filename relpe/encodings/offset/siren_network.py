@@ -20,12 +20,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.checks import Checked
+
 SHORTEST_PERIOD = 4.0
 """Shortest initial period of the first layer, in steps; the sampling limit is two."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SirenNetworkConfig:
+class SirenNetworkConfig(Checked):
     """A network of sines."""
 
     depth: int = 3

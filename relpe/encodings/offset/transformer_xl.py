@@ -7,13 +7,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from relpe.checks import Checked
 from relpe.encodings.absolute import sinusoids
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.windows import WindowConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerXLConfig:
+class TransformerXLConfig(Checked):
     """Sinusoids of the offset and a linear layer, as in Transformer-XL (Dai et al., 2019)."""
 
     kind: Literal["transformer_xl"] = "transformer_xl"
@@ -30,7 +31,7 @@ class TransformerXLConfig:
     span: int | None = None
     """Number of keys that a query attends to without a window, itself included; None: all."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> RelativeEncoding:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> RelativeEncoding:
         """Module for a model of this shape."""
         return RelativeEncoding(
             lambda layer, axis: SinusoidNetwork(

@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from relpe.checks import Checked
+from relpe.encodings.weights import Weights
 from relpe.torch_compile import outside_graphs
 
 HEAD_GROUPS = 3
@@ -26,7 +28,7 @@ WindowMode = Literal["logit_multiply", "log_bias", "soft_threshold", "adaptive_r
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowConfig:
+class WindowConfig(Checked):
     """A window of learned width, G(r) = exp(-sum_i (r_i / width_i)^2 / 2) of the offset r."""
 
     mode: WindowMode = "soft_threshold"
@@ -103,7 +105,10 @@ class TrainingSpans(NamedTuple):
 
 
 class Window(nn.Module):
-    """See `WindowConfig`; `log_width` (layers, h or 1, n) is the logarithm of the widths."""
+    """See `WindowConfig`; `log_width` (layers, h or 1, n) is the logarithm of the widths.
+
+    It is None if the widths are not learned; see `log_widths`.
+    """
 
     log_width: Tensor
 
@@ -112,21 +117,27 @@ class Window(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.num_heads = config, num_heads
-        widths = config.width * (num_layers if len(config.width) == 1 else 1)
-        shape = (num_layers, num_heads if config.per_head else 1, num_axes)
-        values = torch.tensor(widths).log()[:, None, None].expand(shape).clone()
-        if config.learned:
-            self.log_width = nn.Parameter(values)
-        else:
-            self.register_buffer("log_width", values, persistent=False)
+        self._shape = (num_layers, num_heads if config.per_head else 1, num_axes)
+        learned = nn.Parameter(self._configured()) if config.learned else None
+        self.register_parameter("log_width", learned)
         self._in_training = TrainingSpans()
         self._held = False
-        self._evaluation: tuple[Any, Spans] | None = None
+        self._evaluation: tuple[Weights, Spans] | None = None
+
+    def _configured(self, device: torch.device | None = None) -> Tensor:
+        """Logarithm (layers, h or 1, n) of the widths of the config."""
+        widths = torch.tensor(self.config.width, device=device).log()[:, None, None]
+        return widths.expand(self._shape).clone()
+
+    def log_widths(self, device: torch.device | None = None) -> Tensor:
+        """Logarithm (layers, h or 1, n) of the widths; on `device` if they are not learned."""
+        # no buffer, which would be lost when a module is built on the meta device
+        return self.log_width if self.config.learned else self._configured(device)
 
     def forward(self, offsets: Tensor, layer: int) -> WindowValues:
         """Factor and logarithmic weight at `offsets` (o, n)."""
         config = self.config
-        width = self.log_width[layer].exp()
+        width = self.log_widths(offsets.device)[layer].exp()
         offsets = offsets.to(width)
         cut = None
         if config.mode == "adaptive_ramp":
@@ -150,7 +161,7 @@ class Window(nn.Module):
 
     def half_widths(self) -> Tensor:
         """Half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
-        return self._half_widths(self.log_width.exp())
+        return self._half_widths(self.log_widths().exp())
 
     def _half_widths(self, width: Tensor) -> Tensor:
         config = self.config
@@ -191,11 +202,10 @@ class Window(nn.Module):
             assert self._in_training.spans is not None
             return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
-            # tensors have no versions during tracing, so use the spans read before
+            # values cannot be compared during tracing, so use the spans read before
             return self._evaluation[1]
-        key = (id(self.log_width), self.log_width._version)
-        if self._evaluation is None or self._evaluation[0] != key:
-            self._evaluation = (key, self._read())
+        if self._evaluation is None or not self._evaluation[0].are_those_of(self.parameters()):
+            self._evaluation = (Weights.of(self.parameters()), self._read())
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
@@ -249,7 +259,7 @@ class Window(nn.Module):
         """Spans for the current widths; only this method synchronises with the device."""
         limit, block = self.config.max_span - 1, self.config.block
         # in float64 for all dtypes of the module, since spans are integers
-        width = self.log_width.detach().double().cpu().exp()
+        width = self.log_widths().detach().double().cpu().exp()
         exact = self._half_widths(width).ceil().clamp(max=limit).long()
         rounded = ((exact + block - 1) // block * block).clamp(max=limit)
         return Spans(exact.tolist(), rounded.tolist())
@@ -276,7 +286,7 @@ class Windows:
     def metrics(self) -> dict[str, float]:
         """See `Window.metrics`; those of all windows together."""
         found = [window.metrics() for window in self.windows]
-        layers = [len(window.log_width) for window in self.windows]
+        layers = [len(window.current().exact) for window in self.windows]
         spans = sum(one["mean_span"] * count for one, count in zip(found, layers, strict=True))
         return {
             "mean_span": spans / sum(layers),

@@ -7,23 +7,44 @@ the square roots of 1 - g and g. The expected product of query and key codes bec
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Protocol, Self, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.base import Encoding
+from relpe.checks import at_least
+from relpe.encodings.base import QueryKeyEncoding, StateT, check_layer
 
 
-class RowCodes(NamedTuple):
-    """Codes of rows whose positions differ."""
+class NoiseCodes(Protocol):
+    """Codes of the positions of a call, for all layers or for one."""
 
-    rows: tuple[Any, ...]
+    @property
+    def gates(self) -> Tensor:
+        """Noise of the gates, (layers, h, d, r)."""
+        ...
+
+    @property
+    def by_layer(self) -> Sequence[Self]:
+        """Codes of each layer, if they differ; else empty."""
+        ...
+
+    @property
+    def rows(self) -> Sequence[Self]:
+        """Codes of each row, if their positions differ; else empty."""
+        ...
+
+    def _replace(self, *, rows: tuple[Self, ...]) -> Self: ...
 
 
-class StochasticEncoding(Encoding):
+NoiseCodesT = TypeVar("NoiseCodesT", bound=NoiseCodes)
+
+
+class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
     """Base of encodings with random codes, which subclasses compute and multiply with features.
 
     Raw gates, if there are any, are the parameter `gates` (layers, h, d). The gates g are their
@@ -31,12 +52,13 @@ class StochasticEncoding(Encoding):
     gates, `gates` (layers, h, d, r). Codes that differ between layers are in `by_layer`.
     """
 
-    codes_by_position = True
+    num_layers: int
     gates: nn.Parameter | None
 
+    @abstractmethod
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
-    ) -> Any:  # noqa: ANN401
+    ) -> StateT:
         """The noise for `seed`.
 
         `num_realizations`, the number of features after `encode`, replaces that of the config.
@@ -44,39 +66,43 @@ class StochasticEncoding(Encoding):
         Raises:
             ValueError: `num_realizations` is less than 1.
         """
-        raise NotImplementedError
 
-    def prepare_rows(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    @abstractmethod
+    def codes_of_row(self, positions: Tensor, state: StateT) -> tuple[NoiseCodesT, StateT]:
+        """Codes for `positions` (1, l, p) that all rows share, and the state after them."""
+
+    def codes_at(self, positions: Tensor, state: StateT) -> tuple[NoiseCodesT, StateT]:
         """Codes for `positions` (b, l, p) that may differ between rows, and the state after them.
 
         Noise is a function of the position, so that all rows share the state.
         """
-        if bool((positions == positions[:1]).all()):
-            return self.prepare(positions[:1], state)
-        rows = []
+        if positions.shape[0] == 1 or bool((positions == positions[:1]).all()):
+            return self.codes_of_row(positions[:1], state)
+        rows: list[NoiseCodesT] = []
         for own in positions.split(1):
-            codes, state = self.prepare(own, state)
+            codes, state = self.codes_of_row(own, state)
             rows.append(codes)
-        return RowCodes(tuple(rows)), state
+        return rows[0]._replace(rows=tuple(rows)), state
 
+    @abstractmethod
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
         `lags` are (o,) positions, or (o, p) with p axes. The result is float64. It has an axis of
         layers if layers have their own parameters.
         """
-        raise NotImplementedError
 
-    def project(self, q: Tensor, k: Tensor, codes: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    @abstractmethod
+    def project(self, q: Tensor, k: Tensor, codes: NoiseCodesT) -> tuple[Tensor, Tensor]:
         """Sums over features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
-        raise NotImplementedError
 
-    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def encode(self, q: Tensor, k: Tensor, codes: NoiseCodesT, layer: int) -> tuple[Tensor, Tensor]:
         """Encodes queries and keys (b, l, h, d) as (b, l, h, r).
 
         Their scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
-        if isinstance(codes, RowCodes):
+        check_layer(layer, self.num_layers)
+        if codes.rows:
             rows = [
                 self.encode(q[i : i + 1], k[i : i + 1], own, layer)
                 for i, own in enumerate(codes.rows)
@@ -106,8 +132,7 @@ def checked_draws(default: int, wanted: int | None) -> int:
         ValueError: it is less than 1.
     """
     draws = default if wanted is None else wanted
-    if draws < 1:
-        raise ValueError(f"num_realizations is {draws}, expected at least 1")
+    at_least(1, num_realizations=draws)
     return draws
 
 

@@ -25,7 +25,7 @@ class ConvSPEConfig(FilteredNoiseConfig):
     """Length of a filter along each axis of the positions (one, two or three axes). Offsets of at
     least this length have a score of zero."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> ConvSPE:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> ConvSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
 
         Raises:

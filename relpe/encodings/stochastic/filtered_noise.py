@@ -15,7 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
+from relpe.checks import Checked, at_least
+from relpe.encodings.stochastic.base import (
+    StochasticEncoding,
+    checked_draws,
+    raw_gates,
+)
 from relpe.encodings.stochastic.noise_products import (
     Plan,
     filter_matrices,
@@ -34,6 +39,7 @@ from relpe.encodings.stochastic.white_noise import (
     stencil,
     white_noise,
 )
+from relpe.encodings.weights import Weights
 from relpe.torch_compile import outside_graphs
 
 
@@ -57,6 +63,7 @@ class FilteredNoiseState(NamedTuple):
     noise: Tensor  # (h, d, j, c, r)
     coded: Tensor  # (1, p) int64, or (0, p): the tile of the cached codes, if not training
     codes: Tensor  # (n, 2, c, h, d, r), or (n, 2, 0, h, d, r), for n sets of filters
+    weights: Weights = Weights()  # with which the cached codes were computed
 
 
 class FilteredNoiseCodes(NamedTuple):
@@ -67,10 +74,11 @@ class FilteredNoiseCodes(NamedTuple):
     plan: Plan | None
     gates: Tensor  # (layers, h, d, r)
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # codes of each layer, if they differ
+    rows: tuple[FilteredNoiseCodes, ...] = ()  # codes of each row, if positions differ
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilteredNoiseConfig:
+class FilteredNoiseConfig(Checked):
     """Settings that all encodings with filtered noise have."""
 
     num_realizations: int = 64
@@ -87,9 +95,15 @@ class FilteredNoiseConfig:
     the sum over taps i of query_filter[i]^2 key_filter[i + lag]^2; that of products of different
     features is the same."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, num_realizations=self.num_realizations)
 
-class FilteredNoise(StochasticEncoding):
+
+class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     """Base of encodings whose codes are filtered noise; parameter: raw gates (layers, h, d)."""
+
+    codes_by_position = True
 
     def __init__(
         self,
@@ -139,20 +153,30 @@ class FilteredNoise(StochasticEncoding):
         return filter_covariance(filters[0], filters[1], lags)
 
     @outside_graphs  # noise is drawn and tiles are located outside graphs
-    def prepare(
+    def codes_at(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
         """Codes of integer `positions` (1 or b, l, p), in any order.
 
         Axes beyond those of the filters are ignored.
         """
-        if positions.shape[0] > 1:
-            return self.prepare_rows(positions[..., : self.axes], state)
+        return super().codes_at(positions[..., : self.axes], state)
+
+    def codes_of_row(
+        self, positions: Tensor, state: FilteredNoiseState
+    ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
+        """Codes of integer `positions` (1, l, p), in any order."""
         places = self._whole(positions)
+        if not len(places):
+            return self._no_codes(state), state
         placement = Placement.of(places, TILES[self.axes])
         last = placement.tiles[placement.last]
         trained = torch.is_grad_enabled()
-        if not trained and placement.tiles == [tuple(row) for row in state.coded.tolist()]:
+        if (
+            not trained
+            and placement.tiles == [tuple(row) for row in state.coded.tolist()]
+            and state.weights.are_those_of(self._filter_weights())
+        ):
             kept = state.codes[:, :, placement.sites[0]].unbind()
             return self._codes(kept, [None] * len(kept), None, state), state
 
@@ -186,6 +210,7 @@ class FilteredNoise(StochasticEncoding):
             if not trained:
                 codes = [tile_codes(matrix, at_last) for matrix in matrices]
                 state = state._replace(coded=torch.tensor([last]), codes=torch.stack(codes))
+                state = state._replace(weights=Weights.of(self._filter_weights()))
                 if len(placement.tiles) == 1:
                     shared = [made[:, placement.sites[0]] for made in codes]
             if shared is None:
@@ -210,13 +235,18 @@ class FilteredNoise(StochasticEncoding):
         )
         return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
 
+    def _no_codes(self, state: FilteredNoiseState) -> FilteredNoiseCodes:
+        """Codes of no positions."""
+        none = state.gates.new_empty(2, 0, *self.shape[:2], state.gates.shape[-1])
+        sets = [none] * (1 if self.shared_by_layers else self.num_layers)
+        return self._codes(sets, [None] * len(sets), None, state)
+
+    def _filter_weights(self) -> list[Tensor]:
+        """Parameters on which the filters depend: all but the gates."""
+        return [weight for name, weight in self.named_parameters() if name != "gates"]
+
     def _whole(self, positions: Tensor) -> Tensor:
         """(l, p) int64 of positions (1, l, p or more)."""
-        if positions.shape[2] < self.axes:
-            raise ValueError(
-                f"positions have {positions.shape[2]} axes, expected at least {self.axes}, the "
-                "number of axes of the filters"
-            )
         places = positions[0, :, : self.axes]
         whole = places.to(torch.int64)
         if places.is_floating_point() and not bool((places == whole).all()):

@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.stochastic.base import RowCodes, StochasticEncoding, checked_draws, raw_gates
+from relpe.checks import Checked, at_least
+from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -27,7 +28,7 @@ SHARED_CODE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class SineSPEConfig:
+class SineSPEConfig(Checked):
     """Sinusoidal stochastic positional encoding (Liutkus et al., 2021)."""
 
     kind: Literal["sine_spe"] = "sine_spe"
@@ -42,7 +43,11 @@ class SineSPEConfig:
     """Use the same sines and codes in all layers. If false, each layer has its own sines, with the
     same noise."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, num_sines=self.num_sines, num_realizations=self.num_realizations)
+
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SineSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer."""
         return SineSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
@@ -64,10 +69,11 @@ class SineCodes(NamedTuple):
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
     by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
+    rows: tuple[SineCodes, ...] = ()  # codes of each row, if positions differ
     by_row: bool = False  # whether each row has its own position
 
 
-class SineSPE(StochasticEncoding):
+class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
     """See `SineSPEConfig`; parameters: raw frequencies, offsets and gains (h, d, k), raw gates.
 
     If layers have their own sines, the first three are (layers, h, d, k). A frequency is sigmoid/2
@@ -76,6 +82,7 @@ class SineSPE(StochasticEncoding):
     is ignored. Initial values are as in the original, spe.py (2021).
     """
 
+    codes_by_position = True
     rows_by_position = True
 
     def __init__(
@@ -115,20 +122,29 @@ class SineSPE(StochasticEncoding):
         )
         return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
-    def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
+    def codes_at(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1 or b, l, p); axes beyond the first are ignored.
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
         positions = positions[..., :1]
-        if positions.shape[0] > 1 and positions.shape[1] > 1:
-            return self.prepare_rows(positions, state)
-        by_row = positions.shape[0] > 1
-        if by_row:  # handle as one row, since a code does not depend on other positions
-            positions = positions.transpose(0, 1)
+        if positions.shape[0] > 1 and positions.shape[1] == 1:
+            # handle as one row, since a code does not depend on other positions
+            return self._of_one_row(positions.transpose(0, 1), state, by_row=True)
+        return super().codes_at(positions, state)
+
+    def codes_of_row(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
+        """Codes of `positions` (1, l, 1)."""
+        return self._of_one_row(positions, state, by_row=False)
+
+    def _of_one_row(
+        self, positions: Tensor, state: SineNoise, *, by_row: bool
+    ) -> tuple[SineCodes, SineNoise]:
+        """Codes of `positions` (1, l, 1), which all rows share, or of l rows with one position."""
         length = positions.shape[1]
         waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
-        code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
+        _, all_heads, features, _, draws = query_noise.shape
+        code_bytes = 2 * length * all_heads * features * draws * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
         # up to here, the heads of all layers are concatenated
         heads = state.sines.shape[0]
@@ -162,7 +178,7 @@ class SineSPE(StochasticEncoding):
         """
         place = positions[0, :, 0].double()
         length = place.shape[0]
-        block = length if from_zero else min(length, BLOCK)
+        block = max(1, length if from_zero else min(length, BLOCK))
         beyond = torch.arange(1, -length % block + 1, device=place.device)
         blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
         starts = torch.zeros_like(place[:1]) if from_zero else blocks[:, 0]
@@ -176,7 +192,7 @@ class SineSPE(StochasticEncoding):
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
-        if isinstance(codes, RowCodes) or not codes.by_row:
+        if not codes.by_row:
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)

@@ -42,7 +42,7 @@ class SirenSPEConfig(FilteredNoiseConfig):
     """Number of steps per unit of the network's coordinates; it does not depend on the length of a
     sequence."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
+    def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SirenSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
 
         Raises:

@@ -11,11 +11,19 @@ import torch
 from llvmlite.binding import get_host_cpu_name
 from torch import Tensor
 
-from relpe import Decoder, DecoderConfig, Encoding, OffsetTable, WindowedAttentionConfig
+from relpe import (
+    Decoder,
+    DecoderConfig,
+    Encoding,
+    OffsetTable,
+    QueryKeyEncoding,
+    WindowedAttentionConfig,
+)
 from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.decoding.cuda_graph import why_not_tiled
 from relpe.encodings.offset.base import OffsetEncoding
 from tests.support.decoders import decoder, logits_of
+from tests.support.own_xpos import XPosConfig
 
 
 def test_the_backend_is_named():
@@ -53,14 +61,14 @@ class Kerple(OffsetEncoding):
         return OffsetTable(log_weight=-4 * places.abs().log1p().expand(-1, self.num_heads))
 
 
-class Signs(Encoding):
+class Signs(QueryKeyEncoding[Tensor, tuple[()]]):
     """Flips every other feature at odd positions."""
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__()
         self.out_features = head_dim
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
         odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
         odd[..., ::2] = 0
         return 1 - 2 * odd, state
@@ -99,6 +107,33 @@ def own_decoder(module: type[Encoding]) -> Decoder:
 def test_user_defined_encodings_are_decoded_correctly(module):
     model, tokens = own_decoder(module), torch.randint(11, (40,))
     steps = choose_steps(model, precision="float32").make()
+    slot = steps.admit(model.init_state(1), 0)
+    made = np.stack([steps.step([slot], [token])[0] for token in tokens.tolist()])
+    np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-5, rtol=1e-4)
+
+
+def test_an_encoding_outside_of_the_package_is_decoded_correctly() -> None:
+    """Its scores are those of the paper, and steps agree with whole sequences."""
+    config: Any = XPosConfig()
+    q, k = torch.randn(2, 1, 30, 2, 8).double().unbind(0)
+    a, b = config.build(num_heads=2, head_dim=8)(q, k)
+    scores = torch.einsum("blhd,bshd->bhls", a, b)
+    lags = torch.arange(30)[:, None] - torch.arange(30)
+    share = torch.arange(4).double() / 4
+    turn = torch.polar(
+        ((share + 0.4) / 1.4) ** (lags[..., None] / 512), lags[..., None] * 10_000**-share
+    )
+    q, k = (torch.complex(*x.chunk(2, -1)) for x in (q, k))
+    expected = torch.einsum("blhi,bshi,lsi->bhls", q, k.conj(), turn).real
+    torch.testing.assert_close(scores, expected)
+
+    sizes: dict[str, Any] = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2}
+    attention = WindowedAttentionConfig(span=20)
+    model = DecoderConfig(**sizes, hidden=24, encoding=config, attention=attention).build().eval()
+    tokens = torch.randint(11, (40,))
+    chosen = choose_steps(model, precision="float32")
+    assert chosen.fell_back
+    steps = chosen.make()
     slot = steps.admit(model.init_state(1), 0)
     made = np.stack([steps.step([slot], [token])[0] for token in tokens.tolist()])
     np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-5, rtol=1e-4)

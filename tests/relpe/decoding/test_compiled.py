@@ -17,7 +17,7 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding import position_codes
 from relpe.decoding.batch import ContinuousBatch
-from relpe.decoding.choose import choose_steps
+from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.decoding.compiled import CompiledDecoder
 from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.generate import Generation, Request
@@ -37,24 +37,7 @@ from relpe.models.layers import LayerConfig
 from tests.support.decoders import CONFIGS, EVENTS, big_decoder, decoder, logits_of
 from tests.support.paths import ROOT
 
-REFUSED = {
-    "sine softmax",
-    "events: siren windowed",
-    "events: algebraic elu, numerator, fading",
-    "layers: siren windowed and siren spe relu",
-    "layers: sinusoid, alibi, two spans of siren",
-    "rope softmax",
-    "algebraic softmax",
-    "algebraic softmax, decay",
-    "algebraic relu, numerator",
-    "algebraic elu, numerator, fading",
-    "siren windowed",
-    "siren softmax, no window",
-    "transformer-xl windowed",
-    "shaw softmax",
-    "alibi windowed",
-    "learned softmax",
-}
+REFUSED = [name for name in CONFIGS if why_not_compiled(decoder(name)) is not None]
 COMPILED = [name for name in CONFIGS if name not in REFUSED]
 MORE = {
     "rope favor": {

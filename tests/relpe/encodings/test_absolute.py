@@ -84,8 +84,6 @@ def test_vectors_match_the_original_or_the_corrected_form(original: bool, kind: 
     torch.testing.assert_close(codes[0], wanted, rtol=0, atol=tolerance)
     x = torch.randn(2, len(heap), 24, dtype=codes.dtype)
     torch.testing.assert_close(encoding.embed(x, codes), x + codes)
-    q = torch.randn(2, len(heap), 2, 12)
-    assert encoding.encode(q, q, codes, 0) == (q, q)
 
 
 def test_branches_are_listed_from_the_node_to_the_root() -> None:

@@ -12,16 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import relpe
 from relpe import (
+    AbsoluteEncoding,
     AlgebraicConfig,
     AlibiConfig,
     Decoder,
     DecoderConfig,
     EluConfig,
-    Encoding,
     EncodingConfig,
     FavorConfig,
     LinearAttentionConfig,
+    QueryKeyEncoding,
+    Rope,
     RopeConfig,
     ShawConfig,
     SirenConfig,
@@ -114,6 +117,138 @@ def test_importing_requires_only_the_core_packages():
     assert set(run.stdout.split()) <= allowed | {"relpe"}
 
 
+def built(config: Any, **sizes: int) -> Any:
+    return config.build(**{"num_layers": 2, "num_heads": 2, "head_dim": 16, **sizes})
+
+
+@pytest.mark.parametrize("shape", [(10,), (1, 10), (1, 10, 0), (1, 1, 10, 1)])
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+def test_positions_of_another_shape_are_refused_in_one_sentence(
+    config: Any, shape: tuple[int, ...]
+) -> None:
+    encoding = built(config())
+    with pytest.raises(ValueError, match=rf"positions have the shape .*{shape[-1]}.*, expected"):
+        encoding.prepare(torch.ones(shape), encoding.init_state(0, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.complex64])
+def test_positions_of_a_coarse_dtype_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match="expected int64 or float64"):
+        built(RopeConfig()).prepare(torch.ones(1, 3, 1, dtype=dtype), ())
+
+
+@pytest.mark.parametrize("name", ["AlgebraicConfig", "RopeConfig", "SineSPEConfig"])
+def test_one_call_encodes_a_whole_sequence_in_its_dtype(name: str) -> None:
+    encoding = built(getattr(relpe, name)()).to(torch.bfloat16)
+    q, k, v = torch.randn(3, 2, 10, 2, 16).bfloat16().unbind(0)
+    a, b = encoding(q, k)
+    assert a.dtype == b.dtype == torch.bfloat16
+    heads_first: Any = [x.transpose(1, 2) for x in (a, b, v)]
+    torch.nn.functional.scaled_dot_product_attention(*heads_first)
+    places = torch.arange(10)[None, :, None]
+    codes, _ = encoding.prepare(places, encoding.init_state(0, q.device))
+    wide, _ = encoding.encode(q, k, codes, 0)
+    assert torch.equal(encoding(q, k, places)[0], wide.bfloat16())
+    for wrong in (places[:, :7], places.expand(3, -1, -1)):
+        with pytest.raises(ValueError, match=r"expected \(1, 10, p\) or \(2, 10, p\)"):
+            encoding(q, k, wrong)
+    with pytest.raises(ValueError, match=r"keys \(2, 9, 2, 16\), expected \(b, l, h, d\)"):
+        encoding(q, k[:, :9])
+
+
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+def test_layers_that_do_not_exist_are_refused_where_layers_differ(config: Any) -> None:
+    encoding = built(config())
+    codes, _ = encoding.prepare(
+        torch.arange(3)[None, :, None], encoding.init_state(0, torch.device("cpu"))
+    )
+    if not hasattr(encoding, "num_layers"):
+        return  # all layers are alike
+    q = torch.randn(1, 3, 2, 16)
+
+    def act(layer: int) -> object:
+        if isinstance(encoding, QueryKeyEncoding):
+            return encoding.encode(q, q, codes, layer)
+        return encoding.scoring(codes, layer)
+
+    for layer in (-1, 2):
+        with pytest.raises(ValueError, match=f"layer is {layer}, expected 0 to 1"):
+            act(layer)
+
+
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_no_positions_and_no_rows_are_valid(config: Any, rows: int) -> None:
+    encoding = built(config())
+    start = encoding.init_state(0, torch.device("cpu"))
+    none = torch.zeros(rows, 0, 1, dtype=torch.int64)
+    codes, state = encoding.prepare(none, start)
+    some = torch.arange(4)[None, :, None].expand(rows, -1, -1)
+    if isinstance(encoding, QueryKeyEncoding):
+        q = torch.zeros(rows, 0, 2, 16)
+        assert encoding.encode(q, q, codes, 1)[0].shape == (rows, 0, 2, encoding.out_features)
+        codes, _ = encoding.prepare(some, state)
+        q = torch.randn(rows, 4, 2, 16)
+        expected, _ = encoding.prepare(some, start)
+        assert torch.equal(
+            encoding.encode(q, q, codes, 1)[0], encoding.encode(q, q, expected, 1)[0]
+        )
+    else:
+        encoding.prepare(some, state)
+
+
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+def test_encodings_can_be_built_on_the_meta_device(config: Any) -> None:
+    options: dict[str, Any] = (
+        {"window": WindowConfig(learned=False)} if config is SirenConfig else {}
+    )
+    original = built(config(**options))
+    with torch.device("meta"):
+        made = built(config(**options))
+    made = made.to_empty(device="cpu")
+    made.load_state_dict(original.state_dict(), strict=True)
+    places = torch.arange(5)[None, :, None]
+    found = []
+    for encoding in (original, made):
+        codes, _ = encoding.prepare(places, encoding.init_state(0, torch.device("cpu")))
+        q, x = torch.ones(1, 5, 2, 16), torch.ones(1, 5, 32)
+        if isinstance(encoding, QueryKeyEncoding):
+            found.append(encoding.encode(q, q, codes, 1)[0])
+        elif isinstance(encoding, AbsoluteEncoding):
+            found.append(encoding.embed(x, codes))
+        elif (table := encoding.scoring(codes, 1).table) is not None:
+            parts = [x for x in (table.features, table.log_weight) if x is not None]
+            found.append(torch.cat([x.flatten() for x in parts]))
+    if found:
+        assert torch.equal(*found)
+
+
+class OwnRope(Rope):
+    """Changes a method of an encoding that compiled steps and tiles support."""
+
+    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:
+        """Rotates queries only."""
+        return super().encode(q, k, codes, layer)[0], k
+
+
+class SameRope(Rope):
+    """Changes nothing that steps depend on."""
+
+
+def test_a_subclass_that_changes_a_method_has_to_state_its_capabilities_again() -> None:
+    assert (OwnRope.codes_by_position, OwnRope.rows_by_position) == (False, False)
+    assert (SameRope.codes_by_position, SameRope.rows_by_position) == (True, True)
+
+
+def test_an_encoding_without_a_required_method_cannot_be_built() -> None:
+    class Missing(QueryKeyEncoding[Tensor, tuple[()]]):
+        def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+            return positions, state
+
+    with pytest.raises(TypeError, match="encode"):
+        Missing()  # pyright: ignore[reportAbstractUsage] - that is the point
+
+
 # ---- a new encoding: a config, a module, and a name in a union
 
 
@@ -128,7 +263,7 @@ class FlipConfig:
         return Flip(head_dim)
 
 
-class Flip(Encoding):
+class Flip(QueryKeyEncoding[Tensor, tuple[()]]):
     """See `FlipConfig`."""
 
     def __init__(self, head_dim: int) -> None:
@@ -136,7 +271,7 @@ class Flip(Encoding):
         self.out_features = head_dim
         self.strength = nn.Parameter(torch.ones(()))
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+    def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
         """Signs (1, l, 1, d)."""
         odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
         odd[..., ::2] = 0

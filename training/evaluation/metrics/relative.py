@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from relpe.attention.linear.operation import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
-from relpe.encodings.base import OffsetTable
+from relpe.encodings.base import NO_SCORING, OffsetTable, Scoring
 from relpe.models.blocks import Block
 from relpe.models.decoder import Decoder
 
@@ -197,7 +197,7 @@ class _Probe:
         k: Tensor,
         v: Tensor,
         state: Any,  # noqa: ANN401
-        scoring: Any = None,  # noqa: ANN401
+        scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> Any:  # noqa: ANN401
         self._q, self._k, self._state, self._scoring = q, k, state, scoring
@@ -207,25 +207,27 @@ class _Probe:
         """(h, l, l)."""
         if isinstance(self._operation, LinearOperation):
             return self._features(self._operation)
-        if self._scoring is not None:
-            return _table_scores(self._q[0], self._k[0], self._scoring)
+        if self._scoring.table is not None:
+            return _table_scores(self._q[0], self._k[0], self._scoring.table)
         return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5
 
     def spans(self) -> tuple[int | None, ...]:
         """Span of each head."""
         heads = self._q.shape[2]
         span = self._operation.span if isinstance(self._operation, WindowedOperation) else None
-        if self._scoring is None or isinstance(self._operation, LinearOperation):
+        table = self._scoring.table
+        if table is None:
             return (span,) * heads
-        return self._scoring.head_spans or (self._scoring.span or span,) * heads
+        return table.head_spans or (table.span or span,) * heads
 
     def _features(self, operation: LinearOperation) -> Tensor:
         projection = self._state.projection
         projection = None if projection is None else projection.to(self._q.dtype)
         queries, keys = (operation.feature_map(x, projection) for x in (self._q, self._k))
         features = queries.values, keys.values
-        if self._scoring is not None:
-            features = self._scoring(features[0]), self._scoring(features[1], keys=True)
+        rotation = self._scoring.rotation
+        if rotation is not None:
+            features = rotation(features[0]), rotation(features[1], keys=True)
         scores = torch.einsum("lhf,shf->hls", features[0][0], features[1][0])
         if queries.log_scale is not None and keys.log_scale is not None:
             log_scale = (queries.log_scale[0][:, None] + keys.log_scale[0]).permute(2, 0, 1)

@@ -20,7 +20,7 @@ from relpe.attention.windowed.attention import (
     windowed_attention,
 )
 from relpe.attention.windowed.offset_scores import softmax_with_table
-from relpe.encodings.base import OffsetTable
+from relpe.encodings.base import OffsetTable, Scoring
 from relpe.encodings.offset.windows import in_box
 from tests.support import reference_offsets
 from tests.support.grids import gaussian, span_size
@@ -224,7 +224,7 @@ def run(
         rows = table
         if table is not None and table.rows is not None:
             rows = table._replace(rows=table.rows[:, piece])
-        out, state = operation(q[:, piece], k[:, piece], v[:, piece], state, rows)
+        out, state = operation(q[:, piece], k[:, piece], v[:, piece], state, Scoring(rows))
         outs.append(out)
         done += size
     return torch.cat(outs, 1), state

@@ -225,7 +225,7 @@ def test_attention_with_and_without_decay_matches_the_original(
         keys.append(new)
         logits = torch.einsum("blhd,bshd->bhls", turned, torch.cat(keys, 1)) / math.sqrt(8)
         places = torch.arange(first, last)[:, None] - torch.arange(last)
-        table = encoding.table(codes, 0)
+        table = encoding.scoring(codes, 0).table
         assert (table is None) == (decay == 1)
         if table is not None:
             assert table.factor is not None
@@ -262,12 +262,8 @@ def test_factors_of_offsets_equal_those_of_pairs() -> None:
     offsets = torch.tensor([[0, 0], [1, -1], [-3, 4]])
     wanted = torch.tensor([1.0, 0.9, 0.9**5])
     close(encoding.offset_factors(offsets), wanted[:, None].expand(-1, 2), 1e-6)
-    assert (
-        built(SequenceStructure()).table(
-            built(SequenceStructure()).prepare(torch.zeros(1, 2, 1), START)[0], 0
-        )
-        is None
-    )
+    plain = built(SequenceStructure())
+    assert plain.scoring(plain.prepare(torch.zeros(1, 2, 1), START)[0], 0).table is None
     with pytest.raises(ValueError, match="logit_factors"):
         built(TreeStructure(), decay=0.9).offset_factors(offsets)
     for structure, places in (
@@ -443,7 +439,6 @@ def test_configs_are_plain_data(structure: Structure) -> None:
             "harmonics of a cycle are empty",
         ),
         (AlgebraicConfig(structure=TreeStructure(branching=0)), 8, "branching of at least 1"),
-        (AlgebraicConfig(decay=1.5), 8, "decay"),
     ],
 )
 def test_invalid_arguments_are_refused(
@@ -453,9 +448,14 @@ def test_invalid_arguments_are_refused(
         config.build(num_layers=1, num_heads=2, head_dim=features)
 
 
+def test_a_decay_above_1_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"decay is 1\.5, expected more than 0 and at most 1"):
+        AlgebraicConfig(decay=1.5)
+
+
 def test_too_few_axes_are_refused_and_others_are_ignored() -> None:
     encoding = built(GridStructure())
-    with pytest.raises(ValueError, match="has 2"):
+    with pytest.raises(ValueError, match="with p at least 2"):
         encoding.prepare(torch.zeros(1, 3, 1), START)
     positions, x = torch.randint(0, 9, (1, 3, 4)), torch.randn(1, 3, 2, 16).double()
     a, b = (

@@ -132,7 +132,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     q, k, v = torch.randn(3, 2, 30, 2, 4, dtype=torch.float64)
     operation = WindowedAttentionConfig().build()
     memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
-    outs = [operation(q, k, v, memory, encoding.table(codes, layer))[0] for layer in range(2)]
+    outs = [operation(q, k, v, memory, encoding.scoring(codes, layer))[0] for layer in range(2)]
     torch.stack(outs).square().sum().backward()
     for parameter, weights in encoding.named_parameters():
         assert weights.grad is not None, parameter
@@ -310,7 +310,7 @@ def test_modules_match_the_streamed_case_of_the_original() -> None:
             piece = slice(step, step + 1)
             codes, state = encoding.prepare(torch.tensor([[[step]]]), state)
             out, memory = operation(
-                q[:, piece], k[:, piece], v[:, piece], memory, encoding.table(codes, 0)
+                q[:, piece], k[:, piece], v[:, piece], memory, encoding.scoring(codes, 0)
             )
             outs.append(out)
             assert memory.keys.shape[1] == int(GOLDEN[f"{case}/mask_size"][0]) // 2

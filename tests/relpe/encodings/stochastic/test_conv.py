@@ -194,7 +194,7 @@ def test_a_step_draws_no_noise_twice_and_the_state_does_not_grow(
     _, state = encoding.prepare(line(100), encoding.init_state(2, CPU))
     for place in range(100, 400):
         _, state = encoding.prepare(line(1, place), state)
-        sizes.add(tuple(x.shape for x in state))
+        sizes.add(tuple(x.shape for x in [*state[:-1], *(state.weights.values or ())]))
     # positions up to 399 are in tiles up to 12, whose filters read up to 39 + 31 samples further
     assert sorted(drawn) == [(tile,) for tile in range(12 + 2 + 1)]
     assert len(sizes) == 1
@@ -245,7 +245,7 @@ def test_a_call_may_override_the_number_of_realizations() -> None:
     assert codes.shared is not None
     assert expected.shared is not None
     assert torch.equal(codes.shared, expected.shared)
-    for made, wanted in zip(state, of_other, strict=True):
+    for made, wanted in zip(state[:-1], of_other[:-1], strict=True):
         assert torch.equal(made, wanted)
     with pytest.raises(ValueError, match="num_realizations is -1, expected at least 1"):
         encoding.init_state(0, CPU, -1)
@@ -411,7 +411,7 @@ def test_autocast_changes_little(fused: bool, monkeypatch: pytest.MonkeyPatch) -
 def test_invalid_arguments_are_refused() -> None:
     encoding = small((3, 2))
     state = encoding.init_state(0, CPU)
-    with pytest.raises(ValueError, match="positions have 1 axes, expected at least 2"):
+    with pytest.raises(ValueError, match="with p at least 2"):
         encoding.prepare(line(2), state)
     with pytest.raises(ValueError, match="positions are not integers"):
         encoding.prepare(torch.full((1, 2, 2), 0.5), state)

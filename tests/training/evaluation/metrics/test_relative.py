@@ -20,6 +20,7 @@ from relpe.encodings import (
     SirenConfig,
     TransformerXLConfig,
 )
+from relpe.encodings.base import QueryKeyEncoding
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.blocks import Block
@@ -155,11 +156,10 @@ def test_scores_give_the_weights_of_the_attention(attention, encoding):
     q, k = (torch.randn(1, length, 2, 8, generator=draw).double() for _ in range(2))
     positions = torch.arange(length)[None, :, None]
     codes, _ = model.encoding.prepare(positions, state.encodings[0])
-    q, k = model.encoding.encode(q, k, codes, 1)
-    numerator = model.encoding.placement == "numerator"
-    scoring = model.encoding.table(codes, 1)
-    if numerator:
-        scoring = lambda x, **keys: model.encoding.rotate_features(x, codes, 1, **keys)  # noqa: E731
+    if isinstance(model.encoding, QueryKeyEncoding):
+        q, k = model.encoding.encode(q, k, codes, 1)
+    numerator = isinstance(encoding, AlgebraicConfig)
+    scoring = model.encoding.scoring(codes, 1)
     eye = torch.eye(length, dtype=torch.float64)
     operation = attention_of(model, 1).operation
     empty = operation.init_state((1, 2, length), draw, eye, q.shape[-1])

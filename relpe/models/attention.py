@@ -1,0 +1,221 @@
+"""A layer of causal self-attention with its positional encoding, for other people's models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention, check_fit
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.checks import Checked, at_least
+from relpe.encodings import EncodingConfig
+from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.stochastic.sine import SineSPEConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionLayerConfig(Checked):
+    """A layer of attention with its positional encoding."""
+
+    width: int = 256
+    """Number of features of inputs and outputs (m)."""
+    num_heads: int = 8
+    """Number of heads of queries (h)."""
+    num_kv_heads: int | None = None
+    """Number of heads of keys and values, which groups of query heads share; None: `num_heads`."""
+    attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
+    """Kind of attention."""
+    encoding: EncodingConfig = field(default_factory=SineSPEConfig)
+    """Positional encoding."""
+    normalize_queries_keys: bool = True
+    """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
+    encoding."""
+    convolution_taps: int = 0
+    """Kernel size of a short causal convolution before the projections; 0: no convolution."""
+    noise_seed: int = 0
+    """Seed of random codes and features, unless `init_state` gets another."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, width=self.width, num_heads=self.num_heads)
+        at_least(0, convolution_taps=self.convolution_taps)
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
+            )
+        groups = self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+        at_least(1, num_kv_heads=groups)
+        if self.num_heads % groups:
+            raise ValueError(f"num_kv_heads is {groups}, expected a divisor of {self.num_heads}")
+
+
+class AttentionState(NamedTuple):
+    """State of a layer between two parts of its sequences."""
+
+    encoding: Any
+    layer: ConvolvedState
+    positions: Tensor
+    """(1 or b,) int64: the next position, of all rows or of each."""
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
+        """The state with `change` applied to each tensor that belongs to rows."""
+        encoding, positions = self.encoding, self.positions
+        if hasattr(encoding, "map_rows"):
+            encoding = encoding.map_rows(change)
+        if len(positions) > 1:
+            positions = change(positions)
+        return AttentionState(encoding, self.layer.map_rows(change), positions)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of one layer: `out, state = Attention(config)(x, state)`.
+
+    A sequence may be processed in parts of any length, each with the state of the previous one. All
+    data of a sequence is in its state. Noise is part of the state too: in training, begin each step
+    with `init_state(batch_size, seed=step)`.
+    """
+
+    def __init__(self, config: AttentionLayerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoding: Encoding = config.encoding.build(
+            num_layers=1, num_heads=config.num_heads, head_dim=config.width // config.num_heads
+        )
+        check_fit(self.encoding, config.attention, config.encoding.kind)
+        self.attention = SelfAttention(
+            config.attention,
+            layer=0,
+            width=config.width,
+            num_heads=config.num_heads,
+            normalize=config.normalize_queries_keys,
+            convolution_taps=config.convolution_taps,
+            num_kv_heads=config.num_kv_heads,
+        )
+
+    def init_state(self, batch_size: int, seed: int | None = None) -> AttentionState:
+        """State before the first position; `seed` is that of noise, None: that of the config."""
+        seed = self.config.noise_seed if seed is None else seed
+        device = self.attention.project_in.weight.device
+        generator = torch.Generator().manual_seed(seed + 1)
+        return AttentionState(
+            self.encoding.init_state(seed, device),
+            self.attention.init_state(batch_size, generator, self.encoding.out_features),
+            torch.zeros(1, dtype=torch.int64, device=device),
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AttentionState | None = None,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+    ) -> tuple[Tensor, AttentionState]:
+        """Attention of x (b, l, m) to itself and to what is in the state: (b, l, m), and the state.
+
+        - `state`: the state after the previous part of the sequences; None: they begin.
+        - `positions` (1 or b, l, p): None: consecutive integers on one axis.
+        - `mask` (b, l), bool: False where x is padding, at any place. Padding has no effect, its
+          outputs are zero, and default positions do not count it.
+        - `cu_seqlens` (n + 1,), integers: x is (1, l, m) and contains n sequences one after
+          another, which begin at these places; the last entry is l. The state has n rows.
+
+        Raises:
+            ValueError: a shape does not fit the others, or the encoding does not support padding.
+        """
+        if x.ndim != 3 or x.shape[2] != self.config.width:
+            raise ValueError(
+                f"x has the shape {tuple(x.shape)}, expected (b, l, {self.config.width})"
+            )
+        rows = _rows_of(x, mask, cu_seqlens)
+        count = len(x) if rows is None else len(rows.lengths)
+        if state is None:
+            state = self.init_state(count)
+        held = len(state.layer.recent)
+        if held != count:
+            raise ValueError(f"the state has {held} rows and x has {count}; they must be equal")
+        if positions is not None:
+            positions = positions_of(x, positions)
+        if rows is None:
+            return self._of_rows(x, state, positions, None)
+        if isinstance(self.encoding, OffsetEncoding) and self.encoding.coordinates != "index":
+            raise ValueError(
+                f"encoding {self.config.encoding.kind} keeps the positions of all keys, so rows "
+                "must have equal lengths; leave out mask and cu_seqlens"
+            )
+        if positions is not None:
+            positions = rows.gather(positions.expand(len(x), -1, -1))
+        out, state = self._of_rows(rows.gather(x), state, positions, rows.lengths)
+        return rows.scatter(out, x), state
+
+    def _of_rows(
+        self, x: Tensor, state: AttentionState, positions: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, AttentionState]:
+        """The same for rows that are padded only at their end, after `lengths` (b,) positions."""
+        after = state.positions + (x.shape[1] if lengths is None else lengths)
+        if positions is None:
+            steps = torch.arange(x.shape[1], device=x.device)
+            positions = (state.positions[:, None] + steps)[..., None]
+        codes, encoding = self.encoding.prepare(positions, state.encoding)
+        if isinstance(self.encoding, AbsoluteEncoding):
+            x = self.encoding.embed(x, codes)
+        out, layer = self.attention(x, self.encoding, codes, state.layer, lengths)
+        return out, AttentionState(encoding, layer, after)
+
+
+class _Rows(NamedTuple):
+    """Sequences of different lengths, as rows whose padding is at the end."""
+
+    places: Tensor  # (n, l): index of each position in the flattened input
+    lengths: Tensor  # (n,) int64
+
+    @property
+    def exists(self) -> Tensor:
+        """(n, l): False at padding."""
+        return torch.arange(self.places.shape[1], device=self.places.device) < self.lengths[:, None]
+
+    def gather(self, x: Tensor) -> Tensor:
+        """(n, l, f) of x (b, s, f); zeros at padding, which may contain infinities."""
+        return x.flatten(0, 1)[self.places].where(self.exists[..., None], 0)
+
+    def scatter(self, out: Tensor, x: Tensor) -> Tensor:
+        """Outputs (n, l, f) in the places of x (b, s, f); zeros at padding."""
+        flat = out.new_zeros(x.shape[0] * x.shape[1], out.shape[2])
+        flat = flat.index_copy(0, self.places[self.exists], out[self.exists])
+        return flat.view(*x.shape[:2], -1)
+
+
+def _rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> _Rows | None:
+    """The sequences of x (b, l, m); None if they are its rows, without padding."""
+    if mask is None and cu_seqlens is None:
+        return None
+    if mask is not None and cu_seqlens is not None:
+        raise ValueError("found both mask and cu_seqlens, expected only one of them")
+    if cu_seqlens is not None:
+        starts = cu_seqlens.to(device=x.device, dtype=torch.int64)
+        lengths = starts.diff()
+        ends = starts[[0, -1]].tolist() if starts.ndim == 1 and len(starts) > 1 else None
+        if ends != [0, x.shape[1]] or len(x) != 1 or bool((lengths < 0).any()):
+            raise ValueError(
+                f"cu_seqlens are {cu_seqlens.tolist()} and x has the shape {tuple(x.shape)}, "
+                "expected x of (1, l, m) and places that rise from 0 to l"
+            )
+        steps = torch.arange(int(lengths.max()), device=x.device)
+        places = (starts[:-1, None] + steps).clamp(max=max(0, x.shape[1] - 1))
+        return _Rows(places, lengths)
+    assert mask is not None
+    if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask has the shape {tuple(mask.shape)} and is {mask.dtype}, expected "
+            f"{tuple(x.shape[:2])} and bool, False at padding"
+        )
+    lengths = mask.sum(1)
+    longest = int(lengths.max()) if len(x) else 0
+    order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
+    return _Rows(order + torch.arange(len(x), device=x.device)[:, None] * x.shape[1], lengths)

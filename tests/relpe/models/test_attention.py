@@ -1,0 +1,220 @@
+"""The layer for other people's models: parts, padding, packed sequences, groups of heads."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from relpe import (
+    AlgebraicConfig,
+    AlibiConfig,
+    Attention,
+    AttentionLayerConfig,
+    ConvSPEConfig,
+    FavorConfig,
+    LinearAttentionConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenNetworkConfig,
+    SoftmaxAttentionConfig,
+    WindowedAttentionConfig,
+)
+
+SOFTMAX, WINDOWED = SoftmaxAttentionConfig(), WindowedAttentionConfig(span=7)
+FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=8))
+FADING = LinearAttentionConfig(half_lives=(1.0, 50.0))
+SINE, CONV = SineSPEConfig(num_realizations=6), ConvSPEConfig(taps=(4,), num_realizations=6)
+SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
+CASES = {
+    "sine relu": (LinearAttentionConfig(), SINE),
+    "conv relu, fading": (FADING, CONV),
+    "sinusoid relu, fading": (FADING, SinusoidConfig()),
+    "algebraic relu, numerator": (FADING, AlgebraicConfig(placement="numerator")),
+    "rope favor": (FAVOR, RopeConfig()),
+    "sine windowed": (WINDOWED, SINE),
+    "algebraic windowed": (WINDOWED, AlgebraicConfig()),
+    "siren windowed": (WINDOWED, SIREN),
+    "algebraic softmax": (SOFTMAX, AlgebraicConfig()),
+    "siren softmax": (SOFTMAX, SIREN),
+    "alibi softmax": (SOFTMAX, AlibiConfig()),
+    "shaw softmax": (SOFTMAX, ShawConfig(window=3)),
+}
+
+
+def layer(name: str = "sine relu", **changes: Any) -> Attention:
+    """A layer of 16 features in 4 heads, in float64."""
+    torch.manual_seed(0)
+    attention, encoding = CASES[name]
+    sizes: dict[str, Any] = {"width": 16, "num_heads": 4, "convolution_taps": 3}
+    config = AttentionLayerConfig(attention=attention, encoding=encoding, **(sizes | changes))
+    return Attention(config).double().eval()
+
+
+def inputs(*shape: int) -> Tensor:
+    """Random inputs in float64, the same for the same shape."""
+    return torch.randn(*shape, 16, generator=torch.Generator().manual_seed(1)).double()
+
+
+def close(a: Tensor, b: Tensor) -> None:
+    """Compares results that differ only by the order of sums."""
+    torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_parts_equal_the_whole(name: str) -> None:
+    module, x = layer(name), inputs(2, 12)
+    whole, _ = module(x)
+    outs, state = [], None
+    for part in x.split([5, 1, 6], 1):
+        out, state = module(part, state)
+        outs.append(out)
+    close(torch.cat(outs, 1), whole)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_padding_has_no_effect_wherever_it_is(name: str) -> None:
+    module, x = layer(name), inputs(4, 9)
+    mask = torch.ones(4, 9, dtype=torch.bool)
+    mask[0, 6:], mask[1, :4], mask[2, ::2], mask[3] = False, False, False, False
+    out, state = module(x.where(mask[..., None], torch.inf), mask=mask)
+    after, _ = module(x[:, :3], state)
+    assert not out[~mask].any()
+    for row in range(4):
+        alone, own = module(x[row : row + 1, mask[row]])
+        close(out[row, mask[row]], alone[0])
+        close(after[row], module(x[row : row + 1, :3], own)[0][0])
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_packed_sequences_do_not_see_each_other(name: str) -> None:
+    module, x, starts = layer(name), inputs(1, 20), [0, 7, 7, 8, 20]
+    out, state = module(x, cu_seqlens=torch.tensor(starts, dtype=torch.int32))
+    after, _ = module(inputs(4, 2), state)
+    assert out.shape == x.shape
+    for row, (start, stop) in enumerate(itertools.pairwise(starts)):
+        alone, own = module(x[:, start:stop])
+        close(out[:, start:stop], alone)
+        close(after[row], module(inputs(4, 2)[row : row + 1], own)[0][0])
+
+
+@pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "siren softmax"])
+@pytest.mark.parametrize("groups", [1, 2])
+@torch.no_grad()
+def test_heads_of_a_group_share_keys_and_values(name: str, groups: int) -> None:
+    grouped, full, x = layer(name, num_kv_heads=groups), layer(name), inputs(2, 8)
+    full.load_state_dict(grouped.state_dict() | {"attention.project_in.weight": repeated(grouped)})
+    close(grouped(x)[0], full(x)[0])
+
+
+def repeated(module: Attention) -> Tensor:
+    """Weights of a layer without groups that computes the same."""
+    groups = module.attention.num_kv_heads
+    heads = module.attention.project_in.weight.unflatten(0, (4 + 2 * groups, 4))
+    q, k, v = heads.split([4, groups, groups])
+    k, v = (x.repeat_interleave(4 // groups, 0) for x in (k, v))
+    return torch.cat([q, k, v]).flatten(0, 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_half_precision_gradients_copies_and_empty_inputs(name: str) -> None:
+    module = copy.deepcopy(layer(name)).bfloat16().train()
+    out, _ = module(inputs(2, 6).bfloat16())
+    assert out.dtype == torch.bfloat16
+    out.float().square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in used(module))
+    assert module(inputs(0, 6).bfloat16())[0].shape == (0, 6, 16)
+    assert module(inputs(2, 0).bfloat16())[0].shape == (2, 0, 16)
+
+
+def used(module: Attention) -> list[torch.nn.Parameter]:
+    """Parameters that affect outputs; a bias common to all keys cancels in softmax."""
+    return [p for name, p in module.named_parameters() if "last" not in name]
+
+
+@torch.no_grad()
+def test_rows_of_a_state_can_be_selected() -> None:
+    for name in CASES:
+        module, x = layer(name), inputs(3, 5)
+        mask = torch.arange(5) < torch.tensor([5, 2, 4])[:, None]
+        _, state = module(x, mask=mask)
+        chosen = state.map_rows(lambda s: s[torch.tensor([2, 0])])
+        close(module(x[[2, 0]], chosen)[0], module(x, state)[0][[2, 0]])
+
+
+@torch.no_grad()
+def test_the_seed_determines_the_noise() -> None:
+    module, x = layer(), inputs(1, 6)
+    one, same, other = (module(x, module.init_state(1, seed))[0] for seed in (3, 3, 4))
+    assert torch.equal(one, same)
+    assert not torch.allclose(one, other)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((12, 16), {}, r"x has the shape \(12, 16\), expected \(b, l, 16\)"),
+        ((2, 12, 15), {}, r"expected \(b, l, 16\)"),
+        ((2, 5, 16), {"positions": torch.zeros(2, 5)}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
+        ((2, 5, 16), {"positions": torch.zeros(1, 4, 1)}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
+        ((2, 5, 16), {"mask": torch.ones(2, 5)}, r"torch.float32, expected \(2, 5\) and bool"),
+        ((2, 5, 16), {"mask": torch.ones(2, 4) > 0}, r"expected \(2, 5\) and bool"),
+        ((2, 5, 16), {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
+        ((1, 5, 16), {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
+        ((1, 5, 16), {"cu_seqlens": torch.tensor([0, 4, 2, 5])}, "rise from 0 to l"),
+        ((1, 5, 16), {"cu_seqlens": torch.tensor([5])}, "rise from 0 to l"),
+        (
+            (1, 5, 16),
+            {"cu_seqlens": torch.tensor([0, 5]), "mask": torch.ones(1, 5) > 0},
+            "both mask and cu_seqlens",
+        ),
+    ],
+)
+def test_wrong_shapes_are_refused_in_one_sentence(
+    shape: tuple[int, ...], options: dict[str, Tensor], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer()(torch.zeros(shape, dtype=torch.float64), **options)
+
+
+def test_a_state_of_other_rows_is_refused() -> None:
+    module = layer()
+    with pytest.raises(ValueError, match="the state has 3 rows and x has 2"):
+        module(inputs(2, 4), module.init_state(3))
+
+
+def test_padding_is_refused_where_positions_of_keys_are_kept() -> None:
+    encoding = SirenConfig(network=SirenNetworkConfig(width=8), coordinates="joint")
+    config = AttentionLayerConfig(width=16, num_heads=4, attention=SOFTMAX, encoding=encoding)
+    module = Attention(config).double()
+    with pytest.raises(ValueError, match="leave out mask and cu_seqlens"):
+        module(inputs(2, 4), mask=torch.ones(2, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"width": 10, "num_heads": 4}, "expected a multiple of num_heads, 4"),
+        ({"num_kv_heads": 3}, "num_kv_heads is 3, expected a divisor of 8"),
+        ({"num_kv_heads": 0}, "num_kv_heads is 0, expected at least 1"),
+        ({"convolution_taps": -1}, "convolution_taps is -1, expected at least 0"),
+    ],
+)
+def test_impossible_sizes_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AttentionLayerConfig(**values)
+
+
+def test_an_encoding_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="encoding rope does not fit relu attention"):
+        Attention(AttentionLayerConfig(encoding=RopeConfig()))
