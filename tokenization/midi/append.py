@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -102,7 +103,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         events = replace(events, tick=ticks, end_ticks=end_ticks)
     begins, ends, endless = pair_notes(events)
     additions = _closing_events(events, endless, splice)
-    additions[0] += tempo_events(new, scale, after=splice_ticks)
+    additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
     new_parts: list[list[NewEvents]] = []
@@ -114,13 +115,14 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             raise ValueError(f"new music continues chunk {chunk}, expected 0 to {num_tracks - 1}")
         if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
-            new_parts.append(instrument_events(track, channel, splice))
+            new_parts.append([NewEvents.of(instrument_events(track, channel, splice))])
             targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
                 program = program_at(events, chunk, channel, splice)
                 if program != track.program:
-                    additions[chunk].append(program_event(track, channel, splice))
+                    event = program_event(track, channel, splice)
+                    additions[chunk].append(NewEvents.of([event]))
             chosen[chunk, channel] = track.program
             targets.append(additions[chunk])
         taken[channel] = (track.program, track.is_drum)
@@ -132,8 +134,8 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         target += [
             control_events(track, channel, scale),
             bend_events(track, channel, scale),
-            *programs,
-            *note_events([track], [channel], scale)[0],
+            NewEvents.of(programs),
+            *note_events([track], [channel], scale),
         ]
     sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
@@ -156,7 +158,10 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
     header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
-    added = (chunk_bytes(b"MTrk", content) for content in tracks_bytes(new_parts))
+    counts = [sum(len(part.ticks) for part in parts) for parts in new_parts]
+    owners = np.arange(len(counts)).repeat(counts)
+    contents_of_new = tracks_bytes([*chain(*new_parts)], owners, len(counts))
+    added = (chunk_bytes(b"MTrk", content) for content in contents_of_new)
     return b"".join([header, file.with_tracks(contents), *added])
 
 

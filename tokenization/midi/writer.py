@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,6 +30,15 @@ _TICK_BITS: Final = 36
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
 
 
+class NewEvent(NamedTuple):
+    """One event to be written."""
+
+    tick: int
+    rank: int
+    content: bytes
+    """Status byte and data."""
+
+
 class NewEvents(NamedTuple):
     """Events to be written, ordered by tick, then rank, then position; columns (n,) int64."""
 
@@ -43,8 +52,15 @@ class NewEvents(NamedTuple):
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
         """A single event."""
-        ticks, ranks, lengths = np.array([[tick], [rank], [len(content)]], np.int64)
-        return cls(ticks, ranks, lengths, np.frombuffer(content, np.uint8))
+        return cls.of([NewEvent(tick, rank, content)])
+
+    @classmethod
+    def of(cls, events: Sequence[NewEvent]) -> NewEvents:
+        """Some events in their order."""
+        rows = [(event.tick, event.rank, len(event.content)) for event in events]
+        ticks, ranks, sizes = np.array(rows, np.int64).reshape(-1, 3).T
+        content = b"".join([event.content for event in events])
+        return cls(ticks, ranks, sizes, np.frombuffer(content, np.uint8))
 
     @classmethod
     def messages(
@@ -59,21 +75,16 @@ class NewEvents(NamedTuple):
 
         Raises ValueError if a data byte is over 127.
         """
-        table = np.empty((len(ticks), 3), np.int64)
-        table[:, 0], table[:, 1], table[:, 2] = status, first, second
-        if table.size and (table[:, 1:].view(np.uint64) > 127).any():
+        if ((first | second) >> 7).any():  # also of negative numbers
             raise ValueError("a pitch, velocity, controller or bend is outside the range of MIDI")
-        return cls(ticks, ranks, np.full(len(ticks), 3), table.astype(np.uint8).ravel())
+        table = np.empty((len(ticks), 3), np.uint8)
+        table[:, 0], table[:, 1], table[:, 2] = status, first, second
+        return cls(ticks, ranks, np.full(len(ticks), 3), table.reshape(-1))
 
     @classmethod
     def joined(cls, parts: Sequence[NewEvents]) -> NewEvents:
         """The events of all parts, at least one, concatenated."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
-
-    def part(self, start: int, stop: int) -> NewEvents:
-        """Some of the events, all of which have three bytes."""
-        columns = (self.ticks[start:stop], self.ranks[start:stop], self.sizes[start:stop])
-        return NewEvents(*columns, self.content[3 * start : 3 * stop])
 
 
 class Ordered(NamedTuple):
@@ -135,11 +146,12 @@ def write_midi(score: Score) -> bytes:
     for track in score.tracks:
         channels.append(free_channel(track, taken))
         taken.setdefault(channels[-1], (track.program, track.is_drum))
-    choices = program_choices(score.tracks, channels, scale)
-    notes = note_events(score.tracks, channels, scale)
-    parts = [tempo_events(score, scale)]
-    for at, (track, channel) in enumerate(zip(score.tracks, channels, strict=True)):
-        events = instrument_events(track, channel, 0)
+    # of each kind, the events of all tracks at once, since each call of NumPy takes time
+    singles = [tempo_events(score, scale)]
+    singles += map(instrument_events, score.tracks, channels, repeat(0))
+    parts, owners = [NewEvents.of(list(chain(*singles)))], [_owners(map(len, singles))]
+    for at, (track, channel) in enumerate(zip(score.tracks, channels, strict=True), 1):
+        events: list[NewEvents] = []
         # Tracks on one channel share its controllers, so these are written only once.
         others = written.setdefault(channel, [])
         if len(track.controls) and not any(
@@ -151,10 +163,24 @@ def write_midi(score: Score) -> bytes:
         ):
             events.append(bend_events(track, channel, scale))
         others.append(track)
-        parts.append([*events, *choices[at], *notes[at]])
-    contents = tracks_bytes(parts, score.end_ticks)
+        parts += events
+        owners += [np.full(len(event.ticks), at) for event in events]
+    choices = [[], *program_choices(score.tracks, channels, scale)]
+    if any(choices):
+        parts.append(NewEvents.of(list(chain(*choices))))
+        owners.append(_owners(map(len, choices)))
+    of_notes = _owners([0, *map(len, score.tracks)])
+    parts += note_events(score.tracks, channels, scale)
+    owners += [of_notes, of_notes]
+    contents = tracks_bytes(parts, np.concatenate(owners), len(channels) + 1, score.end_ticks)
     header = header_bytes(1, len(contents), score.ticks_per_beat)
     return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])
+
+
+def _owners(counts: Iterable[int]) -> NDArray[np.int64]:
+    """The number of the track of each event; track i has `counts[i]` events in a row."""
+    number = np.array([*counts], np.int64)
+    return np.arange(len(number)).repeat(number)
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
@@ -204,15 +230,17 @@ def end_of_track(delta: int) -> bytes:
     return variable_length(delta) + meta(END_OF_TRACK, b"")
 
 
-def tracks_bytes(parts: Sequence[Sequence[NewEvents]], end_tick: int = 0) -> list[bytes]:
+def tracks_bytes(
+    parts: Sequence[NewEvents], owners: NDArray[np.int64], num_tracks: int, end_tick: int = 0
+) -> list[bytes]:
     """Contents of track chunks that end with their last events, the first not before `end_tick`.
 
-    All are written at once, since each call of NumPy takes time.
+    All are written at once, since each call of NumPy takes time. `owners` are the numbers of the
+    tracks of all events, in the order of `parts`.
     """
-    counts = [sum(len(part.ticks) for part in of_track) for of_track in parts]
+    counts: list[int] = np.bincount(owners, minlength=num_tracks).tolist()
     edges = [0, *accumulate(counts)]
-    joined = [part for of_track in parts for part in of_track]
-    events = Ordered.of(joined, np.repeat(np.arange(len(parts)), counts))
+    events = Ordered.of(parts, owners)
     before = np.append(0, events.ticks)[:-1]
     before[[edge for edge in edges[:-1] if edge < edges[-1]]] = 0
     content, offsets = timed(events, before)
@@ -225,13 +253,13 @@ def tracks_bytes(parts: Sequence[Sequence[NewEvents]], end_tick: int = 0) -> lis
     return contents
 
 
-def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
+def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvent]:
     """Events for the tempos and time signatures of a score after the tick `after`.
 
     Raises:
         MidiError: MIDI cannot represent a tempo or a time signature.
     """
-    events: list[NewEvents] = []
+    events: list[NewEvent] = []
     for tempo in score.tempos:
         if tempo.tick > after:
             microseconds = round(60e6 / tempo.bpm) if tempo.bpm > 0 else 0
@@ -240,7 +268,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     f"a tempo is {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
                 )
             content = meta(TEMPO, microseconds.to_bytes(3, "big"))
-            events.append(NewEvents.one(scale.ticks(tempo.tick), CLOSING, content))
+            events.append(NewEvent(scale.ticks(tempo.tick), CLOSING, content))
     for signature in score.time_signatures:
         if signature.tick > after:
             power = signature.denominator.bit_length() - 1
@@ -250,33 +278,32 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     "a numerator of 1 to 255, and a power of two up to 128 as denominator"
                 )
             content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
-            events.append(NewEvents.one(scale.ticks(signature.tick), CLOSING, content))
+            events.append(NewEvent(scale.ticks(signature.tick), CLOSING, content))
     return events
 
 
-def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvents]:
+def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvent]:
     """Events for the name of a track at its start, if it has one, and for its program at a tick."""
-    name = [NewEvents.one(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
+    name = [NewEvent(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
     return [*name, program_event(track, channel, tick)]
 
 
-def program_event(track: Track, channel: int, tick: int) -> NewEvents:
+def program_event(track: Track, channel: int, tick: int) -> NewEvent:
     """Event that selects a track's program."""
-    return NewEvents.one(tick, SETTING, bytes((0xC0 | channel, track.program)))
+    return NewEvent(tick, SETTING, bytes((0xC0 | channel, track.program)))
 
 
 def note_events(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
-) -> list[tuple[NewEvents, NewEvents]]:
-    """Note-ons and note-offs of each track."""
+) -> tuple[NewEvents, NewEvents]:
+    """Note-ons and note-offs of all tracks, track by track."""
     onset, duration, pitch, velocity = all_notes(tracks).T
     begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
-    edges = [0, *accumulate(map(len, tracks))]
-    channel = np.repeat(np.array(channels, np.int64), np.diff(edges))
+    channel = np.array(channels, np.int64).repeat([len(track) for track in tracks])
     ranks = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
     ons = NewEvents.messages(begins, np.full(len(ranks), NOTE_ON), 0x90 | channel, pitch, velocity)
     offs = NewEvents.messages(ends, ranks, 0x80 | channel, pitch, 64)
-    return [(ons.part(*at), offs.part(*at)) for at in pairwise(edges)]
+    return ons, offs
 
 
 def control_events(track: Track, channel: int, scale: Scale) -> NewEvents:
@@ -315,13 +342,13 @@ def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
 
 def program_choices(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
-) -> list[list[NewEvents]]:
+) -> list[list[NewEvent]]:
     """Program changes that each track needs because it shares its channel.
 
     A channel has one program at a time. After a track on the channel has played with another
     program, the next track selects its own again.
     """
-    choices: list[list[NewEvents]] = [[] for _ in tracks]
+    choices: list[list[NewEvent]] = [[] for _ in tracks]
     for channel in set(channels):
         members = [at for at, of_track in enumerate(channels) if of_track == channel]
         if len({tracks[at].program for at in members}) < 2:
