@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.remi import families_of
-from tokenization.remi.vocabulary import BAR, Families
+from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary
 from training.config import MOST_THREADS
 from training.data.corpus import note_ids, read_facts
@@ -152,14 +152,21 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
     """A pointer for music, whose units are bars; it ignores differences of velocity and duration.
 
-    Its gates are not fitted; its balance is that of `before`.
+    In version 2 a Return names an earlier bar. A match ignores what Returns name, so that each bar
+    begins with a match. Its gates are not fitted; its balance is that of `before`.
     """
     families = Families(vocabulary)
     first = tuple(families.first_ids.values())
     gates = GateConfig(family=(0.0,) * len(first))
     balance = BalanceConfig() if before is None else before.balance
     ignored = ((families.velocity, families.duration), (families.duration, families.return_))
-    return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates, balance=balance)
+    names = None
+    if families.has_plans:
+        ignored += ((families.return_, families.chord),)
+        names = families.return_ + 1, families.return_ + 1 + MAX_DISTANCE
+    return PointerConfig(
+        unit=BAR, ignored=ignored, names=names, families=first, gates=gates, balance=balance
+    )
 
 
 def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceConfig:

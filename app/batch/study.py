@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ import yaml
 from app.audio.loudness import LOUDNESS_LUFS
 from app.batch.clips import BatchOptions, Condition, Study
 from app.batch.excerpt import ClipKind
+from app.batch.listening import ListeningConfig
 from app.compose.options import OPTIONS, BeatSource, MusicOptions
 from app.errors import CommandError
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, released_model
@@ -138,6 +139,8 @@ class StudyConfig:
     its prompt are as much lower as it has to be."""
     question: str = "How good is this music?"
     """The question in webmushra.yaml, answered from 1 (bad) to 5 (excellent)."""
+    listening: ListeningConfig = field(default_factory=ListeningConfig)
+    """Settings of the rating page of `relpe listen`; they do not affect the clips."""
 
     def __post_init__(self) -> None:
         if not self.name.strip():

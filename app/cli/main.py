@@ -13,6 +13,8 @@ from importlib.metadata import version
 from app.cli.arguments import Parser
 from app.cli.batch import add_batch
 from app.cli.inspect import add_inspect
+from app.cli.listen import add_listen
+from app.cli.listen_report import add_listen_report
 from app.cli.music import add_continue, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui
@@ -26,6 +28,8 @@ COMMANDS = (
     ("replay", "generate a piece again from its settings", add_replay),
     ("inspect", "show the form, key and chords of a MIDI file", add_inspect),
     ("batch", "generate clips for listening tests", add_batch),
+    ("listen", "serve a listening test on the clips of a batch", add_listen),
+    ("listen-report", "report on a listening test", add_listen_report),
 )
 
 
@@ -51,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(
-            f"relpe: {error.name} is not installed; run pip install 'relpe[app]'", file=sys.stderr
+            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e '.[app]' "
+            "in the folder of this project",
+            file=sys.stderr,
         )
         return 2
     except input_errors() as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "static"
 _HTML = (_FOLDER / "player.html").read_text(encoding="utf-8")
+COLOURS = _FOLDER / "colours.css"
 STYLE = _FOLDER / "player.css"
 
 

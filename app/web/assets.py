@@ -7,7 +7,7 @@ from pathlib import Path
 from gradio.themes import Base
 from gradio.themes.utils import colors, fonts, sizes
 
-from app.player.assets import Modules
+from app.player.assets import COLOURS, Modules
 
 _COLOURS = {
     "body_background_fill": "var(--paper)",
@@ -75,7 +75,8 @@ def theme() -> Base:
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}
     # the colours, and the styles of the login page, which loads no others
-    base.custom_css = static(PAGE_STYLE.name).partition("\nbody {")[0]
+    login = static(PAGE_STYLE.name).partition("\nbody {")[0]
+    base.custom_css = COLOURS.read_text(encoding="utf-8") + login
     return base.set(
         **both,
         color_accent="var(--accent)",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import tempfile
 import threading
-import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +17,6 @@ from urllib.parse import urlsplit
 
 import fastapi
 import gradio as gr
-import uvicorn
 from fastapi.exceptions import RequestValidationError
 from gradio.routes import App
 from gradio.utils import get_upload_folder
@@ -28,23 +25,26 @@ from starlette.routing import Mount
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
+from app.server.heap import return_unused
 from app.server.store import prune, remove_raw
 from app.server.studio import Sharing
 from app.server.temporary import is_running, make_room, private_folder, running
 from app.server.uploads import READER
 from app.web import api as endpoints
-from app.web.assets import PAGE_STYLE, theme
-from app.web.guard import Calls, Guard, Hosts, answer_errors, answer_invalid
-from app.web.guard.connections import Connection
+from app.web.assets import PAGE_STYLE, SCRIPTS, theme
+from app.web.guard import Guard, Hosts
+from app.web.guard.answers import gradio_policy
+from app.web.guard.calls import Calls, answer_errors, answer_invalid
+from app.web.guard.port import ENDING_SECONDS, served, wait_for_interruption
+from app.web.guard.routes import Routes
 from app.web.page import build_page
 from app.web.session import MOST_SESSIONS
 
 THREADS = 40
 """Threads for short calls; each job has one more."""
 SECONDS_BETWEEN_PRUNINGS = 600.0
-FIRST_PORT = 7860
-ENDING_SECONDS = 2
-"""Time for answers in progress when the server ends."""
+SECONDS_BETWEEN_RETURNS = 60.0
+"""Interval at which unused memory is returned."""
 _log = logging.getLogger(__name__)
 
 
@@ -88,6 +88,7 @@ def launch(
         uploads = stack.enter_context(_uploads_in(temporary / "uploads"))
         music = stack.enter_context(_music_folder(serving, temporary))
         stack.enter_context(_repeated(partial(make_room, uploads)))
+        stack.enter_context(_repeated(return_unused, SECONDS_BETWEEN_RETURNS))
         page = build_page(
             models,
             music,
@@ -104,12 +105,6 @@ def launch(
             wait_for_interruption()
 
 
-def wait_for_interruption() -> None:
-    """Waits for Ctrl+C, which raises KeyboardInterrupt."""
-    while True:  # `threading.Event.wait` cannot be interrupted on Windows
-        time.sleep(0.2)
-
-
 @contextmanager
 def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> Iterator[str]:
     """Serves a built page during the block; yields its address.
@@ -122,31 +117,11 @@ def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> I
     page.queue(max_size=2 * jobs, api_open=False)
     page.max_threads = page._queue.max_thread_count = THREADS + jobs
     page.state_session_capacity = MOST_SESSIONS
-    listening = _listen(serving.host, serving.port)
-    config = uvicorn.Config(
-        guarded(page, music, serving),
-        http=Connection,
-        ws="none",
-        log_level="error",
-        server_header=False,
-        timeout_graceful_shutdown=ENDING_SECONDS,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(
-        target=server.run, args=([listening],), name="server of the page", daemon=True
-    )
-    thread.start()
-    try:
-        while not server.started:
-            if not thread.is_alive():
-                raise OSError("the server ended before it was ready")
-            time.sleep(0.01)
-        yield _address(listening, serving.host)
-    finally:
-        page.close(verbose=False)  # ends all streams
-        server.should_exit = True
-        thread.join(ENDING_SECONDS + 3)
-        listening.close()
+    with served(guarded(page, music, serving), serving.host, serving.port) as address:
+        try:
+            yield address
+        finally:
+            page.close(verbose=False)  # ends all streams
 
 
 def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
@@ -168,17 +143,20 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
         enable_monitoring=False,
         ssr_mode=False,
         theme=theme(),
-        css_paths=(player.STYLE, PAGE_STYLE),
+        css_paths=(player.COLOURS, player.STYLE, PAGE_STYLE),
     )
     (mounted,) = (route.app for route in whole.routes if isinstance(route, Mount))
     assert isinstance(mounted, App)
     page.app = mounted
     return Guard(
         whole,
+        routes=Routes(serving.max_upload_bytes),
         calls=Calls(page),
         logins=mounted,
         health=endpoints.health_of(page),
         hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
+        policy=gradio_policy,
+        modules=(player.MODULES, SCRIPTS),
         max_upload_bytes=serving.max_upload_bytes,
         root_path=urlsplit(serving.root_path).path,
         make_room=partial(make_room, uploads),
@@ -238,42 +216,22 @@ def _prune(kept: Path, days: float | None, most_bytes: int | None) -> None:
 
 
 @contextmanager
-def _repeated(work: Callable[[], object]) -> Iterator[None]:
-    """Does some work at once and every few minutes."""
+def _repeated(
+    work: Callable[[], object], seconds: float = SECONDS_BETWEEN_PRUNINGS
+) -> Iterator[None]:
+    """Does some work at once and at intervals of some seconds."""
     over = threading.Event()
 
     def repeat() -> None:
         while True:
             work()
-            if over.wait(SECONDS_BETWEEN_PRUNINGS):
+            if over.wait(seconds):
                 return
 
-    thread = threading.Thread(target=repeat, name="pruning", daemon=True)
+    thread = threading.Thread(target=repeat, name="housekeeping", daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join(ENDING_SECONDS)
-
-
-def _listen(host: str, port: int | None) -> socket.socket:
-    """A socket at this port, or at the first free one. Raises OSError if there is none."""
-    ports = range(FIRST_PORT, FIRST_PORT + 100) if port is None else [port]
-    for number in ports:
-        family, _, _, _, where = socket.getaddrinfo(
-            host.strip("[]"), number, type=socket.SOCK_STREAM
-        )[0]
-        try:
-            return socket.create_server(where[:2], family=family, backlog=256)
-        except OSError:
-            if number == ports[-1]:
-                raise
-    raise AssertionError
-
-
-def _address(listening: socket.socket, host: str) -> str:
-    """The address at which a browser on this machine finds the page."""
-    name = host.strip("[]")
-    name = {"0.0.0.0": "localhost", "::": "localhost"}.get(name, name)
-    return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}/"

@@ -10,7 +10,8 @@ sources, and S(x) over those that propose x, the mixture is
 
 The log-odds g of a source are a sum of entries of small tables: by the length of the match, by the
 distance and its alignment to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
-have predicted lately, and by the family of the last token. `relpe-train fit-pointer` fits the
+have predicted lately, by whether the sequence itself has named the unit of the source, and by the
+family of the last token. `relpe-train fit-pointer` fits the
 tables to held-out sequences; the weights of the decoder stay as they are. The root, because sources
 are not independent: several often propose a token for the same reason. In generation sqrt(S) is
 bounded.
@@ -35,10 +36,12 @@ from relpe.models import pointer_numpy
 from relpe.models.pointer_numpy import (
     LONGEST,
     NUM_DISTANCES,
+    NUM_NAMINGS,
     NUM_RECORDS,
     Settings,
     followers,
     memory_size,
+    namings,
     records,
     sections,
 )
@@ -76,6 +79,8 @@ class GateConfig:
     """By class of the alignment of that distance."""
     record: tuple[float, ...] = (0.0,) * NUM_RECORDS
     """By class of the track record."""
+    named: tuple[float, ...] = (0.0,) * NUM_NAMINGS
+    """By what the sequence has named: nothing, another unit, the unit of the source."""
     family: tuple[float, ...] = (0.0,)
     """By the family of the last token."""
 
@@ -94,6 +99,7 @@ SIZES = {
     "distance": NUM_RANGES,
     "alignment": NUM_ALIGNMENTS,
     "record": NUM_RECORDS,
+    "named": NUM_NAMINGS,
 }
 """Entries of the tables of a gate; `family` has one for each family."""
 MOST_ODDS = 50.0
@@ -140,6 +146,10 @@ class PointerConfig:
     """Id of the token that begins a unit; None: the sequence is one unit, with one source."""
     ignored: tuple[tuple[int, int], ...] = ()
     """Ranges of ids, first and stop, whose differences a tolerant match ignores."""
+    names: tuple[int, int] | None = None
+    """Range of ids, first and stop, that name an earlier unit: the first id names the unit before
+    the present one, the next id the unit before that, and so on. Sources in that unit have another
+    gate until the present unit ends."""
     families: tuple[int, ...] = (0,)
     """First id of each family of tokens, ascending from 0."""
     recent: int = 64
@@ -158,6 +168,8 @@ class PointerConfig:
         overlap = any(a > b for a, b in zip([0, *stops], firsts, strict=False))
         if overlap or any(a >= b for a, b in self.ignored):
             raise ValueError(f"ignored is {self.ignored}, expected ascending ranges of ids")
+        if self.names is not None and not 0 <= self.names[0] < self.names[1]:
+            raise ValueError(f"names are {self.names}, expected the first id and the stop")
         if self.families[:1] != (0,) or list(self.families) != sorted(set(self.families)):
             raise ValueError(f"families are {self.families}, expected ids ascending from 0")
         if len(self.gates.family) != len(self.families):
@@ -173,7 +185,8 @@ class PointerConfig:
                 f"vocabulary_size is {vocabulary_size}, expected at most {MOST_IDS} with a pointer"
             )
         unit = 0 if self.unit is None else self.unit
-        largest = max(unit, *self.families, *(stop - 1 for _, stop in self.ignored))
+        ranges = (*self.ignored, self.names or (0, 1))
+        largest = max(unit, *self.families, *(stop - 1 for _, stop in ranges))
         if largest >= vocabulary_size:
             raise ValueError(
                 f"pointer has the id {largest}, expected ids below vocabulary_size, "
@@ -196,6 +209,9 @@ class Sources(NamedTuple):
     records: NDArray[np.int64]
     """Class of the track record, 0 to `NUM_RECORDS` - 1: the share of the recent informative tokens
     that sources at that distance have proposed, up to ignored differences."""
+    named: NDArray[np.int64]
+    """Whether the sequence has named a unit: 0: none; 1: another one; 2: the one at that distance.
+    """
 
 
 class Proposals(NamedTuple):
@@ -246,7 +262,9 @@ class Pointer:
         """The sources of the next token."""
         parts = sections(self._memory, self.config.reach)
         similar, exact, distances = parts.found.copy()
-        return Sources(followers(parts, self.count), similar, exact, distances, records(parts))
+        return Sources(
+            followers(parts, self.count), similar, exact, distances, records(parts), namings(parts)
+        )
 
     def proposals(self) -> Proposals:
         """What may come next; empty where nothing matches."""
@@ -290,7 +308,7 @@ def _settings(config: PointerConfig) -> Settings:
     units = np.arange(NUM_DISTANCES)
     aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
     by_distance += balance.aligned * aligned + balance.near * (units < 4)
-    tables = (gates.similar, gates.exact, by_distance, gates.record, gates.family)
+    tables = (gates.similar, gates.exact, by_distance, gates.record, gates.named, gates.family)
     return Settings(
         -1 if config.unit is None else config.unit,
         1 - 1 / config.recent,
@@ -298,6 +316,7 @@ def _settings(config: PointerConfig) -> Settings:
         math.exp(balance.most),
         math.exp(balance.most_generated),
         np.array(config.ignored, np.int64).reshape(-1, 2),
+        np.array(config.names or (0, 0), np.int64),
         np.array(config.families, np.int64),
         np.array(_FIRST_LENGTHS, np.int64),
         np.exp(np.concatenate(tables)),

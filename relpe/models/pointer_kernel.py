@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import config, njit
 
-from relpe.models.pointer_numpy import LONGEST, NUM_DISTANCES, Sections
+from relpe.models.pointer_numpy import LONGEST, NUM_DISTANCES, NUM_NAMINGS, Sections
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,8 @@ def read(
     first_generated: int,
 ) -> None:
     """See `relpe.models.pointer_numpy.read`."""
-    _read(memory, reach, settings, tokens, count, first_generated, LONGEST, NUM_DISTANCES)
+    sizes = LONGEST, NUM_DISTANCES, NUM_NAMINGS
+    _read(memory, reach, settings, tokens, count, first_generated, *sizes)
 
 
 def mix(
@@ -54,7 +55,7 @@ def mix(
 
 
 @kept
-def _read(memory, reach, settings, tokens, count, first_generated, longest, classes):
+def _read(memory, reach, settings, tokens, count, first_generated, longest, classes, namings):
     parts = _sections(memory, reach, classes)
     ring, similar, exact, starts = parts.tokens, parts.similar, parts.exact, parts.starts
     for token in tokens:
@@ -71,13 +72,17 @@ def _read(memory, reach, settings, tokens, count, first_generated, longest, clas
         if token == settings.unit:
             starts[1:] = starts[:-1].copy()
             starts[0] = count
+            parts.named[0] = 0
+        elif settings.names[0] <= token < settings.names[1]:
+            units = token - settings.names[0] + 1
+            parts.named[0] = units if units < classes - 2 else classes - 2 + (units >= 128)
         seen = min(count, reach)
         before, lengths, exacts = ring[front + 1 : front + 1 + seen], similar[:seen], exact[:seen]
         accepted = np.uint16(token), np.uint16(first), np.uint16(stop - 1)
         _lengthen(before, lengths, exacts, *accepted, np.int16(longest))
         _find(lengths, exacts, starts, parts.found, count)
         count += 1
-    _propose(parts, settings, count, first_generated)
+    _propose(parts, settings, count, first_generated, namings)
 
 
 @kept
@@ -108,7 +113,7 @@ def _sections(memory, reach, classes):
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
     starts, found = 2 * (classes - 2), 3 * classes
-    proposed = numbers[starts + found :]
+    proposed = numbers[starts + found + 1 :]
     floats = proposed[classes + 1 :].view(np.float64)
     return Sections(
         memory[:half].view(np.uint16)[: 2 * reach],
@@ -116,6 +121,7 @@ def _sections(memory, reach, classes):
         lengths[2 * half : 2 * half + reach],
         numbers[:starts],
         numbers[starts : starts + found].reshape((3, classes)),
+        numbers[starts + found : starts + found + 1],
         proposed[: classes + 1],
         floats[:classes],
         floats[classes:],
@@ -188,11 +194,11 @@ def _maximum(lengths):
 
 
 @compiled
-def _propose(parts, settings, count, first_generated):
+def _propose(parts, settings, count, first_generated, namings):
     """Updates `proposed` and `odds`, after `count` tokens."""
     found, proposed, odds = parts.found, parts.proposed, parts.odds
     distances, front = found[2], _front(count, len(parts.similar))
-    values = _odds(parts, settings, front)
+    values = _odds(parts, settings, front, namings)
     total = 0.0
     for value in values:
         total += value
@@ -221,12 +227,13 @@ def _propose(parts, settings, count, first_generated):
 
 
 @compiled
-def _odds(parts, settings, front):
+def _odds(parts, settings, front, namings):
     """Odds of the source at each distance before they are scaled; 0 if there is none."""
     found, hits = parts.found, parts.hits
     gates, lengths, families = settings.gates, len(settings.lengths), len(settings.families)
     classes = found.shape[1]
-    by_record = gates[2 * lengths + classes : len(gates) - families]
+    by_record = gates[2 * lengths + classes : len(gates) - families - namings]
+    by_naming, named = gates[len(gates) - families - namings :], parts.named[0]
     family = gates[len(gates) - families + _class(settings.families, parts.tokens[front])]
     scale = len(by_record) / max(hits[classes], 1.0)
     odds = np.zeros(classes)
@@ -237,6 +244,7 @@ def _odds(parts, settings, front):
             value *= gates[lengths + _class(settings.lengths, exact)]
             value *= gates[2 * lengths + distance]
             value *= by_record[int(min(hits[distance] * scale, len(by_record) - 1))]
+            value *= by_naming[0 if not named else 2 if named == distance else 1]
             odds[distance] = value * family
     return odds
 

@@ -18,6 +18,8 @@ NUM_DISTANCES = 66
 """Classes of distances in units: 0 to 63, 64 to 127, 128 and more."""
 NUM_RECORDS = 10
 """Classes of track records: equal parts of 0 to 1."""
+NUM_NAMINGS = 3
+"""What the sequence has named, for a source: no unit, another unit, the unit of the source."""
 
 
 class Sections(NamedTuple):
@@ -34,6 +36,8 @@ class Sections(NamedTuple):
     found: NDArray[np.int64]
     """(3, 66): for each class of distances the tolerant length, the exact length and the distance
     in tokens of its source; 0 if there is none."""
+    named: NDArray[np.int64]
+    """(1,): class of the distance to the unit that the sequence has named; 0: none."""
     proposed: NDArray[np.int64]
     """(67,): tokens that sources propose, all different; at the end, their number."""
     odds: NDArray[np.float64]
@@ -46,12 +50,12 @@ class Sections(NamedTuple):
 def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES) -> Sections:
     """Views of `memory` (`memory_size`,).
 
-    It is one array since passing it to compiled code is faster than passing eight.
+    It is one array since passing it to compiled code is faster than passing nine.
     """
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
     starts, found = 2 * (classes - 2), 3 * classes
-    proposed = numbers[starts + found :]
+    proposed = numbers[starts + found + 1 :]
     floats = proposed[classes + 1 :].view(np.float64)
     return Sections(
         memory[:half].view(np.uint16)[: 2 * reach],
@@ -59,6 +63,7 @@ def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES
         lengths[2 * half : 2 * half + reach],
         numbers[:starts],
         numbers[starts : starts + found].reshape((3, classes)),
+        numbers[starts + found : starts + found + 1],
         proposed[: classes + 1],
         floats[:classes],
         floats[classes:],
@@ -67,7 +72,7 @@ def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES
 
 def memory_size(reach: int) -> int:
     """Number of int64 of `Sections`."""
-    return 4 * ((reach + 3) // 4) + 8 * NUM_DISTANCES - 2
+    return 4 * ((reach + 3) // 4) + 8 * NUM_DISTANCES - 1
 
 
 class Settings(NamedTuple):
@@ -85,12 +90,15 @@ class Settings(NamedTuple):
     """Upper bound of the odds of all sources together that propose generated tokens."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
+    names: NDArray[np.int64]
+    """(2,); equal: no token names a unit."""
     families: NDArray[np.int64]
     """(n,)."""
     lengths: NDArray[np.int64]
     """(26,): smallest length of each class."""
     gates: NDArray[np.float64]
-    """(26 + 26 + 66 + 10 + n,): by tolerant length, exact length, distance, record and family."""
+    """(26 + 26 + 66 + 10 + 3 + n,): by tolerant length, exact length, distance, record, naming and
+    family."""
 
 
 def read(
@@ -119,6 +127,9 @@ def read(
         if token == settings.unit:
             parts.starts[1:] = parts.starts[:-1]
             parts.starts[0] = before
+            parts.named[0] = 0
+        elif settings.names[0] <= token < settings.names[1]:
+            parts.named[0] = distance_class(token - int(settings.names[0]) + 1)
         first, stop = ranges[0] if ranges else (token, token + 1)
         _match(parts, before, front, first, stop)
     _propose(parts, settings, count + len(tokens), first_generated)
@@ -167,19 +178,31 @@ def records(parts: Sections) -> NDArray[np.int64]:
     return np.minimum(shares, NUM_RECORDS - 1).astype(np.int64)
 
 
+def namings(parts: Sections) -> NDArray[np.int64]:
+    """What the sequence has named, for each source (66,); see `NUM_NAMINGS`."""
+    named = int(parts.named[0])
+    return (named > 0) * (1 + (np.arange(NUM_DISTANCES) == named)).astype(np.int64)
+
+
+def distance_class(units: int) -> int:
+    """Class of a distance in units; see `NUM_DISTANCES`."""
+    return units if units < NUM_DISTANCES - 2 else NUM_DISTANCES - 2 + (units >= 128)
+
+
 def _propose(parts: Sections, settings: Settings, count: int, first_generated: int) -> None:
     """Updates `proposed` and `odds` after `count` tokens."""
     known = np.flatnonzero(parts.found[0])
     similar, exact, distances = parts.found[:, known]
     last = parts.tokens[front_of(count, len(parts.similar))]
     classes = len(settings.lengths)
-    sizes = (classes, classes, NUM_DISTANCES, NUM_RECORDS)
+    sizes = (classes, classes, NUM_DISTANCES, NUM_RECORDS, NUM_NAMINGS)
     tables = np.split(settings.gates, np.cumsum(sizes))
     odds = tables[0][settings.lengths.searchsorted(similar, side="right") - 1]
     odds *= tables[1][settings.lengths.searchsorted(exact, side="right") - 1]
     odds *= tables[2][known]
     odds *= tables[3][records(parts)[known]]
-    odds *= tables[4][settings.families.searchsorted(last, side="right") - 1]
+    odds *= tables[4][namings(parts)[known]]
+    odds *= tables[5][settings.families.searchsorted(last, side="right") - 1]
     generated = count - distances >= first_generated
     total = _sum(odds)
     scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0

@@ -80,7 +80,9 @@ harness.ready = new Promise((resolve) => {{
 
 def harness_page(scheme: str = "") -> str:
     """The page as HTML; `scheme` may be "dark"."""
-    css = "\n".join(path.read_text(encoding="utf-8") for path in (assets.STYLE, PAGE_STYLE))
+    css = "\n".join(
+        path.read_text(encoding="utf-8") for path in (assets.COLOURS, assets.STYLE, PAGE_STYLE)
+    )
     script = json.dumps(assets.SCRIPT).replace("</", "<\\/")
     return _PAGE.format(css=css, template=assets.template(MENU), script=script, scheme=scheme)
 

@@ -51,6 +51,16 @@ class SlowPointer:
                 found[units] = Source(self.tokens[-distance], *lengths, distance)
         return found
 
+    def named(self) -> int:
+        """Class of the distance to the unit that the present one names; 0: none."""
+        found = 0
+        for token in self.tokens:
+            if token == self.config.unit:
+                found = 0
+            elif self.config.names and self.config.names[0] <= token < self.config.names[1]:
+                found = token - self.config.names[0] + 1
+        return found if found < 64 else 64 + (found >= 128)
+
     def records(self) -> dict[int, float]:
         """Share of the recent informative tokens that the source of each class proposed."""
         hits = dict.fromkeys(range(66), 0.0)
@@ -77,6 +87,7 @@ class SlowPointer:
         family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
         values: list[tuple[int, bool, float]] = []
         for units, source in self.sources().items():
+            class_ = units
             value = gates.similar[LENGTH_CLASSES[source.similar]]
             value += gates.exact[LENGTH_CLASSES[source.exact]]
             value += gates.distance[min(LENGTH_CLASSES[units], 12)]
@@ -90,6 +101,7 @@ class SlowPointer:
             share = records[units] * NUM_RECORDS
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
+            value += gates.named[0 if not self.named() else 1 + (class_ == self.named())]
             generated = len(self.tokens) - source.distance >= self.prompt
             values.append((source.token, generated, math.exp(value)))
         total = sum(value for _, _, value in values)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
@@ -10,16 +11,19 @@ import pytest
 import training.continuations as samples
 from relpe.decoding.generate import Request
 from relpe.models.checkpoint import load_model
-from relpe.models.pointer import BalanceConfig
+from relpe.models.pointer import BalanceConfig, Pointer
 from tests.support.paths import ROOT
 from tests.support.runs import changed
+from tokenization.analysis.plan import analyse
 from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import PianoRemiConfig
 from tokenization.remi.vocabulary import (
     BAR,
     MULTITRACK_FAMILIES,
     MULTITRACK_VOCABULARY,
     PIANO_VOCABULARY,
 )
+from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.cli import main
 from training.continuations import continuations
 from training.data.corpus import Corpus
@@ -78,8 +82,33 @@ def test_the_pointer_of_music_has_bars_as_units_and_families():
     assert band.families[:5] == piano.families[:5]
     assert band.families[5:] == (f.program, f.part, f.pitch, f.drum, f.velocity, f.duration)
     assert band.ignored[1] == (f.duration, len(MULTITRACK_VOCABULARY))
+    assert piano.names is band.names is None
     names = list(f.first_ids)
     assert [*names[:2], *names[-2:]] == ["Other", "Bar", "Velocity", "Duration"]
+
+
+def test_returns_name_the_bar_that_comes_back():
+    remi = PianoRemiConfig(version=2).build()
+    tune = Track.of([(48 * bar, 12, 60 + bar % 4, 64) for bar in range(12)])
+    score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 12 * 48)
+    ids = remi.encode(score, analyse(score)).ids
+    pointer = Pointer(music_pointer(remi.vocabulary))
+    bars, distances = np.flatnonzero(ids == BAR), []
+    for first, stop in itertools.pairwise([*bars, len(ids)]):
+        pointer.extend(ids[first : first + 1])
+        assert not pointer.sources().named.any()
+        named = remi.families.return_
+        end = first + 1 + int(np.flatnonzero(ids[first:] >= named)[0])
+        pointer.extend(ids[first + 1 : end])
+        distance = int(ids[end - 1]) - named
+        distances.append(distance)
+        sources = pointer.sources()
+        assert (sources.named == 2).nonzero()[0].tolist() == [distance][: distance > 0]
+        if distance:  # that bar is a source from its first event on
+            assert sources.similar[distance] > 0
+        pointer.extend(ids[end:stop])
+    assert distances[0] == 0
+    assert distances[-1] == 4
 
 
 def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, data):
@@ -255,12 +284,12 @@ def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
 @pytest.mark.usefixtures("quick_continuations")
 def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     found = []
-    monkeypatch.setattr(samples, "Request", lambda *x: found.append(x[-1]) or Request(*x))
+    monkeypatch.setattr(samples, "Request", lambda *x: found.append(Request(*x)) or found[-1])
     decoder = build_experiment(experiment).task.model.build().eval()
     tokenizer = load_tokenizer(data)
     prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)
     continuations(decoder, tokenizer, [prompt], bars=1, memory=0.25)
-    assert found[0].memory == 0.25
+    assert found[0].options.memory == 0.25
 
 
 def test_released_models_can_be_named(data, tmp_path):

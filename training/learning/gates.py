@@ -54,9 +54,10 @@ TABLES = {
     "distance": Table(lambda of, family: RANGES, ordered=False),
     "alignment": Table(lambda of, family: ALIGNMENTS, ordered=False),
     "record": Table(lambda of, family: of.records, ordered=True),
+    "named": Table(lambda of, family: of.named, ordered=False),
     "family": Table(lambda of, family: family[:, None], ordered=False),
 }
-"""The fitted fields of `GateConfig`; the others keep their values."""
+"""The fields of `GateConfig` that are fitted; `named` only if tokens name units."""
 
 
 class Examples(NamedTuple):
@@ -72,8 +73,8 @@ class Examples(NamedTuple):
     """Indices of the sources that propose the correct token: (hits,), int32."""
     classes: Tensor
     """Class of each cell in each table: (cells, tables), int64."""
-    shape: tuple[int, ...]
-    """Number of entries of each table."""
+    sizes: dict[str, int]
+    """Number of entries of each fitted table, by its name, in the order of `classes`."""
 
 
 def examples(
@@ -87,7 +88,10 @@ def examples(
     `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. Tokens for
     which they are NaN are left out. `advance` is called after each piece with its number of tokens.
     """
-    shape = tuple(len(getattr(config.gates, name)) for name in TABLES)
+    # without names, an entry of that table would be a constant that the others contain
+    fitted = [name for name in TABLES if name != "named" or config.names is not None]
+    sizes = {name: len(getattr(config.gates, name)) for name in fitted}
+    shape = tuple(sizes.values())
     tokens, cells, hits = [], [], []
     num_tokens = num_sources = 0
     for piece, values in zip(pieces, nats, strict=True):
@@ -100,8 +104,8 @@ def examples(
         found = Sources(*map(np.stack, zip(*rows, strict=True)))
         family = np.searchsorted(config.families, piece[:-1], side="right") - 1
         classes = [
-            np.broadcast_to(table.classes(found, family), found.tokens.shape)
-            for table in TABLES.values()
+            np.broadcast_to(TABLES[name].classes(found, family), found.tokens.shape)
+            for name in fitted
         ]
         is_counted = ~np.isnan(values)
         rows_of, columns = known = np.nonzero(found.similar * is_counted[:, None])
@@ -119,7 +123,7 @@ def examples(
     parts = counted, np.concatenate(tokens), cell.astype(np.int32)
     classes = np.stack(np.unravel_index(used, shape), 1)
     arrays = (*parts, np.concatenate(hits), classes)
-    return Examples(*map(torch.from_numpy, arrays), shape=shape)
+    return Examples(*map(torch.from_numpy, arrays), sizes=sizes)
 
 
 class Fit(NamedTuple):
@@ -140,8 +144,8 @@ def fit_gates(
     Wright, 2006, sections 3.1 and 7.2).
     """
     tables = {
-        name: torch.linspace(table.first, 0, size, dtype=torch.float64).requires_grad_()
-        for (name, table), size in zip(TABLES.items(), given.shape, strict=True)
+        name: torch.linspace(TABLES[name].first, 0, size, dtype=torch.float64).requires_grad_()
+        for name, size in given.sizes.items()
     }
     optimizer = torch.optim.LBFGS(
         [*tables.values()], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe"
@@ -177,5 +181,5 @@ def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
 
 def _penalty(tables: dict[str, Tensor]) -> Tensor:
     total = torch.stack([table.square().sum() for table in tables.values()]).sum() * DECAY
-    steps = [tables[name].diff() for name, table in TABLES.items() if table.ordered]
+    steps = [table.diff() for name, table in tables.items() if TABLES[name].ordered]
     return total + torch.stack([step.square().sum() for step in steps]).sum() * ROUGHNESS

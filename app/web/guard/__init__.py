@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.web.guard.calls import Calls, answer_errors, answer_invalid
 from app.web.guard.hosts import Hosts
 from app.web.guard.middleware import HEALTH, Guard
 
-__all__ = ["HEALTH", "Calls", "Guard", "Hosts", "answer_errors", "answer_invalid"]
+__all__ = ["HEALTH", "Guard", "Hosts"]

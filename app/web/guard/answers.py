@@ -14,6 +14,8 @@ from starlette.datastructures import MutableHeaders
 from app.web.guard.bodies import Message
 
 Send = Callable[[Message], Awaitable[None]]
+Policy = Callable[[Iterable[bytes]], str]
+"""The Content-Security-Policy of a page with these inline scripts."""
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -26,16 +28,13 @@ _SCRIPT = re.compile(rb"<script(?P<attributes>[^>]*)>(?P<code>.*?)</script>", re
 
 
 def policy(scripts: Iterable[bytes] = ()) -> str:
-    """The Content-Security-Policy of a page with these inline scripts.
-
-    Gradio makes the player from its template with `new Function`, and sets styles.
-    """
+    """The Content-Security-Policy of a page with these inline scripts and no others."""
     hashes = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in scripts)
     inline = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return "; ".join(
         [
             "default-src 'self'",
-            f"script-src 'self' 'unsafe-eval' {inline}".rstrip(),
+            f"script-src 'self' {inline}".rstrip(),
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data: blob:",
             "media-src 'self' data: blob:",
@@ -48,6 +47,16 @@ def policy(scripts: Iterable[bytes] = ()) -> str:
     )
 
 
+def gradio_policy(scripts: Iterable[bytes] = ()) -> str:
+    """The policy of Gradio's page, with `unsafe-eval`.
+
+    Only `gr.HTML` needs it, of which the player, the cards and the results are made: Gradio
+    compiles the template and the `js_on_load` of each by `Function(...)` (6.31.0,
+    `assets/HTML-*.js`). Without it, Chromium reports only these calls, and none of them appears.
+    """
+    return policy(scripts).replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
+
+
 class Sent:
     """An ASGI `send` that adds the headers.
 
@@ -56,8 +65,8 @@ class Sent:
     until `end`: Gradio sends one when it refuses a call, and Starlette before it raises an error.
     """
 
-    def __init__(self, send: Send, *, zipped: bool) -> None:
-        self._send, self._zipped = send, zipped
+    def __init__(self, send: Send, *, zipped: bool, policy: Policy) -> None:
+        self._send, self._zipped, self._policy = send, zipped, policy
         self.begun = False
         """Whether a part of the answer was sent."""
         self.status = 0
@@ -96,7 +105,7 @@ class Sent:
             found["code"] for found in _SCRIPT.finditer(page) if b"src=" not in found["attributes"]
         ]
         headers = MutableHeaders(raw=start["headers"])
-        headers["Content-Security-Policy"] = policy(scripts)
+        headers["Content-Security-Policy"] = self._policy(scripts)
         headers["Vary"] = "Accept-Encoding"
         if self._zipped and page:
             page = gzip.compress(page, compresslevel=5)

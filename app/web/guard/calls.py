@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,11 @@ from fastapi.responses import JSONResponse
 from gradio.exceptions import InvalidPathError
 
 from app.web.guard.answers import error
+from app.web.guard.failures import FAILED, described
 from app.web.guard.refused import RefusedError
 from app.web.refusals import refusal, short
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from gradio.block_function import BlockFunction
     from starlette.requests import Request
 
@@ -36,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 MAX_SESSION = 64
 """Maximum length of the name of a session; Gradio's names have 36 characters."""
-FAILED = "The call failed; see the program's log."
 NOT_UPLOADED = "found a file that was not uploaded, expected an upload; upload it first"
 
 
@@ -197,25 +194,6 @@ def _check_inputs(function: BlockFunction, inputs: list[object]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def described(caught: BaseException) -> str:
-    """An error and its place in one line, without paths and values that a caller has sent."""
-    where, at = "", caught.__traceback__
-    while at is not None:
-        where, at = _place(at), at.tb_next
-    text = caught.strerror if isinstance(caught, OSError) else str(caught)
-    text = " ".join(_PRIVATE.sub("…", (text or "")[:2000]).split())
-    return f"{type(caught).__name__}: {text[:200]}{where}"
-
-
-_PRIVATE = re.compile(r"""'[^']*'?|"[^"]*"?|\S*[/\\]\S*|\w{20,}""")
-"""Parts of an error's text: quotations, paths, and long names."""
-
-
-def _place(traceback: TracebackType) -> str:
-    code = traceback.tb_frame.f_code
-    return f" ({'/'.join(code.co_filename.split('/')[-2:])}:{traceback.tb_lineno})"
 
 
 def _parsed(body: bytes) -> object:

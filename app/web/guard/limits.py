@@ -26,8 +26,8 @@ class Limits:
 
     def __init__(self, max_upload_bytes: int) -> None:
         self._open: Counter[str] = Counter()
-        self._logins = _Recent(LOGIN_SECONDS)
-        self._uploads = _Recent(UPLOAD_SECONDS)
+        self._logins = Recent(LOGIN_SECONDS)
+        self._uploads = Recent(UPLOAD_SECONDS)
         self._max_uploaded = UPLOADS * max_upload_bytes
 
     @contextmanager
@@ -75,7 +75,7 @@ class Limits:
         self._uploads.add(address, size)
 
 
-class _Recent:
+class Recent:
     """Amounts that addresses have used within a time; the oldest are forgotten first."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,6 +90,7 @@ class _Recent:
         return (used, left) if used and left > 0 else (0, 0.0)
 
     def add(self, address: str, amount: int) -> None:
+        """Adds an amount."""
         used, _ = self.of(address)
         began = self._used[address][0] if used else self._clock()
         self._used[address] = began, used + amount
@@ -98,6 +99,7 @@ class _Recent:
             self._used.popitem(last=False)
 
     def forget(self, address: str) -> None:
+        """Forgets what an address has used."""
         self._used.pop(address, None)
 
 

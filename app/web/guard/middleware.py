@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 from starlette.datastructures import MutableHeaders
 from starlette.requests import cookie_parser
 
-from app.player.assets import MODULES
-from app.web.assets import SCRIPTS
-from app.web.guard.answers import Send, Sent, answer, error, respond
+from app.errors import DiskError
+from app.player.assets import Modules
+from app.web.guard.answers import Policy, Send, Sent, answer, error, respond
 from app.web.guard.bodies import Body, Receive, again, too_large
-from app.web.guard.calls import FAILED, Calls, described
+from app.web.guard.failures import FAILED, described
 from app.web.guard.hosts import Hosts
 from app.web.guard.limits import Limits, address_of
 from app.web.guard.refused import RefusedError
-from app.web.guard.routes import API, Route, Routes
+from app.web.guard.routes import API, Route
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -31,11 +31,32 @@ _FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",
 }
 """Headers of a module, whose address changes with its content."""
+_TEXT = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
 _log = logging.getLogger(__name__)
 
 
+class Routes(Protocol):
+    """The routes of a page."""
+
+    def at(self, method: str, path: str) -> Route:
+        """The route of a request. Raises RefusedError if there is none."""
+        ...
+
+
+class Calls(Protocol):
+    """Checks of requests that may use a route."""
+
+    def check(self, route: Route, body: bytes) -> None:
+        """Raises RefusedError for a malformed call."""
+        ...
+
+    def check_stream(self, path: str, query: bytes) -> None:
+        """Raises RefusedError for the stream of an unknown session."""
+        ...
+
+
 class Logins(Protocol):
-    """What the guard uses of Gradio's app."""
+    """Who has logged in."""
 
     cookie_id: str
     tokens: dict[str, str]
@@ -58,11 +79,14 @@ class Guard:
         self,
         app: App,
         *,
+        routes: Routes,
         calls: Calls,
         logins: Logins,
         health: Callable[[], Mapping[str, object]],
         hosts: Hosts,
-        max_upload_bytes: int,
+        policy: Policy,
+        modules: Sequence[Modules],
+        max_upload_bytes: int = 0,
         root_path: str = "",
         make_room: Callable[[], object] = lambda: None,
     ) -> None:
@@ -70,17 +94,21 @@ class Guard:
 
         Args:
             app: the page's server.
+            routes: the routes that may be used.
             calls: the calls of the page.
             logins: knows whose cookie is valid.
             health: returns the state of the page; it needs no login.
             hosts: the names under which the page is served.
+            policy: the Content-Security-Policy of the page.
+            modules: JavaScript of the page.
             max_upload_bytes: maximum size of an uploaded file.
             root_path: the page's path behind a proxy, which may be part of paths.
             make_room: called before a file is uploaded.
         """
         self.app, self.calls, self.logins, self.health = app, calls, logins, health
         self.hosts, self.make_room = hosts, make_room
-        self.routes, self.limits = Routes(max_upload_bytes), Limits(max_upload_bytes)
+        self.routes, self.limits = routes, Limits(max_upload_bytes)
+        self._policy, self._modules = policy, modules
         self._root = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +122,7 @@ class Guard:
         method, path = scope["method"], scope["path"].removeprefix(self._root) or "/"
         headers = MutableHeaders(raw=scope["headers"])
         zipped = "gzip" in headers.get("accept-encoding", "")
-        sent = Sent(send, zipped=zipped)
+        sent, route = Sent(send, zipped=zipped, policy=self._policy), Route()
         try:
             self.hosts.check(method, path, headers)
             if method in {"GET", "HEAD"} and await self._own(method, path, send):
@@ -110,8 +138,11 @@ class Guard:
             wait = refused.retry_after
             more = {} if wait is None else {"Retry-After": f"{max(1, round(wait))}"}
             # the rest of the body is not read
-            closing = {"Connection": "close"} if method == "POST" else {}
-            await answer(send, refused.status, error(str(refused)), headers=more | closing)
+            more |= {"Connection": "close"} if method == "POST" else {}
+            if route.is_upload:  # the page shows all of the answer
+                await respond(send, refused.status, str(refused).encode(), _TEXT | more)
+                return
+            await answer(send, refused.status, error(str(refused)), headers=more)
         except Exception as caught:
             if sent.begun:
                 raise
@@ -125,10 +156,12 @@ class Guard:
         if path == HEALTH:
             await answer(send, 200, self.health(), body=method == "GET")
             return True
-        module = MODULES.at(path) or SCRIPTS.at(path)
-        if module is not None:
-            await respond(send, 200, module, _FOREVER, body=method == "GET")
-        return module is not None
+        for modules in self._modules:
+            module = modules.at(path)
+            if module is not None:
+                await respond(send, 200, module, _FOREVER, body=method == "GET")
+                return True
+        return False
 
     async def _pass(
         self,
@@ -155,7 +188,11 @@ class Guard:
         if route.is_upload:
             await asyncio.to_thread(self.make_room)
             count = partial(self.limits.upload, address)
-            await self.app(scope, Body(receive, route.most_bytes, count), sent)
+            try:
+                await self.app(scope, Body(receive, route.most_bytes, count), sent)
+            except OSError as caught:
+                _log.warning("an uploaded file was not stored: %s", described(caught))
+                raise RefusedError(507, str(DiskError(caught, "file"))) from caught
             return
         if route.is_login:
             self.limits.login(address)

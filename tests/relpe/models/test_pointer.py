@@ -41,6 +41,7 @@ CONFIG = PointerConfig(
     reach=40,
     unit=1,
     ignored=((4, 6), (6, 9)),
+    names=(2, 4),
     families=(0, 2, 6),
     recent=5,
     gates=gates(np.random.default_rng(0)),
@@ -55,6 +56,7 @@ def configs(draw: st.DrawFn) -> PointerConfig:
         reach=draw(st.sampled_from([1, 2, 3, 4, 5, 7, 13, 40])),
         unit=draw(st.sampled_from([None, 0, 1, 5])),
         ignored=draw(st.sampled_from([(), ((4, 9),), ((0, 2), (4, 6), (6, 9))])),
+        names=draw(st.sampled_from([None, (2, 4), (0, 9), (8, 9)])),
         recent=draw(st.sampled_from([1, 2, 32])),
     )
 

@@ -25,9 +25,12 @@ GATES = GateConfig(
     exact=tuple(np.minimum(np.linspace(0, 12, len(GateConfig.exact)), 4).tolist()),
     alignment=(-1.0, 0.0, 0.5, 0.0, 1.0, 0.0),
     record=tuple(np.linspace(-1, 1, 10).tolist()),
+    named=(0.0, -0.5, 1.0),
     family=(0.0, 0.5, -0.5),
 )
-CONFIG = PointerConfig(unit=UNIT, ignored=((20, SIZE),), families=(0, 3, 12), gates=GATES)
+CONFIG = PointerConfig(
+    unit=UNIT, ignored=((20, SIZE),), names=(16, 20), families=(0, 3, 12), gates=GATES
+)
 
 
 def copied(seed, length, config=CONFIG):
@@ -129,6 +132,7 @@ def _log_odds(gates, of, places, family):
         + np.array(gates.distance)[RANGES[places]]
         + np.array(gates.alignment)[ALIGNMENTS[places]]
         + np.array(gates.record)[of.records[places]]
+        + np.array(gates.named)[of.named[places]]
         + gates.family[family]
     )
 
@@ -188,3 +192,13 @@ def test_progress_counts_tokens_and_evaluations(pieces):
     fit_gates(given, GATES, lambda: evaluations.append(1))
     assert sum(counts) == 6 * 99
     assert 1 < len(evaluations) <= 60
+
+
+def test_without_names_their_gate_is_not_fitted(pieces):
+    config = replace(CONFIG, names=None)
+    given = examples(config, pieces[:2], decoded(pieces[:2]))
+    assert "named" not in given.sizes
+    assert given.classes.shape[1] == len(TABLES) - 1
+    gates = fit_gates(given, replace(GATES, named=(1.0, 2.0, 3.0))).gates
+    assert gates.named == (1.0, 2.0, 3.0)
+    assert gates.similar != GATES.similar

@@ -10,7 +10,7 @@ import gradio as gr
 import httpx
 import pytest
 
-from app.web.guard.calls import FAILED, described
+from app.web.guard.failures import FAILED, described
 from app.web.guard.routes import MAX_CALL_BYTES
 from tests.support.guarded import client_of, guard_of, guarded_page, post
 from tests.support.served import served

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.web.guard import limits
-from app.web.guard.limits import Limits, _Recent, address_of
+from app.web.guard.limits import Limits, Recent, address_of
 from app.web.guard.refused import RefusedError
 
 
@@ -25,7 +25,7 @@ def test_the_address_of_a_client(client, address):
 
 def test_amounts_are_forgotten_after_a_while():
     now = [100.0]
-    recent = _Recent(10.0, lambda: now[0])
+    recent = Recent(10.0, lambda: now[0])
     recent.add("a", 3)
     now[0] += 4
     recent.add("a", 2)
@@ -39,7 +39,7 @@ def test_amounts_are_forgotten_after_a_while():
 
 def test_a_number_of_addresses_is_remembered(monkeypatch):
     monkeypatch.setattr(limits, "MAX_ADDRESSES", 3)
-    recent = _Recent(10.0)
+    recent = Recent(10.0)
     for number in range(5):
         recent.add(str(number), 1)
     assert [recent.of(str(number))[0] for number in range(5)] == [0, 0, 1, 1, 1]

@@ -1,0 +1,78 @@
+"""The command `relpe listen`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+from app.cli.serving import accounts_of, add_address, announce, check_address, not_served
+from app.text import plural
+
+
+def add_listen(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    parser.description = (
+        "Serve a page on which listeners judge the clips of a study. Each answer is written to "
+        "answers.sqlite in the folder of the study at once; when the command ends, all answers are "
+        "exported to answers.csv, and the listeners to listeners.csv."
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="folder of a study, made by relpe batch STUDY.yaml. The section listening of the file "
+        "study.yaml in it has the settings, described in app/README.md",
+    )
+    parser.add_argument(
+        "--export",
+        action="store_true",
+        help="only export the answers so far; also possible while the page is served",
+    )
+    add_address(parser)
+    parser.set_defaults(run=listen_command)
+
+
+def listen_command(options: argparse.Namespace) -> None:
+    """Serves the page until it is interrupted. Raises CommandError if it cannot."""
+    if not options.export:
+        check_address(options)
+    accounts = accounts_of(options)
+    from app.listening.page.clips import read_material
+    from app.listening.page.server import ListeningServing, guarded
+    from app.listening.page.store import Store
+    from app.web.guard.port import served, wait_for_interruption
+
+    material = read_material(options.folder)
+    with closing(Store(options.folder)) as store:
+        if not options.export:
+            serving = ListeningServing(
+                host=options.host,
+                port=options.port,
+                allowed_hosts=tuple(options.allow_host),
+                root_path=options.root_path,
+                accounts=accounts,
+            )
+            try:
+                with (
+                    suppress(KeyboardInterrupt),
+                    served(
+                        guarded(material, store, serving), serving.host, serving.port
+                    ) as address,
+                ):
+                    announce(address)
+                    if options.open:
+                        import webbrowser
+
+                        webbrowser.open(address)
+                    wait_for_interruption()
+            except OSError as error:
+                raise not_served(options) from error
+        listeners, completed = store.counts()
+        store.export()
+        print(
+            f"{options.folder}: {plural(listeners, 'listener')}, of whom {completed:,} completed "
+            "the test; see answers.csv and listeners.csv",
+            file=sys.stderr,
+        )

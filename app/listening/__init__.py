@@ -1,0 +1,1 @@
+"""Listening tests: the rating page, its answers, and the report on them."""

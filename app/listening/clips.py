@@ -1,0 +1,84 @@
+"""The clips of a study, as its listeners and its report need them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from app.batch.complete import STUDY_NAME
+from app.batch.manifest import KEY_NAME, NAME, Row, read_manifest
+from app.errors import CommandError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ANCHORS = ("shuffled_bars", "shuffled_notes")
+
+
+class Clip(NamedTuple):
+    """What a clip is, and how long."""
+
+    file: str
+    prompt: str
+    """Of pieces from nothing, their number: the clips of a number are compared like those of a
+    prompt."""
+    condition: str
+    seconds: float | None
+
+
+class Study(NamedTuple):
+    """The clips of a listening test, with what is kept from listeners."""
+
+    title: str
+    clips: dict[str, Clip]
+    """By their `file` in the manifest."""
+    anchors: tuple[str, ...]
+    """Names of the low anchors."""
+
+
+def read_study(folder: Path) -> Study:
+    """Reads the clips of a study and their conditions.
+
+    Raises CommandError if a file of the study is missing or cannot be read.
+    """
+    if not folder.is_dir():
+        raise CommandError(f"{folder}: there is no such folder; give the folder of a study")
+    for name in (NAME, KEY_NAME):
+        if not (folder / name).is_file():
+            raise CommandError(
+                f"{folder / name}: this file is missing, expected the clips of the study and their "
+                "conditions; restore it from the folder that relpe batch made"
+            )
+    rows = read_manifest(folder / NAME)
+    clips = {
+        file: Clip(file, row.prompt or f"piece {row.repetition}", row.condition, _length(row))
+        for file, row in rows.items()
+    }
+    title, anchors = _named(folder)
+    return Study(title, clips, anchors)
+
+
+def _length(row: Row) -> float | None:
+    try:
+        return float(row.clip_seconds)
+    except ValueError:  # a batch of an earlier version
+        return None
+
+
+def _named(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The title of a study, and the names of its low anchors."""
+    try:
+        said = yaml.safe_load((folder / STUDY_NAME).read_text("utf-8"))
+        conditions = [c for c in said["conditions"] if c["kind"] in _ANCHORS]
+        return str(said["name"]), tuple(
+            str(condition.get("name") or condition["kind"].replace("_", " "))
+            for condition in conditions
+        )
+    except FileNotFoundError:
+        return folder.resolve().name, ()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as e:
+        raise CommandError(
+            f"{folder / STUDY_NAME}: this is not the study of relpe batch; restore it from the "
+            "folder that relpe batch made, or remove it and name the low anchors with --anchor"
+        ) from e

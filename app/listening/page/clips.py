@@ -1,0 +1,115 @@
+"""The clips of a study that listeners hear, and those with tones for attention trials."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app.batch.complete import STUDY_NAME
+from app.batch.manifest import NAME, Row, read_manifest
+from app.batch.study import StudyConfig, read_study
+from app.errors import CommandError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MEDIA_TYPES = {".wav": "audio/wav", ".flac": "audio/flac"}
+TONES, TONE_HERTZ, TONE_SECONDS, TONE_LEVEL = 3, 880.0, 0.35, 0.12
+"""The tones that interrupt a clip; between two of them there is as much silence."""
+TONES_AT = 0.5
+"""Where they begin, as a part of the length."""
+_RAMP_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Material:
+    """A study with its clips; an item is a prompt, or without prompts a repetition."""
+
+    folder: Path
+    config: StudyConfig
+    conditions: tuple[str, ...]
+    items: tuple[str, ...]
+    clips: Mapping[tuple[int, int], tuple[Row, ...]]
+    """By the numbers of condition and item: a clip for each repetition."""
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """All clips by their names in the manifest."""
+        return {row.file: row for rows in self.clips.values() for row in rows}
+
+    def clip(self, condition: int, item: int, turn: int) -> Row:
+        """The clip of a condition and an item; the repetitions take turns."""
+        rows = self.clips[condition, item]
+        return rows[turn % len(rows)]
+
+
+def read_material(folder: Path) -> Material:
+    """Reads a study that `relpe batch` has made.
+
+    Raises CommandError if it is not complete, has no audio, or if files are missing.
+    """
+    if not (folder / STUDY_NAME).is_file():
+        raise CommandError(
+            f"{folder}: found no {STUDY_NAME}, expected a folder that relpe batch STUDY.yaml has "
+            "completed; run it first"
+        )
+    config = read_study(folder / STUDY_NAME)
+    rows = sorted(read_manifest(folder / NAME).values(), key=lambda row: row.file)
+    if not rows:
+        raise CommandError(f"{folder / NAME}: found no clips; run relpe batch with --resume")
+    for row in rows:
+        if not row.audio:
+            raise CommandError(
+                f"{folder}: the clips have no audio; set audio: wav in the study, and make it again"
+            )
+        if not (folder / row.audio).is_file():
+            raise CommandError(f"{folder / row.audio}: this file is missing; run relpe batch again")
+    conditions = tuple(dict.fromkeys(one.name for one in config.conditions))
+    items = tuple(dict.fromkeys(sorted(map(_item, rows))))
+    clips: dict[tuple[int, int], tuple[Row, ...]] = {}
+    for at, condition in enumerate(conditions):
+        for place, item in enumerate(items):
+            found = [row for row in rows if (row.condition, _item(row)) == (condition, item)]
+            if not found:
+                raise CommandError(
+                    f"{folder / NAME}: found no clip of the condition {condition!r} for {item}; "
+                    "run relpe batch with --resume"
+                )
+            clips[at, place] = tuple(sorted(found, key=lambda row: int(row.repetition)))
+    return Material(folder, config, conditions, items, clips)
+
+
+def _item(row: Row) -> str:
+    return row.prompt or f"repetition {int(row.repetition):04d}"
+
+
+def with_tones(path: Path) -> bytes:
+    """A clip as a WAV file in which three tones replace the music for two seconds."""
+    import soundfile
+
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    tones = _tones(rate)
+    begin = int(TONES_AT * len(samples))
+    tones = tones[: len(samples) - begin]
+    end, ramp = begin + len(tones), int(_RAMP_SECONDS * rate)
+    corners = [begin - ramp, begin, end, end + ramp]
+    gain = np.interp(np.arange(len(samples)), corners, [1, 0, 0, 1])  # without clicks
+    samples *= gain[:, None].astype(np.float32)
+    samples[begin:end] += tones[:, None]
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def _tones(rate: int) -> NDArray[np.float32]:
+    times = np.arange(int(TONE_SECONDS * rate)) / rate
+    ends = np.minimum(times, TONE_SECONDS - times) / _RAMP_SECONDS
+    tone = TONE_LEVEL * np.sin(2 * np.pi * TONE_HERTZ * times) * np.clip(ends, 0, 1)
+    gap = np.zeros_like(tone)
+    return np.concatenate([gap, *[tone, gap] * TONES]).astype(np.float32)

@@ -1,0 +1,48 @@
+"""The login of the rating page, for the accounts of `--auth-file`."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+
+COOKIE = "relpe"
+_MOST_LOGINS = 10_000
+"""Logins that are remembered; the oldest is forgotten first."""
+
+
+class Accounts:
+    """Who may use the page, and who has logged in; the guard asks it about cookies."""
+
+    cookie_id = COOKIE
+
+    def __init__(self, accounts: Sequence[tuple[str, str]]) -> None:
+        self._passwords = dict(accounts)
+        self.tokens: dict[str, str] = {}
+
+    @property
+    def auth(self) -> object:
+        """The accounts; None if the page needs no login."""
+        return self._passwords or None
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie of a login."""
+        return f"access-token-{COOKIE}"
+
+    def knows(self, cookies: Mapping[str, str]) -> bool:
+        """Whether cookies are those of a login, or the page needs none."""
+        return self.auth is None or cookies.get(self.cookie) in self.tokens
+
+    def login(self, user: object, password: object) -> str | None:
+        """The value of a cookie, or None for a wrong user or password."""
+        wanted = self._passwords.get(user) if isinstance(user, str) else None
+        given = password if isinstance(password, str) else ""
+        right = hmac.compare_digest((wanted or "").encode(), given.encode())
+        if wanted is None or not right:
+            return None
+        token = secrets.token_urlsafe(24)
+        self.tokens[token] = str(user)
+        while len(self.tokens) > _MOST_LOGINS:
+            del self.tokens[next(iter(self.tokens))]
+        return token

@@ -1,0 +1,348 @@
+"""The server of the rating page: what listeners get, and the answers that they send."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from app.listening.answers import PREFERENCE, Answer
+from app.listening.page.clips import MEDIA_TYPES, Material, with_tones
+from app.listening.page.login import Accounts
+from app.listening.page.routes import ListeningRoutes, NoCalls
+from app.listening.page.store import Listener, NoListenerError, PastTrialError, Store
+from app.listening.page.trials import Side, Trial, trials_of
+from app.player.assets import COLOURS, Modules
+from app.web.guard import Guard, Hosts
+from app.web.guard.answers import Send, policy
+from app.web.guard.bodies import Receive
+from app.web.guard.limits import Recent, address_of
+from app.web.guard.middleware import Scope
+from app.web.guard.refused import RefusedError
+
+_STATIC = Path(__file__).parent / "static"
+MODULES = Modules.of_folder("listen", _STATIC / "js")
+JOINS, JOIN_SECONDS = 300, 600.0
+"""Listeners that may begin from one address within this time; a class may share an address."""
+WRONG_CODES = 20
+"""Unknown codes that an address may try within `JOIN_SECONDS`."""
+CLIPS_IN_MEMORY = 16
+"""Clips with tones that are kept."""
+_SLACK_SECONDS = 0.5
+"""By which the lengths that browsers measure may be too short."""
+_FONTS = {"/font.woff2": "Regular", "/font-bold.woff2": "Bold"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListeningServing:
+    """Settings of the page's server."""
+
+    host: str = "127.0.0.1"
+    port: int | None = 7860
+    allowed_hosts: tuple[str, ...] = ()
+    root_path: str = ""
+    accounts: tuple[tuple[str, str], ...] = ()
+
+
+def guarded(material: Material, store: Store, serving: ListeningServing) -> Guard:
+    """The rating page of a study, behind its guard."""
+    accounts = Accounts(serving.accounts)
+    root = urlsplit(serving.root_path).path
+    server = ListeningServer(material, store, accounts, root)
+    return Guard(
+        server.app,
+        routes=ListeningRoutes(),
+        calls=NoCalls(),
+        logins=accounts,
+        health=server.health,
+        hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
+        policy=policy,
+        modules=(MODULES,),
+        root_path=root,
+    )
+
+
+class ListeningServer:
+    """Answers the requests of listeners; a request names its listener in the header `Listener`."""
+
+    def __init__(self, material: Material, store: Store, accounts: Accounts, root: str) -> None:
+        self.material, self.store, self.accounts = material, store, accounts
+        self._root = root
+        self._joins, self._wrong_codes = Recent(JOIN_SECONDS), Recent(JOIN_SECONDS)
+        self._with_tones = lru_cache(CLIPS_IN_MEMORY)(self._clip_with_tones)
+        pages = [("/", self._page), ("/listen.css", self._style), ("/favicon.ico", self._no_icon)]
+        pages += [(path, partial(self._font, name)) for path, name in _FONTS.items()]
+        read = [("/study", self._study), ("/listener", self._listener)]
+        read += [("/clips/{trial:int}/{side}", self._clip)]
+        calls = [("/login", self._login), ("/listeners", self._join)]
+        calls += [("/answers", self._answer), ("/next", self._next)]
+        routes = [Route(path, call) for path, call in pages + read]
+        routes += [Route(path, call, methods=["POST"]) for path, call in calls]
+        self._starlette = Starlette(routes=routes)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The app; a proxy may leave the path of the page in requests."""
+        await self._starlette({**scope, "root_path": self._root}, receive, send)
+
+    def health(self) -> dict[str, object]:
+        """The state of the page."""
+        listeners, completed = self.store.counts()
+        return {"status": "ok", "listeners": listeners, "completed": completed}
+
+    async def _page(self, request: Request) -> Response:
+        name = "listen.html" if self.accounts.knows(request.cookies) else "login.html"
+        text = (_STATIC / name).read_text(encoding="utf-8")
+        text = text.replace("{root}", self._root).replace("{modules}", self._root + MODULES.route)
+        return HTMLResponse(text, headers={"Cache-Control": "no-store"})
+
+    async def _style(self, _: Request) -> Response:
+        parts = [COLOURS.read_bytes(), (_STATIC / "listen.css").read_bytes()]
+        headers = {"Cache-Control": "no-cache"}
+        return Response(b"".join(parts), media_type="text/css", headers=headers)
+
+    async def _font(self, name: str, _: Request) -> Response:
+        found = find_spec("gradio")
+        folder = Path(found.origin).parent if found and found.origin else Path()
+        path = folder / f"templates/frontend/static/fonts/IBMPlexSans/IBMPlexSans-{name}.woff2"
+        if not path.is_file():
+            raise RefusedError(404, "this font is not installed")
+        headers = {"Cache-Control": "public, max-age=86400"}
+        return FileResponse(path, media_type="font/woff2", headers=headers)
+
+    async def _no_icon(self, _: Request) -> Response:
+        return Response(status_code=204)
+
+    async def _login(self, request: Request) -> Response:
+        told = await _object(request)
+        token = self.accounts.login(told.get("user"), told.get("password"))
+        if token is None:
+            raise RefusedError(401, "The name or the password is wrong.")
+        answer = JSONResponse({})
+        secure = request.headers.get("x-forwarded-proto") == "https"
+        path = self._root or "/"
+        answer.set_cookie(self.accounts.cookie, token, path=path, httponly=True, secure=secure)
+        return answer
+
+    async def _study(self, _: Request) -> Response:
+        config = self.material.config
+        chosen = config.listening
+        return _json(
+            {
+                "title": config.name,
+                "welcome": chosen.welcome,
+                "consent": chosen.consent,
+                "attention": chosen.attention > 0,
+                "heard": chosen.heard,
+                "minutes": math.ceil(self._seconds() / 60),
+            }
+        )
+
+    def _seconds(self) -> float:
+        """An estimate of the duration of the test: each clip once, and time to answer."""
+        clips = list(self.material.rows.values())
+        mean = sum(float(row.clip_seconds) for row in clips) / len(clips)
+        trials = trials_of(self.material, 0)
+        played = sum(len(trial.sides) for trial in trials) * (mean + 2)
+        questions = self.material.config.listening.questions
+        return 90 + played + 4 * sum(len(trial.questions(questions)) + 1 for trial in trials)
+
+    async def _join(self, request: Request) -> Response:
+        address = _address(request)
+        used, wait = self._joins.of(address)
+        if used >= JOINS:
+            raise RefusedError(429, "Too many listeners begin from here now.", retry_after=wait)
+        self._joins.add(address, 1)
+        plan = partial(trials_of, self.material)
+        code = self.material.config.listening.completion_code
+        joined = await asyncio.to_thread(self.store.join, plan, code)
+        return _json({"listener": joined})
+
+    async def _listener(self, request: Request) -> Response:
+        return _json(self._state(await self._found(request)))
+
+    async def _found(self, request: Request) -> Listener:
+        """The listener of a request. Raises RefusedError for an unknown code."""
+        address = _address(request)
+        used, wait = self._wrong_codes.of(address)
+        if used >= WRONG_CODES:
+            raise RefusedError(429, "Too many wrong codes came from here.", retry_after=wait)
+        try:
+            return await asyncio.to_thread(self.store.listener, _code(request))
+        except NoListenerError:
+            self._wrong_codes.add(address, 1)
+            raise _unknown() from None
+
+    def _state(self, listener: Listener) -> dict[str, object]:
+        trial, chosen = listener.trial, self.material.config.listening
+        told: dict[str, object] = {"listener": listener.code, "position": listener.position}
+        told |= {"trials": len(listener.trials)}
+        if trial is None:
+            link = chosen.completion_link
+            return told | {"completion_code": listener.completion_code, "completion_link": link}
+        before = listener.trials[: listener.position - 1]
+        after = listener.trials[listener.position :][:1]
+        sort = "pairs" if trial.second else "ratings"
+        return told | {
+            "sort": sort,
+            "begins": all(bool(one.second) != bool(trial.second) for one in before),
+            "ends_practice": bool(before) and before[-1].kind == "training" != trial.kind,
+            "practice": trial.kind == "training",
+            "questions": trial.questions(chosen.questions),
+            "next_sides": [side for one in after for side in one.sides],
+            "clips": [self._facts(trial.file(side)) for side in trial.sides],
+            "answers": {
+                question: {"answer": answer.answer, "confidence": answer.confidence}
+                for question, answer in listener.answers.items()
+            },
+        }
+
+    def _facts(self, file: str) -> dict[str, float]:
+        """What listeners may know of a clip; it is the same for all conditions."""
+        row = self._row(file)
+        return {"seconds": float(row.clip_seconds), "new_seconds": float(row.new_seconds or 0)}
+
+    def _row(self, file: str) -> Any:  # noqa: ANN401
+        try:
+            return self.material.rows[file]
+        except KeyError:
+            raise RefusedError(410, "This clip is no longer part of the study.") from None
+
+    async def _clip(self, request: Request) -> Response:
+        """The audio of a clip; browsers load that of the next trial in advance."""
+        listener = await self._found(request)
+        number, side = request.path_params["trial"], request.path_params["side"]
+        if not 1 <= number <= min(listener.position + 1, len(listener.trials)):
+            raise RefusedError(404, "there is no such clip now")
+        trial = listener.trials[number - 1]
+        if side not in trial.sides:
+            raise RefusedError(404, "there is no such clip")
+        audio = self._row(trial.file(side)).audio
+        headers = {"Cache-Control": "no-store"}
+        if trial.side_with_tones == side:
+            content = await asyncio.to_thread(self._with_tones, audio)
+            return Response(content, media_type="audio/wav", headers=headers)
+        path = self.material.folder / audio
+        return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=headers)
+
+    def _clip_with_tones(self, audio: str) -> bytes:
+        return with_tones(self.material.folder / audio)
+
+    async def _answer(self, request: Request) -> Response:
+        told = await _object(request)
+        number, code = _whole(told, "trial"), _code(request)
+
+        def make(trial: Trial, now: str) -> Answer:
+            return self._checked(told, code, number, trial, now)
+
+        await self._changed(self.store.answer, code, number, make)
+        return _json({"saved": True})
+
+    def _checked(
+        self, told: dict[str, object], code: str, number: int, trial: Trial, now: str
+    ) -> Answer:
+        """An answer as it is written. Raises RefusedError if it is malformed or comes too early."""
+        chosen = self.material.config.listening
+        question = told.get("question")
+        if question not in trial.questions(chosen.questions):
+            expected = ", ".join(trial.questions(chosen.questions))
+            raise RefusedError(422, f"found an unknown question, expected one of {expected}")
+        heard: dict[Side, float] = {}
+        for side in trial.sides:
+            heard[side] = _seconds(told, f"heard_{side}")
+            needed = chosen.heard * self._facts(trial.file(side))["seconds"]
+            if heard[side] < needed - _SLACK_SECONDS:
+                raise RefusedError(409, f"Listen to {needed:.0f} s of each clip before you answer.")
+        try:
+            return Answer(
+                listener=code,
+                trial=number,
+                kind=trial.kind,
+                question=str(question),
+                first=trial.first,
+                second=trial.second,
+                answer=str(told.get("answer")),
+                confidence=_whole(told, "confidence") if question == PREFERENCE else None,
+                heard_first=heard["first"],
+                heard_second=heard.get("second"),
+                seconds=_seconds(told, "seconds"),
+                expected=trial.expected,
+                repeats=trial.repeats,
+                answered_at=now,
+            )
+        except ValueError as error:
+            raise RefusedError(422, str(error)) from None
+
+    async def _next(self, request: Request) -> Response:
+        told = await _object(request)
+        code, questions = _code(request), self.material.config.listening.questions
+
+        def asked(trial: Trial) -> Sequence[str]:
+            return trial.questions(questions)
+
+        await self._changed(self.store.advance, code, _whole(told, "trial"), asked)
+        return _json(self._state(await asyncio.to_thread(self.store.listener, code)))
+
+    async def _changed(self, change: Callable[..., None], *arguments: object) -> None:
+        try:
+            await asyncio.to_thread(change, *arguments)
+        except NoListenerError:
+            raise _unknown() from None
+        except PastTrialError:
+            raise RefusedError(
+                409, "This is not the current trial, or an answer is missing; load the page again."
+            ) from None
+
+
+def _json(content: object) -> JSONResponse:
+    return JSONResponse(content, headers={"Cache-Control": "no-store"})
+
+
+def _code(request: Request) -> str:
+    """The code of a listener, which people may type with spaces and hyphens."""
+    typed = request.headers.get("listener", "")[:64]
+    return typed.replace(" ", "").replace("-", "").lower()
+
+
+def _unknown() -> RefusedError:
+    return RefusedError(404, "There is no listener with this code; check the code.")
+
+
+def _address(request: Request) -> str:
+    client = request.client
+    return address_of((client.host, client.port) if client else None)
+
+
+async def _object(request: Request) -> dict[str, object]:
+    try:
+        told = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise RefusedError(422, "found no JSON, expected an object")
+    return told
+
+
+def _whole(told: dict[str, object], name: str) -> int:
+    value = told.get(name)
+    if type(value) is not int or not 0 <= value <= 1_000_000:
+        raise RefusedError(422, f"found no {name}, expected a whole number")
+    return value
+
+
+def _seconds(told: dict[str, object], name: str) -> float:
+    value = told.get(name)
+    if type(value) not in (int, float) or not 0 <= (number := float(str(value))) < 1_000_000:
+        raise RefusedError(422, f"found no {name}, expected seconds")
+    return round(number, 2)

@@ -1,0 +1,184 @@
+"""What was found, in plain sentences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from app.listening.report.power import LEVEL, WANTED
+from app.text import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from app.listening.report.comparisons import Comparison
+    from app.listening.report.preferences import Preferences
+    from app.listening.report.ratings import Ratings
+    from app.listening.report.report import Report
+
+
+ABOUT_RANGES = (
+    "Brackets contain the estimate and its 95% interval. A difference is reported if its p after "
+    "Holm's correction is below 0.05."
+)
+
+
+def findings(report: Report) -> list[str]:
+    """All sentences, that about simulated listeners first."""
+    told = [sentence for _, sentences in findings_by_subject(report) for sentence in sentences]
+    return [note, *told] if (note := simulated_note(report)) else told
+
+
+def simulated_note(report: Report) -> str:
+    """The sentence about simulated listeners; empty if there are none."""
+    if not report.simulated:
+        return ""
+    who = (
+        "All listeners"
+        if report.simulated == len(report.screened)
+        else (f"{report.simulated:,} of the {len(report.screened):,} listeners")
+    )
+    return f"{who} are simulated: these results say nothing about the music."
+
+
+def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
+    """The results as subjects and their sentences."""
+    found = []
+    if report.preferences:
+        found.append(("Preferences", _of_preferences(report.preferences)))
+    if report.ratings:
+        found.append(("Ratings", _of_ratings(report.ratings[0]) + _of_best(report)))
+    if not found:
+        none = "No two conditions have answers to the same question; nothing was compared."
+        found.append(("Answers", [none]))
+    kept = len(report.judged.listeners)
+    few = [f"{plural(kept, 'listener')} are too few for the test to find any difference."]
+    too_few = 2.0 ** (1 - kept) >= LEVEL
+    return [*found, ("Listeners", [_of_listeners(report), *(few if too_few else [])])]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a list: `a`, `a and b`, `a, b and c`."""
+    *all_but, last = names
+    return f"{', '.join(all_but)} and {last}" if all_but else last
+
+
+def is_found(comparison: Comparison) -> bool:
+    """Whether a comparison shows a difference, at least on these prompts."""
+    return comparison.p_holm < LEVEL
+
+
+def _of_preferences(preferences: Preferences) -> list[str]:
+    best = preferences.strengths[0]
+    least = preferences.strengths[-1]
+    found = [
+        f"{best.condition} was preferred most, with {best.wins:,.0f} of its {best.answers:,} "
+        f"pairs, and {least.condition} least, with {least.wins:,.0f} of {least.answers:,}."
+    ]
+    found += _differences(
+        preferences.comparisons, lambda c: c.estimate.value >= 0.5, "was preferred to", _share
+    )
+    if preferences.first_p < LEVEL:
+        often = "more" if preferences.first > 0.5 else "less"
+        found.append(
+            f"The clip presented first was chosen in {preferences.first:.0%} of the pairs, {often} "
+            "often than chance explains. Balanced orders keep this out of the comparisons."
+        )
+    for name in preferences.unbounded:
+        found.append(
+            f"{name} won or lost all its pairs: how much stronger or weaker it is cannot be "
+            "estimated."
+        )
+    return found
+
+
+def _of_ratings(ratings: Ratings) -> list[str]:
+    best, least = ratings.means[0], ratings.means[-1]
+    asked = "on average of all questions" if ratings.question == "overall" else ratings.question
+    found = [
+        f"{best.condition} was rated highest ({asked}: {best.mean.value:.2f} of 5) and "
+        f"{least.condition} lowest ({least.mean.value:.2f})."
+    ]
+    return found + _differences(
+        ratings.comparisons, lambda c: c.estimate.value >= 0, "was rated higher than", _points
+    )
+
+
+def _differences(
+    comparisons: list[Comparison],
+    is_first: Callable[[Comparison], bool],
+    verb: str,
+    shown: Callable[[Comparison, bool], str],
+) -> list[str]:
+    certain: defaultdict[str, list[str]] = defaultdict(list)
+    local: defaultdict[str, list[str]] = defaultdict(list)
+    for one in comparisons:
+        if is_found(one):
+            forward = is_first(one)
+            better, worse = (one.condition, one.other) if forward else (one.other, one.condition)
+            (certain if one.is_certain else local)[better].append(f"{worse} {shown(one, forward)}")
+    found = [f"{better} {verb} {listed(worse)}." for better, worse in certain.items()]
+    found += [
+        f"{better} {verb} {listed(worse)} after these prompts; whether this holds for other "
+        "prompts is open."
+        for better, worse in local.items()
+    ]
+    return found + [_not_found(one, shown(one, True)) for one in comparisons if not is_found(one)]
+
+
+def _not_found(one: Comparison, shown: str) -> str:
+    power = one.power
+    said = (
+        f"No difference between {one.condition} and {one.other} was shown {shown}. One of the "
+        "smallest size of interest would have been found with a probability of "
+        f"{power.reached:.0%}"
+    )
+    if power.needed == 0:
+        return f"{said}."
+    if power.needed is None:
+        return f"{said}; more listeners than are practical are needed for {WANTED:.0%}."
+    return f"{said}; {plural(power.needed, 'more listener')} would make it {WANTED:.0%}."
+
+
+def _share(one: Comparison, forward: bool) -> str:
+    value, low, high = one.estimate[:3]
+    if not forward:
+        value, low, high = 1 - value, 1 - high, 1 - low
+    return f"({value:.0%}, {100 * low:.0f} to {100 * high:.0f})"
+
+
+def _points(one: Comparison, forward: bool) -> str:
+    value, low, high = one.estimate[:3]
+    if not forward:
+        value, low, high = -value, -high, -low
+    return f"({signed(value)} points, {signed(low)} to {signed(high)})"
+
+
+def signed(value: float) -> str:
+    """A number with its sign and two digits: `+0.25`, `−0.25`."""
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def _of_best(report: Report) -> list[str]:
+    rated = [one for one in report.best if one.measure == "rating"]
+    if not rated:
+        return []
+    said = [
+        f"{one.condition} {one.best.value:.2f} (mean {one.mean.value:.2f}, k = {one.most})"
+        for one in rated
+    ]
+    return [
+        "If the clip that other listeners found best is chosen from the repetitions, the ratings "
+        f"are: {listed(said)}."
+    ]
+
+
+def _of_listeners(report: Report) -> str:
+    count, excluded = len(report.screened), len(report.excluded)
+    if not excluded:
+        return f"All {plural(count, 'listener')} passed the screening."
+    were = "was" if excluded == 1 else "were"
+    return (
+        f"{excluded:,} of {plural(count, 'listener')} {were} excluded in the screening; the "
+        "reasons are in the section on listeners."
+    )

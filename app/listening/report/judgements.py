@@ -1,0 +1,195 @@
+"""The judgements of a listening test: answers joined with the conditions of their clips."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from app.batch.manifest import NAME
+from app.errors import CommandError
+from app.listening.answers import DATABASE, PREFERENCE, QUESTIONS, TABLE, Answer, read_answers
+from app.listening.clips import read_study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from app.listening.clips import Clip
+
+OVERALL = "overall"
+"""The mean of a listener's answers to all questions about a clip."""
+RATED = (OVERALL, *QUESTIONS)
+
+
+class Rating(NamedTuple):
+    """An answer from 1 to 5, or the mean of several."""
+
+    listener: str
+    question: str
+    clip: Clip
+    value: float
+
+
+class Preference(NamedTuple):
+    """A choice between two clips of different conditions."""
+
+    listener: str
+    first: Clip
+    second: Clip
+    first_won: bool
+    confidence: float
+
+    @property
+    def winner(self) -> Clip:
+        """The clip that was chosen."""
+        return self.first if self.first_won else self.second
+
+    @property
+    def loser(self) -> Clip:
+        """The clip that was not chosen."""
+        return self.second if self.first_won else self.first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """All answers of a listening test, and the clips that they are about."""
+
+    title: str
+    clips: dict[str, Clip]
+    answers: list[Answer]
+    anchors: tuple[str, ...]
+    """Conditions that every attentive listener should find worse than the others."""
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """All listeners, sorted by code."""
+        return tuple(sorted({answer.listener for answer in self.answers}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgements:
+    """The answers that are analysed, of the listeners who are not excluded."""
+
+    listeners: tuple[str, ...]
+    prompts: tuple[str, ...]
+    conditions: tuple[str, ...]
+    ratings: list[Rating]
+    preferences: list[Preference]
+    same_condition: int
+    """Pairs of clips of one condition, which say nothing about conditions."""
+
+
+def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
+    """Reads a listening test from the folder of its study.
+
+    Args:
+        folder: the folder that `relpe batch` and `relpe listen` filled.
+        anchors: names of the low anchors; by default the shuffled conditions of `study.yaml`.
+
+    Raises:
+        CommandError: a file is missing or cannot be read, there are no answers, or answers are
+            about clips that are not in the manifest.
+    """
+    study = read_study(folder)
+    clips = study.clips
+    answers = read_answers(folder)
+    path = folder / (DATABASE if (folder / DATABASE).exists() else TABLE)
+    if not any(_is_counted(answer) for answer in answers):
+        raise CommandError(
+            f"{path}: found no answers other than those of practice trials; let listeners take "
+            "part with relpe listen first"
+        )
+    unknown = [
+        file
+        for answer in answers
+        if _is_counted(answer)
+        for file in (answer.first, answer.second)
+        if file and file not in clips
+    ]
+    if unknown:
+        raise CommandError(
+            f"{path}: the clip {unknown[0]} is not in {NAME} ({len(set(unknown)):,} clips are "
+            "missing); give the folder of the study in which these answers were collected"
+        )
+    conditions = {clip.condition for clip in clips.values()}
+    for name in anchors or ():
+        if name not in conditions:
+            known = ", ".join(sorted(conditions))
+            raise CommandError(f"--anchor {name}: no such condition, expected one of {known}")
+    chosen = study.anchors if anchors is None else anchors
+    return Test(
+        title=study.title,
+        clips=clips,
+        answers=answers,
+        anchors=tuple(sorted(set(chosen) & conditions)),
+    )
+
+
+def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
+    """The judgements of these listeners, without practice, attention and repeated trials.
+
+    Raises CommandError if they are of fewer than two listeners or two conditions.
+    """
+    kept = set(listeners)
+    answers = [a for a in test.answers if a.listener in kept and _is_counted(a)]
+    ratings, preferences, same = [], [], 0
+    of_trial: defaultdict[tuple[str, int], list[Rating]] = defaultdict(list)
+    for answer in answers:
+        first = test.clips[answer.first]
+        if answer.question == PREFERENCE:
+            second = test.clips[answer.second]
+            if first.condition == second.condition:
+                same += 1
+                continue
+            won, confidence = answer.answer == "first", float(answer.confidence or 1)
+            preferences.append(Preference(answer.listener, first, second, won, confidence))
+        else:
+            rating = Rating(answer.listener, answer.question, first, float(answer.answer))
+            ratings.append(rating)
+            of_trial[answer.listener, answer.trial].append(rating)
+    ratings += [
+        Rating(together[0].listener, OVERALL, together[0].clip, _mean(r.value for r in together))
+        for together in of_trial.values()
+    ]
+    judged = [rating.clip for rating in ratings]
+    judged += [clip for choice in preferences for clip in (choice.first, choice.second)]
+    conditions = sorted({clip.condition for clip in judged})
+    heard = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
+    if len(conditions) < 2:
+        raise CommandError(
+            f"found answers about {_one(conditions, 'condition')}, expected at least two, since a "
+            "report compares conditions"
+        )
+    if len(heard) < 2:
+        raise CommandError(
+            f"found answers of {_one(heard, 'listener')}, expected at least two, since intervals "
+            "are computed from the differences between listeners"
+        )
+    return Judgements(
+        listeners=tuple(heard),
+        prompts=tuple(sorted({clip.prompt for clip in judged})),
+        conditions=tuple(conditions),
+        ratings=ratings,
+        preferences=preferences,
+        same_condition=same,
+    )
+
+
+def counted(answers: Iterable[Answer]) -> Counter[str]:
+    """How many answers there are of each question, without those that are not analysed."""
+    return Counter(answer.question for answer in answers if _is_counted(answer))
+
+
+def _is_counted(answer: Answer) -> bool:
+    """Whether an answer is about conditions, not practice or a check of the listener."""
+    return answer.kind != "training" and not answer.expected and answer.repeats is None
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _one(names: Sequence[str], thing: str) -> str:
+    return f"one {thing} ({names[0]})" if names else f"no {thing}"

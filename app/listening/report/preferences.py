@@ -1,0 +1,210 @@
+"""Preferences: strengths of conditions (Bradley-Terry), and comparisons of pairs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from app.listening.report.bootstrap import Bootstrap, Interval
+from app.listening.report.comparisons import (
+    Comparison,
+    differences,
+    holm,
+    pairs,
+    rank_biserial,
+    wilcoxon,
+)
+from app.listening.report.power import LEVEL, power_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from app.listening.report.judgements import Judgements, Preference
+
+_PRIOR = 1e-4
+"""Precision of a normal prior of each strength. It keeps the strength of a condition that always
+won finite, and changes those of others by less than a thousandth."""
+_STEPS = 50
+_EXACT = 1e-9
+
+
+class Strength(NamedTuple):
+    """How often a condition is preferred."""
+
+    condition: str
+    wins: float
+    answers: int
+    strength: Interval
+    """Natural logarithm of its worth; the mean over conditions is 0."""
+
+    @property
+    def preferred(self) -> Interval:
+        """Probability that it is preferred to a condition of average strength."""
+        return self.strength.through(probability)
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """The results of the pairs of a test."""
+
+    strengths: list[Strength]
+    """Strongest first."""
+    comparisons: list[Comparison]
+    """`estimate` is the probability that `condition` is preferred to `other`, by Bradley-Terry."""
+    wins: dict[tuple[str, str], int]
+    """How often the first condition was preferred to the second."""
+    first: float
+    """Share of answers that prefer the clip presented first."""
+    first_p: float
+    """Of Wilcoxon's test that this share is a half."""
+    unbounded: tuple[str, ...]
+    """Conditions that won or lost all their pairs, whose strength has no limit on one side."""
+
+
+def probability(difference: float) -> float:
+    """Probability of being preferred, from a difference of strengths."""
+    return 1 / (1 + math.exp(-difference))
+
+
+def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Strengths of maximum likelihood (R. A. Bradley and M. E. Terry, 1952), by Newton's method.
+
+    Args:
+        wins: how often i was preferred to j, (…, conditions, conditions); may be weighted.
+
+    Returns:
+        Natural logarithms of the worths, (…, conditions), whose mean is 0.
+    """
+    count = wins.shape[-1]
+    met = wins + np.swapaxes(wins, -1, -2)
+    won = wins.sum(-1)
+    strength = np.zeros(wins.shape[:-1])
+    diagonal = np.arange(count)
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(np.clip(strength[..., None, :] - strength[..., None], -60, 60)))
+        gradient = won - (met * p).sum(-1) - _PRIOR * strength
+        weight = met * p * (1 - p)
+        hessian = -weight
+        hessian[..., diagonal, diagonal] += weight.sum(-1) + _PRIOR
+        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        # a step of Newton's may be too long where a condition wins nearly always
+        strength += np.clip(step, -2.0, 2.0)
+        if np.abs(step).max(initial=0.0) < _EXACT:
+            break
+    return strength - strength.mean(-1, keepdims=True)
+
+
+def preferences_of(
+    judged: Judgements, bootstrap: Bootstrap, *, of_interest: float, weighted: bool
+) -> Preferences | None:
+    """Analyses the preferences; None if there are none.
+
+    Args:
+        judged: the answers.
+        bootstrap: of the listeners and prompts of `judged`.
+        of_interest: the smallest probability of a preference worth finding, such as 0.65.
+        weighted: whether an answer counts as much as its confidence; the mean weight is 1. It
+            changes the strengths, not the tests.
+    """
+    if not judged.preferences:
+        return None
+    present = {clip.condition for p in judged.preferences for clip in (p.first, p.second)}
+    names = [name for name in judged.conditions if name in present]
+    place = {name: index for index, name in enumerate(names)}
+    table = _table(judged, place, weighted=weighted)
+    both = pairs(names)
+
+    def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        wins = np.einsum("blp,lpcd->bcd", weights, table, optimize=True)
+        found = bradley_terry(wins)
+        apart = [found[:, place[a]] - found[:, place[b]] for a, b in both]
+        return np.concatenate([found, np.stack(apart, 1)], 1)
+
+    intervals = bootstrap.intervals(statistic)
+    won: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for preference in judged.preferences:
+        won[preference.winner.condition, preference.loser.condition] += 1
+    strengths = [
+        Strength(
+            name,
+            sum(won[name, other] for other in names),
+            sum(won[name, other] + won[other, name] for other in names),
+            interval,
+        )
+        for name, interval in zip(names, intervals, strict=False)
+    ]
+    strengths.sort(key=lambda one: (-one.strength.value, one.condition))
+    first, first_p = _order(judged.preferences)
+    return Preferences(
+        strengths=strengths,
+        comparisons=_comparisons(judged, both, intervals[len(names) :], of_interest),
+        wins=dict(won),
+        first=first,
+        first_p=first_p,
+        unbounded=tuple(s.condition for s in strengths if s.wins in (0, s.answers)),
+    )
+
+
+def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDArray[np.float64]:
+    """Wins by listener, prompt, winner and loser."""
+    listeners = {name: index for index, name in enumerate(judged.listeners)}
+    prompts = {name: index for index, name in enumerate(judged.prompts)}
+    table = np.zeros((len(listeners), len(prompts), len(place), len(place)))
+    mean = math.fsum(p.confidence for p in judged.preferences) / len(judged.preferences)
+    for p in judged.preferences:
+        weight = p.confidence / mean if weighted else 1.0
+        row = (listeners[p.listener], prompts[p.first.prompt])
+        table[(*row, place[p.winner.condition], place[p.loser.condition])] += weight
+    return table
+
+
+def _comparisons(
+    judged: Judgements, both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+) -> list[Comparison]:
+    told: dict[tuple[str, str], defaultdict[str, list[float]]] = {
+        pair: defaultdict(list) for pair in both
+    }
+    for p in judged.preferences:
+        pair = (p.winner.condition, p.loser.condition)
+        if pair in told:
+            told[pair][p.listener].append(1.0)
+        else:
+            told[pair[::-1]][p.listener].append(-1.0)
+    of_pair = {(one.condition, one.other): one for one in differences(told)}
+    tested = [pair for pair in both if len(of_pair[pair].values)]
+    found = {pair: wilcoxon(of_pair[pair].values) for pair in tested}
+    corrected = dict(zip(tested, holm([found[pair] for pair in tested]), strict=True))
+    of_interval = dict(zip(both, apart, strict=True))
+    # nan, where nothing varies, is no evidence
+    known = [np.nan_to_num(of_interval[pair].p, nan=1.0) for pair in tested]
+    beyond = dict(zip(tested, holm(known), strict=True))
+    return [
+        Comparison(
+            condition=pair[0],
+            other=pair[1],
+            listeners=len(of_pair[pair].values),
+            answers=sum(len(numbers) for numbers in told[pair].values()),
+            estimate=interval.through(probability),
+            p=found[pair],
+            p_holm=corrected[pair],
+            effect_size=rank_biserial(of_pair[pair].values),
+            power=power_of(of_pair[pair].values, round(2 * of_interest - 1, 9), len(tested)),
+            is_certain=beyond[pair] < LEVEL,
+        )
+        for pair, interval in zip(both, apart, strict=True)
+        if pair in found
+    ]
+
+
+def _order(preferences: list[Preference]) -> tuple[float, float]:
+    """Share of answers for the clip presented first, and p of the test that it is a half."""
+    of_listener: defaultdict[str, list[float]] = defaultdict(list)
+    for preference in preferences:
+        of_listener[preference.listener].append(float(preference.first_won))
+    shares = [math.fsum(of_listener[name]) / len(of_listener[name]) for name in sorted(of_listener)]
+    share = sum(preference.first_won for preference in preferences) / len(preferences)
+    return share, wilcoxon(np.array(shares) - 0.5)

@@ -1,0 +1,164 @@
+"""Ratings: means of conditions for each question, and comparisons of pairs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from app.listening.report.bootstrap import Bootstrap, Interval
+from app.listening.report.comparisons import (
+    Comparison,
+    differences,
+    holm,
+    pairs,
+    rank_biserial,
+    wilcoxon,
+)
+from app.listening.report.judgements import RATED
+from app.listening.report.power import LEVEL, power_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from app.listening.report.judgements import Judgements, Rating
+
+
+class Mean(NamedTuple):
+    """The ratings of a condition."""
+
+    condition: str
+    mean: Interval
+    answers: int
+    counts: tuple[int, ...]
+    """How often each answer was given, 1 to 5; means of several questions are rounded."""
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """The results of one question."""
+
+    question: str
+    means: list[Mean]
+    """Highest first."""
+    comparisons: list[Comparison]
+    """`estimate` is the difference of means, in points."""
+
+
+def ratings_of(judged: Judgements, bootstrap: Bootstrap, *, of_interest: float) -> list[Ratings]:
+    """Analyses each question for which there are ratings of two conditions or more.
+
+    Args:
+        judged: the answers.
+        bootstrap: of the listeners and prompts of `judged`.
+        of_interest: the smallest difference worth finding, in points.
+    """
+    of_question: defaultdict[str, list[Rating]] = defaultdict(list)
+    for rating in judged.ratings:
+        of_question[rating.question].append(rating)
+    asked = [name for name in RATED if name in of_question]
+    if len(asked) == 2:  # with one question, its mean over questions is the same
+        asked = asked[1:]
+    return [
+        _of_question(name, of_question[name], judged, bootstrap, of_interest)
+        for name in asked
+        if len({rating.clip.condition for rating in of_question[name]}) > 1
+    ]
+
+
+def _of_question(
+    question: str,
+    ratings: list[Rating],
+    judged: Judgements,
+    bootstrap: Bootstrap,
+    of_interest: float,
+) -> Ratings:
+    present = {rating.clip.condition for rating in ratings}
+    names = [name for name in judged.conditions if name in present]
+    place = {name: index for index, name in enumerate(names)}
+    sums, counts = _totals(ratings, judged, place)
+    both = pairs(names)
+
+    def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        flat = weights.reshape(len(weights), -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = (flat @ sums) / (flat @ counts)
+        apart = [means[:, place[a]] - means[:, place[b]] for a, b in both]
+        return np.concatenate([means, np.stack(apart, 1)], 1)
+
+    intervals = bootstrap.intervals(statistic)
+    means = []
+    for name, interval in zip(names, intervals, strict=False):
+        given = Counter(round(r.value) for r in ratings if r.clip.condition == name)
+        shares = tuple(given[number] for number in range(1, 6))
+        means.append(Mean(name, interval, sum(shares), shares))
+    means.sort(key=lambda one: (-one.mean.value, one.condition))
+    return Ratings(
+        question, means, _comparisons(ratings, both, intervals[len(names) :], of_interest)
+    )
+
+
+def _totals(
+    ratings: list[Rating], judged: Judgements, place: dict[str, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums and counts by listener and prompt in one axis, and condition."""
+    listeners = {name: index for index, name in enumerate(judged.listeners)}
+    prompts = {name: index for index, name in enumerate(judged.prompts)}
+    shape = (len(listeners) * len(prompts), len(place))
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    for rating in ratings:
+        row = listeners[rating.listener] * len(prompts) + prompts[rating.clip.prompt]
+        sums[row, place[rating.clip.condition]] += rating.value
+        counts[row, place[rating.clip.condition]] += 1
+    return sums, counts
+
+
+def _comparisons(
+    ratings: list[Rating], both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+) -> list[Comparison]:
+    """Compares the ratings that a listener gave to both conditions after the same prompt."""
+    of_cell: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for rating in ratings:
+        clip = rating.clip
+        of_cell[clip.condition, rating.listener, clip.prompt].append(rating.value)
+    cells = {key: math.fsum(values) / len(values) for key, values in of_cell.items()}
+    of_condition: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for condition, listener, prompt in sorted(cells):
+        of_condition[condition].append((listener, prompt))
+    told: dict[tuple[str, str], dict[str, list[float]]] = {}
+    answers: Counter[tuple[str, str]] = Counter()
+    for pair in both:
+        of_listener: defaultdict[str, list[float]] = defaultdict(list)
+        for listener, prompt in of_condition[pair[0]]:
+            here, there = (pair[0], listener, prompt), (pair[1], listener, prompt)
+            if there in cells:
+                of_listener[listener].append(cells[here] - cells[there])
+                answers[pair] += len(of_cell[here]) + len(of_cell[there])
+        told[pair] = of_listener
+    of_pair = {(one.condition, one.other): one for one in differences(told)}
+    tested = [pair for pair in both if len(of_pair[pair].values)]
+    found = {pair: wilcoxon(np.round(of_pair[pair].values, 9)) for pair in tested}
+    corrected = dict(zip(tested, holm([found[pair] for pair in tested]), strict=True))
+    of_interval = dict(zip(both, apart, strict=True))
+    # nan, where nothing varies, is no evidence
+    known = [np.nan_to_num(of_interval[pair].p, nan=1.0) for pair in tested]
+    beyond = dict(zip(tested, holm(known), strict=True))
+    return [
+        Comparison(
+            condition=pair[0],
+            other=pair[1],
+            listeners=len(of_pair[pair].values),
+            answers=answers[pair],
+            estimate=interval,
+            p=found[pair],
+            p_holm=corrected[pair],
+            effect_size=rank_biserial(np.round(of_pair[pair].values, 9)),
+            power=power_of(of_pair[pair].values, of_interest, len(tested)),
+            is_certain=beyond[pair] < LEVEL,
+        )
+        for pair, interval in zip(both, apart, strict=True)
+        if pair in found
+    ]

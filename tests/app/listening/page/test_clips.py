@@ -1,0 +1,84 @@
+import io
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+
+from app.errors import CommandError
+from app.listening.page.clips import TONE_HERTZ, TONES_AT, read_material, with_tones
+from tests.support.listening import CONDITIONS, RATE, study_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return study_folder(tmp_path_factory.mktemp("study") / "a", seconds=6.0)
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+def test_a_study_is_read_with_its_conditions_and_prompts(folder):
+    material = read_material(folder)
+    assert material.conditions == CONDITIONS
+    assert material.items == ("a.mid", "b.mid")
+    assert len(material.rows) == 8
+    assert material.clip(2, 1, 5).condition == "real"
+
+
+def test_without_prompts_each_repetition_is_an_item(copy):
+    key, manifest = copy / "key.csv", copy / "manifest.csv"
+    lines = [line.split(",") for line in key.read_text().splitlines()]
+    for row in lines[1:]:
+        row[lines[0].index("repetition")] = "1" if "/a" in row[0] else "2"
+    key.write_text("\n".join(",".join(row) for row in lines) + "\n")
+    manifest.write_text(manifest.read_text().replace("a.mid,", ",").replace("b.mid,", ","))
+    assert len(read_material(copy).items) == 2
+
+
+def test_tones_interrupt_the_music(folder):
+    before, _ = soundfile.read(folder / "stimuli" / "a01.wav")
+    after, rate = soundfile.read(io.BytesIO(with_tones(folder / "stimuli" / "a01.wav")))
+    assert (rate, len(after)) == (RATE, len(before))
+    begin = int(TONES_AT * len(before))
+    unchanged = slice(0, begin - RATE // 50)
+    assert np.abs(after[unchanged] - before[unchanged]).max() < 2e-4
+
+    def loudest(samples):
+        return np.argmax(np.abs(np.fft.rfft(samples))) * rate / len(samples)
+
+    assert loudest(before[begin : begin + 2 * RATE]) == pytest.approx(220, abs=2)
+    assert loudest(after[begin : begin + 2 * RATE]) == pytest.approx(TONE_HERTZ, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda folder: (folder / "study.yaml").unlink(), "found no study.yaml"),
+        (lambda folder: (folder / "manifest.csv").unlink(), "found no clips"),
+        (lambda folder: (folder / "stimuli" / "a01.wav").unlink(), "this file is missing"),
+        (lambda folder: (folder / "key.csv").unlink(), "expected the conditions"),
+        (
+            lambda folder: (folder / "study.yaml").write_text("name: 1\n"),
+            "found no conditions",
+        ),
+        (
+            lambda folder: (folder / "manifest.csv").write_text(
+                (folder / "manifest.csv").read_text().replace("stimuli/a01.wav", "")
+            ),
+            "the clips have no audio",
+        ),
+        (
+            lambda folder: (folder / "key.csv").write_text(
+                (folder / "key.csv").read_text().replace(",other,", ",another,")
+            ),
+            "found no clip of the condition 'other'",
+        ),
+    ],
+)
+def test_an_incomplete_study_is_refused_in_one_sentence(copy, change, problem):
+    change(copy)
+    with pytest.raises(CommandError, match=problem):
+        read_material(copy)

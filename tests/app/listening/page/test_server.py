@@ -1,0 +1,282 @@
+import io
+import re
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+import soundfile
+from starlette.testclient import TestClient
+
+from app.listening.answers import read_answers
+from app.listening.page import server
+from app.listening.page.clips import read_material
+from app.listening.page.server import ListeningServing, guarded
+from app.listening.page.store import Store
+from tests.support.listening import answers_to, study_folder
+
+ADDRESS = "http://localhost:7860"
+COUNTS = {"ratings": 2, "preferences": 2, "attention": 2, "repeated": 2, "training": 1}
+SETTINGS: dict[str, Any] = COUNTS | {"completion_code": "C1"}
+
+
+@contextmanager
+def page(folder, address=ADDRESS, **serving):
+    with closing(Store(folder)) as store:
+        guard = guarded(read_material(folder), store, ListeningServing(**serving))
+        yield TestClient(guard, base_url=address)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return study_folder(tmp_path / "study", completion_link="https://end.example/{ID}", **SETTINGS)
+
+
+@pytest.fixture
+def client(folder):
+    with page(folder) as client:
+        yield client
+
+
+def join(client):
+    code = client.post("/listeners", json={}).json()["listener"]
+    return code, {"Listener": code}
+
+
+def go_through(client, who):
+    """Answers all trials; returns the states."""
+    states = [client.get("/listener", headers=who).json()]
+    while "questions" in states[-1]:
+        for answer in answers_to(states[-1]):
+            assert client.post("/answers", json=answer, headers=who).json() == {"saved": True}
+        told = {"trial": states[-1]["position"]}
+        states.append(client.post("/next", json=told, headers=who).json())
+    return states
+
+
+def test_a_listener_goes_through_the_whole_test(client, folder):
+    code, who = join(client)
+    states = go_through(client, who)
+    assert [state["position"] for state in states] == list(range(1, 12))
+    assert {state["trials"] for state in states} == {10}
+    assert [state["practice"] for state in states[:-1]].count(True) == 2
+    assert [state["begins"] for state in states[:-1]].count(True) == 2
+    assert [state["ends_practice"] for state in states[:-1]].count(True) == 2
+    assert states[-1]["completion_code"] == "C1"
+    assert states[-1]["completion_link"] == "https://end.example/{ID}"
+    answers = read_answers(folder)
+    assert len(answers) == 5 * 4 + 5
+    assert {answer.listener for answer in answers} == {code}
+    assert sum(bool(answer.expected) for answer in answers) == 4 + 1
+    assert sum(answer.repeats is not None for answer in answers) == 4 + 1
+    assert all(re.fullmatch(r"20.*T.*Z", answer.answered_at) for answer in answers)
+
+
+def test_nothing_tells_a_listener_which_clip_or_check_a_trial_has(client):
+    """The end of the test neither, before it is reached."""
+    _, who = join(client)
+    for state in go_through(client, who)[:-1]:
+        text = str(state)
+        for word in ("midi/", "stimuli/", "expected", "repeats", "real", "piano", "C1", "https"):
+            assert word not in text
+
+
+def test_the_test_is_resumed_by_code_with_the_answers_so_far(client, folder):
+    code, who = join(client)
+    state = client.get("/listener", headers=who).json()
+    client.post("/answers", json=answers_to(state)[0], headers=who)
+    typed = {"Listener": f" {code[:4].upper()}-{code[4:]} "}
+    with page(folder) as restarted:
+        again = restarted.get("/listener", headers=typed).json()
+    assert again["position"] == 1
+    assert list(again["answers"]) == [state["questions"][0]]
+
+
+def test_clips_are_served_for_this_trial_and_the_next(client):
+    _, who = join(client)
+    heard = {}
+    for number, side, status in (
+        (1, "first", 200),
+        (2, "first", 200),
+        (3, "first", 404),
+        (0, "first", 404),
+        (1, "second", 404),
+        (1, "third", 404),
+    ):
+        answer = client.get(f"/clips/{number}/{side}", headers=who)
+        assert answer.status_code == status
+        heard[number, side] = answer.content
+    samples, rate = soundfile.read(io.BytesIO(heard[1, "first"]))
+    assert len(samples) / rate == 2.5
+    assert client.get("/clips/1/first").status_code == 404  # no listener
+
+
+def test_tones_are_in_the_clip_of_an_attention_trial_only(client, folder):
+    _, who = join(client)
+    seen = []
+    state = client.get("/listener", headers=who).json()
+    while "questions" in state:
+        for at in range(len(state["clips"])):
+            side = ("first", "second")[at]
+            sound = client.get(f"/clips/{state['position']}/{side}", headers=who).content
+            seen.append((state["position"], side, sound))
+        for answer in answers_to(state):
+            client.post("/answers", json=answer, headers=who)
+        state = client.post("/next", json={"trial": state["position"]}, headers=who).json()
+    of_trial = {answer.trial: answer for answer in read_answers(folder)}
+    for number, side, sound in seen:
+        answer = of_trial[number]
+        file = answer.first if side == "first" else answer.second
+        name = file.removeprefix("midi/").removesuffix(".mid")
+        plain = (folder / "stimuli" / f"{name}.wav").read_bytes()
+        has_tones = answer.expected not in ("", side)
+        assert (sound != plain) == has_tones
+
+
+def test_an_answer_needs_clips_that_were_heard(client):
+    _, who = join(client)
+    told = answers_to(client.get("/listener", headers=who).json())[0]
+    answer = client.post("/answers", json=told | {"heard_first": 1.0}, headers=who)
+    assert answer.status_code == 409
+    assert answer.json()["error"] == "Listen to 2 s of each clip before you answer."
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"answer": "6"}, 422),
+        ({"answer": None}, 422),
+        ({"question": "beauty"}, 422),
+        ({"question": ["coherence"]}, 422),
+        ({"trial": 2}, 409),
+        ({"trial": "1"}, 422),
+        ({"seconds": -1}, 422),
+        ({"seconds": True}, 422),
+        ({"heard_first": "long"}, 422),
+        ({"heard_first": None}, 422),
+        ({"more": "x" * 5000}, 413),
+    ],
+    ids=str,
+)
+def test_a_malformed_answer_is_refused_and_not_stored(client, folder, change, status):
+    _, who = join(client)
+    told = answers_to(client.get("/listener", headers=who).json())[0]
+    assert client.post("/answers", json=told | change, headers=who).status_code == status
+    assert read_answers(folder) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 3000, b"\xff"])
+def test_a_body_that_is_no_object_is_refused(client, body):
+    _, who = join(client)
+    for path in ("/answers", "/next"):
+        assert client.post(path, content=body, headers=who).status_code == 422
+
+
+def test_a_trial_ends_only_when_all_questions_are_answered(client):
+    _, who = join(client)
+    state = client.get("/listener", headers=who).json()
+    assert client.post("/next", json={"trial": 1}, headers=who).status_code == 409
+    for answer in answers_to(state):
+        client.post("/answers", json=answer, headers=who)
+    for _ in range(2):  # also if the first reply was lost
+        assert client.post("/next", json={"trial": 1}, headers=who).json()["position"] == 2
+    assert client.post("/next", json={"trial": 3}, headers=who).status_code == 409
+
+
+def test_unknown_codes_are_refused_and_limited(client, monkeypatch):
+    monkeypatch.setattr(server, "WRONG_CODES", 3)
+    answers = [client.get("/listener", headers={"Listener": "nobody22"}) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
+    assert answers[0].json()["error"] == "There is no listener with this code; check the code."
+
+
+def test_new_listeners_of_an_address_are_limited(client, monkeypatch):
+    monkeypatch.setattr(server, "JOINS", 2)
+    statuses = [client.post("/listeners", json={}).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+
+
+def test_the_page_loads_only_its_own_files(client):
+    answer = client.get("/?PROLIFIC_PID=abc")
+    assert answer.headers["content-security-policy"].split("; ")[1] == "script-src 'self'"
+    assert "abc" not in answer.text
+    for name in re.findall(r'(?:src|href)="([^"]+)"', answer.text):
+        assert client.get(f"/{name.lstrip('/')}").status_code == 200
+    assert client.get("/font.woff2").status_code == 200
+    style = client.get("/listen.css").text
+    assert "--paper" in style
+    assert not re.findall(r"https?://(?!www\.w3\.org)", style + answer.text)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/answers.sqlite", {}, 404),
+        ("GET", "/clips/1/..%2f..%2fkey.csv", {}, 404),
+        ("GET", "/key.csv", {}, 404),
+        ("PUT", "/", {}, 405),
+        ("POST", "/listeners", {"origin": "https://evil.example"}, 403),
+        ("POST", "/listeners", {"sec-fetch-site": "cross-site"}, 403),
+        ("GET", "/", {"host": "evil.example"}, 421),
+        ("GET", "/", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),
+    ],
+)
+def test_the_guard_is_in_front_of_the_page(client, method, path, headers, status):
+    assert client.request(method, path, headers=headers).status_code == status
+
+
+def test_health_counts_listeners(client):
+    join(client)
+    assert client.get("/healthz").json() == {"status": "ok", "listeners": 1, "completed": 0}
+
+
+def test_the_page_works_below_a_path(folder):
+    with page(folder, root_path="/music") as client:
+        text = client.get("/music").text
+        assert '<base href="/music/">' in text
+        for begin in ("", "/music"):  # a proxy may remove the path
+            assert client.get(f"{begin}/study").status_code == 200
+            assert client.get(f"{begin}/listen.css").status_code == 200
+        (script,) = re.findall(r'module" src="([^"]+)"', text)
+        assert client.get(script).status_code == 200
+
+
+def test_a_login_is_needed_if_there_are_accounts(folder):
+    with page(folder, accounts=(("ana", "right"),)) as client:
+        assert "Log in" in client.get("/").text
+        for path in ("/study", "/listener", "/clips/1/first"):
+            assert client.get(path).status_code == 401
+        assert client.post("/listeners", json={}).status_code == 401
+        assert client.get("/listen.css").status_code == 200
+        for wrong in ({"user": "ana", "password": "wrong"}, {"user": ["ana"]}, {}):
+            assert client.post("/login", json=wrong).status_code == 401
+        answer = client.post("/login", json={"user": "ana", "password": "right"})
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Lax" in cookie
+        assert "Welcome" not in client.get("/").text
+        assert client.get("/study").status_code == 200
+        assert client.post("/listeners", json={}).status_code == 200
+
+
+def test_wrong_passwords_are_limited(folder):
+    with page(folder, accounts=(("ana", "right"),)) as client:
+        wrong = {"user": "ana", "password": "wrong"}
+        statuses = [client.post("/login", json=wrong).status_code for _ in range(6)]
+        assert statuses == [401] * 5 + [429]
+
+
+def test_a_clip_that_was_removed_from_the_study_is_reported(client, folder):
+    _, who = join(client)
+    (folder / "manifest.csv").write_text(
+        "\n".join(
+            line.replace("midi/", "midi/z")
+            for line in (folder / "manifest.csv").read_text().splitlines()
+        )
+    )
+    (folder / "key.csv").write_text((folder / "key.csv").read_text().replace("midi/", "midi/z"))
+    with page(folder) as restarted:
+        answer = restarted.get("/listener", headers=who)
+    assert (answer.status_code, answer.json()["error"]) == (
+        410,
+        "This clip is no longer part of the study.",
+    )

@@ -1,0 +1,133 @@
+import csv
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from app.errors import CommandError
+from app.listening.answers import Answer, read_answers
+from app.listening.page.store import NoListenerError, PastTrialError, Store
+from app.listening.page.trials import Trial
+
+PLAN = [Trial("rating", "midi/a.mid"), Trial("preference", "midi/a.mid", "midi/b.mid")]
+
+
+def plan(number):
+    return [Trial("rating", f"midi/{number}.mid"), *PLAN]
+
+
+def rated(code, number, value="3"):
+    def make(trial, now):
+        return Answer(
+            listener=code,
+            trial=number,
+            kind=trial.kind,
+            question="coherence",
+            first=trial.first,
+            answer=value,
+            heard_first=1.0,
+            seconds=2.0,
+            answered_at=now,
+        )
+
+    return make
+
+
+def asked(trial):
+    return ("preference",) if trial.second else ("coherence",)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with closing(Store(tmp_path)) as store:
+        yield store
+
+
+def test_a_listener_goes_through_their_trials(store, tmp_path):
+    code = store.join(plan, "DONE")
+    assert store.listener(code).trials == tuple(plan(0))
+    with pytest.raises(PastTrialError):  # not answered
+        store.advance(code, 1, asked)
+    store.answer(code, 1, rated(code, 1))
+    store.answer(code, 1, rated(code, 1, "5"))
+    assert store.listener(code).answers["coherence"].answer == "5"
+    store.advance(code, 1, asked)
+    store.advance(code, 1, asked)  # a second request after a lost reply
+    assert store.listener(code).position == 2
+    for wrong in (1, 3):
+        with pytest.raises(PastTrialError):
+            store.answer(code, wrong, rated(code, wrong))
+    assert [answer.answer for answer in read_answers(tmp_path)] == ["5"]
+
+
+def test_the_test_is_complete_after_the_last_trial(store):
+    code = store.join(lambda _: PLAN[:1], None)
+    store.answer(code, 1, rated(code, 1))
+    assert store.counts() == (1, 0)
+    store.advance(code, 1, asked)
+    assert store.counts() == (1, 1)
+    assert store.listener(code).trial is None
+    assert len(store.listener(code).completion_code) == 8
+    with pytest.raises(PastTrialError):
+        store.answer(code, 2, rated(code, 2))
+
+
+def test_an_unknown_code_is_refused(store):
+    for call in (
+        lambda: store.listener("nobody22"),
+        lambda: store.answer("nobody22", 1, rated("nobody22", 1)),
+        lambda: store.advance("nobody22", 1, asked),
+    ):
+        with pytest.raises(NoListenerError):
+            call()
+
+
+def number_of(store, code):
+    return int(store.listener(code).trials[0].first.removeprefix("midi/").removesuffix(".mid"))
+
+
+def test_listeners_get_different_numbers_also_at_once(store):
+    with ThreadPoolExecutor(8) as threads:
+        codes = list(threads.map(lambda _: store.join(plan, None), range(40)))
+    assert Counter(number_of(store, code) for code in codes) == Counter(range(40))
+
+
+def test_a_new_listener_replaces_one_who_gave_up(store, monkeypatch):
+    first, second, third = (store.join(plan, None) for _ in range(3))
+    for trial in (1, 2):
+        store.answer(second, trial, rated(second, trial))
+        store.advance(second, trial, asked)
+    store.advance(second, 3, lambda _: ())  # complete
+    monkeypatch.setattr("app.listening.page.store.ABANDONED", timedelta(seconds=-1))
+    store.answer(third, 1, rated(third, 1))
+    assert number_of(store, store.join(plan, None)) == 0
+    monkeypatch.undo()
+    assert number_of(store, store.join(plan, None)) == 3
+    assert number_of(store, first) == 0  # who may still come back
+
+
+def test_a_database_that_is_reopened_has_everything(tmp_path):
+    with closing(Store(tmp_path)) as store:
+        code = store.join(plan, None)
+        store.answer(code, 1, rated(code, 1))
+    with closing(Store(tmp_path)) as store:
+        assert store.listener(code).answers["coherence"].answer == "3"
+
+
+def test_the_export_has_answers_and_listeners(store, tmp_path):
+    code = store.join(plan, "DONE")
+    store.answer(code, 1, rated(code, 1))
+    store.export()
+    rows = csv.DictReader((tmp_path / "answers.csv").read_text().splitlines())
+    assert [row["listener"] for row in rows] == [code]
+    (person,) = csv.DictReader((tmp_path / "listeners.csv").read_text().splitlines())
+    assert list(person) == ["listener", "joined_at", "completed_at", "completion_code"]
+    assert (person["listener"], person["completion_code"]) == (code, "DONE")
+
+
+def test_another_file_of_this_name_is_refused(tmp_path):
+    (tmp_path / "answers.sqlite").write_bytes(b"something else" * 100)
+    with pytest.raises(CommandError, match="the database of answers cannot be used"):
+        Store(tmp_path)

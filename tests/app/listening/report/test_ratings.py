@@ -1,0 +1,148 @@
+"""Means of ratings, best of k and mixed models, compared with values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.formula.api as formulas
+from pandas import DataFrame
+
+from app.listening.clips import Clip
+from app.listening.report.best import best_of
+from app.listening.report.bootstrap import Bootstrap
+from app.listening.report.judgements import OVERALL, Judgements, Rating
+from app.listening.report.mixed import mixed_models
+from app.listening.report.ratings import ratings_of
+
+
+def judged(values, question=OVERALL):
+    """Judgements of ratings: (listener, prompt, condition, clip, value)."""
+    ratings = [
+        Rating(f"l{listener}", question, Clip(f"{c}{p}-{clip}", f"p{p}", c, 16.0), value)
+        for listener, p, c, clip, value in values
+    ]
+    return Judgements(
+        listeners=tuple(sorted({r.listener for r in ratings})),
+        prompts=tuple(sorted({r.clip.prompt for r in ratings})),
+        conditions=tuple(sorted({r.clip.condition for r in ratings})),
+        ratings=ratings,
+        preferences=[],
+        same_condition=0,
+    )
+
+
+def bootstrap_of(data):
+    return Bootstrap(len(data.listeners), len(data.prompts), draws=200)
+
+
+def analysed(values):
+    data = judged(values)
+    (found,) = ratings_of(data, bootstrap_of(data), of_interest=0.5)
+    return found
+
+
+# 4 listeners, 2 prompts; b is better than a by 1, 1, 2 and 0 points
+SMALL = [
+    *((n, p, "a", 0, 2.0 + p) for n in range(4) for p in (0, 1)),
+    *((n, p, "b", 0, 2.0 + p + apart) for n, apart in enumerate((1, 1, 2, 0)) for p in (0, 1)),
+]
+
+
+def test_means_and_comparison_by_hand():
+    found = analysed([(n, p, c, k, v) for n, p, c, k, v in SMALL])
+    assert [(m.condition, m.mean.value, m.answers) for m in found.means] == [
+        ("b", 3.5, 8),
+        ("a", 2.5, 8),
+    ]
+    assert found.means[1].counts == (0, 4, 4, 0, 0)
+    (one,) = found.comparisons
+    assert one.estimate.value == pytest.approx(-1.0)
+    # differences −1, −1, −2 and 0: three negative ranks, p = 2 / 2³
+    assert (one.p, one.p_holm, one.effect_size, one.listeners) == (0.25, 0.25, -1.0, 4)
+
+
+def test_labels_swapped_mirror_the_difference_and_order_does_not_matter():
+    swapped = {"a": "b", "b": "a"}
+    before = analysed(SMALL).comparisons[0]
+    after = analysed([(n, p, swapped[c], k, v) for n, p, c, k, v in SMALL][::-1]).comparisons[0]
+    value, low, high, p = before.estimate
+    assert after.estimate == pytest.approx((-value, -high, -low, p))
+    assert after.effect_size == -before.effect_size
+    assert after.p == before.p
+
+
+def test_conditions_renamed_give_the_same_numbers():
+    renamed = {"a": "x", "b": "y"}
+    before, after = analysed(SMALL), analysed([(n, p, renamed[c], k, v) for n, p, c, k, v in SMALL])
+    assert [m[1:] for m in after.means] == [m[1:] for m in before.means]
+    assert after.comparisons[0][2:] == before.comparisons[0][2:]
+
+
+def test_only_prompts_rated_in_both_conditions_are_compared():
+    one = analysed([*SMALL, (0, 2, "a", 0, 5.0), (1, 2, "b", 0, 1.0)]).comparisons[0]
+    assert one.p == 0.25
+
+
+def test_best_of_two_is_chosen_by_other_listeners():
+    # everyone rates the first clip 2 and the second 4, except the last: 5 and 1
+    values = [
+        (n, 0, "a", clip, value)
+        for n in range(4)
+        for clip, value in enumerate((5.0, 1.0) if n == 3 else (2.0, 4.0))
+    ]
+    values += [(n, 0, "b", 0, 3.0) for n in range(4)]
+    data = judged(values)
+    (found,) = best_of(data, bootstrap_of(data))
+    # the others of each listener prefer the second, but for the first three they tie 3 : 3
+    others = [np.mean([2, 2, 5]), np.mean([4, 4, 1])]
+    assert others[0] == others[1]
+    assert (found.condition, found.most, found.mean.value) == ("a", 2, 3.0)
+    assert found.best.value == pytest.approx((3 + 3 + 3 + 1) / 4)
+
+
+def test_chance_does_not_make_the_best_look_better():
+    rng = np.random.default_rng(0)
+    apart = []
+    for _ in range(150):
+        values = [
+            (n, p, "a", k, rng.normal()) for n in range(6) for p in range(4) for k in range(3)
+        ]
+        data = judged([*values, (0, 0, "b", 0, 0.0)])
+        (found,) = best_of(data, Bootstrap(6, 4, draws=100))
+        apart.append(found.best.value - found.mean.value)
+    assert abs(np.mean(apart)) < 0.07  # the standard error is 0.02
+
+
+def test_the_mixed_model_is_that_of_statsmodels_formula():
+    rng = np.random.default_rng(2)
+    listener, prompt = rng.normal(0, 0.6, 12), rng.normal(0, 0.4, 5)
+    values = [
+        (n, p, c, 0, 3 + listener[n] + prompt[p] + place * 0.7 + rng.normal(0, 0.5))
+        for n in range(12)
+        for p in range(5)
+        for place, c in enumerate("abc")
+    ]
+    (found,) = mixed_models(judged(values))
+    table = DataFrame(
+        [(f"l{n}", f"p{p}", c, v) for n, p, c, _, v in values],
+        columns=["listener", "prompt", "condition", "value"],
+    )
+    table["group"] = 1
+    parts = {
+        "listener": "0 + C(listener)",
+        "prompt": "0 + C(prompt)",
+        "prompt × condition": "0 + C(prompt):C(condition)",
+        "listener × condition": "0 + C(listener):C(condition)",
+    }
+    with pytest.warns():  # variances of zero
+        expected = formulas.mixedlm(
+            "value ~ C(condition, Treatment('c'))", table, groups="group", vc_formula=parts
+        ).fit(method="lbfgs")
+    assert found.converged
+    assert found.measure == "rating"
+    assert [effect.condition + effect.other for effect in found.effects] == ["ab", "ac", "bc"]
+    a, b = (float(v) for v in expected.fe_params.iloc[1:])
+    assert [e.estimate.value for e in found.effects] == pytest.approx([a - b, a, b], abs=1e-4)
+    assert found.variances["residual"] == pytest.approx(float(expected.scale), rel=0.02)
+    half = 1.96 * float(expected.bse_fe.iloc[1])
+    assert found.effects[1].estimate.high - a == pytest.approx(half, rel=0.05)

@@ -1,0 +1,110 @@
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from app.errors import CommandError
+from app.listening.answers import (
+    COLUMNS,
+    CREATE,
+    DATABASE,
+    TABLE,
+    Answer,
+    read_answers,
+    save_answer,
+    write_answers,
+)
+
+RATING = Answer(
+    listener="kd4ufw2m",
+    trial=3,
+    kind="rating",
+    question="coherence",
+    first="midi/a.mid",
+    answer="4",
+    heard_first=12.5,
+    seconds=20.25,
+    answered_at="2026-11-23T01:00:00Z",
+)
+PREFERENCE = replace(
+    RATING,
+    trial=4,
+    kind="preference",
+    question="preference",
+    second="midi/b.mid",
+    answer="second",
+    confidence=2,
+    heard_second=11.0,
+    expected="second",
+    repeats=3,
+)
+
+
+def put(folder, *answers):
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
+        connection.execute(CREATE)
+        for answer in answers:
+            save_answer(connection, answer)
+
+
+def test_answers_are_read_from_the_database_as_they_were_saved(tmp_path):
+    put(tmp_path, PREFERENCE, RATING)
+    assert read_answers(tmp_path) == [RATING, PREFERENCE]
+
+
+def test_the_table_has_the_same_answers(tmp_path):
+    write_answers(tmp_path / TABLE, [RATING, PREFERENCE])
+    assert (tmp_path / TABLE).read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert read_answers(tmp_path) == [RATING, PREFERENCE]
+
+
+def test_a_changed_answer_replaces_the_earlier_one(tmp_path):
+    put(tmp_path, RATING, replace(RATING, answer="1", seconds=30.0))
+    assert [answer.answer for answer in read_answers(tmp_path)] == ["1"]
+
+
+def test_the_database_is_read_although_there_is_a_table(tmp_path):
+    put(tmp_path, RATING, PREFERENCE)
+    write_answers(tmp_path / TABLE, [RATING])
+    assert len(read_answers(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "changes", "problem"),
+    [
+        (RATING, {"answer": "6"}, "answer is '6', expected one of 1, 2, 3, 4, 5"),
+        (RATING, {"answer": "first"}, "answer is 'first'"),
+        (RATING, {"kind": "test"}, "kind is 'test'"),
+        (RATING, {"question": "beauty"}, "question is 'beauty'"),
+        (RATING, {"second": "midi/b.mid"}, "found two clips"),
+        (RATING, {"confidence": 3}, "found a confidence"),
+        (PREFERENCE, {"second": ""}, "found one clip"),
+        (PREFERENCE, {"confidence": None}, "found no confidence"),
+        (PREFERENCE, {"confidence": 0}, "confidence is 0, expected 1 to 5"),
+        (PREFERENCE, {"expected": "3"}, "expected is '3'"),
+    ],
+)
+def test_an_answer_that_no_trial_can_have_is_refused(answer, changes, problem):
+    with pytest.raises(ValueError, match=problem):
+        replace(answer, **changes)
+
+
+def test_a_folder_without_answers_is_refused(tmp_path):
+    with pytest.raises(CommandError, match="found neither"):
+        read_answers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (DATABASE, b"no database " * 100),
+        (TABLE, b"a,b\n1,2\n"),
+        (TABLE, ",".join(COLUMNS).encode() + b"\nx,1\n"),
+        (TABLE, b"\xff\xfe"),
+    ],
+)
+def test_other_files_are_refused_in_one_sentence(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CommandError, match="these are not the answers of a listening test"):
+        read_answers(tmp_path)
