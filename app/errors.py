@@ -20,9 +20,10 @@ class BusyError(UserError):
 class DiskError(UserError):
     """Files of the page cannot be written; the message contains no path."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: OSError, what: str = "music") -> None:
+        """`what` cannot be written."""
         super().__init__(
-            f"The music cannot be saved ({error.strerror or type(error).__name__}); the disk of "
+            f"The {what} cannot be saved ({error.strerror or type(error).__name__}); the disk of "
             "the computer that runs the page may be full"
         )
 

@@ -1,6 +1,6 @@
 """The implementations of attention that `bench_attention` compares, and their inputs.
 
-Packages that are not installed (`pip install "relpe[bench]"`) are skipped with a notice.
+Packages that are not installed (`pip install -e ".[bench]"`) are skipped with a notice.
 """
 
 from __future__ import annotations

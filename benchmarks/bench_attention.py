@@ -3,7 +3,7 @@
 Run from the top of the repository: `python -m benchmarks.bench_attention`. Prints CSV, the targets,
 and Markdown with `--table`. All implementations take turns in one process; results are medians of
 CPU time with one thread, and of wall time with two. Memory is the growth of the peak
-resident size of a separate process. Packages that are not installed (`pip install "relpe[bench]"`)
+resident size of a separate process. Packages that are not installed (`pip install -e ".[bench]"`)
 are skipped with a notice.
 """
 

@@ -1,6 +1,6 @@
 """Decoders and engines that `bench_decode` compares with ours.
 
-Packages that are not installed (`pip install "relpe[bench]"`) are skipped with a notice.
+Packages that are not installed (`pip install -e ".[bench]"`) are skipped with a notice.
 """
 
 from __future__ import annotations

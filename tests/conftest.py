@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import settings
@@ -22,6 +24,15 @@ install_import_hook(
     ],
     "beartype.beartype",
 )
+
+
+def pytest_collection_finish() -> None:
+    """Keeps modules and test items out of garbage collection, most of whose time they would take.
+
+    Both live until the end.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

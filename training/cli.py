@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from training.config import OptimizerConfig, TrainerConfig, describe, read_yaml
 from training.errors import TrainingError
@@ -43,15 +43,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OWN:
             raise
-        said = f"the package {error.name} is not installed; run pip install 'relpe[train]'"
+        said = (
+            f"the package {error.name} is not installed; run pip install -c constraints.txt -e "
+            "'.[train]' in the folder of this project"
+        )
     except KeyboardInterrupt:  # while files are read or written; training handles signals itself
         said, code = "stopped", 130
     sys.stderr.write(f"relpe-train: {said}\n")
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports each error in one line that names the command."""
+
+    # Any: the types that argparse declares depend on the namespace
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        args: Any = None,  # noqa: ANN401
+        namespace: Any = None,  # noqa: ANN401
+    ) -> tuple[Any, list[str]]:
+        """Reject unknown arguments here; argparse would return them to the parent parser."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="relpe-train", description="Train and measure models.", allow_abbrev=False
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -186,7 +209,15 @@ def _prepared(options: argparse.Namespace) -> dict[str, Any]:
         raise TrainingError(
             "--include and --splits are only for --corpus; write them into a mixture of your own"
         )
-    mixture = Mixture.load(options.mixture, options.folder or Path())
+    folder = options.folder or Path()
+    mixture = Mixture.load(options.mixture, folder)
+    sources = [corpus.source for corpus in mixture.corpora.values()]
+    missing = [source for source in sources if not (folder / source).exists()]
+    if missing:
+        raise TrainingError(
+            f"--mixture {options.mixture}: found no {' and no '.join(missing)} in the folder "
+            f"{folder.resolve()}; give the folder that has the corpora with --from"
+        )
     tokenizer = options.tokenizer or mixture.tokenizer
     if tokenizer not in known:
         raise TrainingError(

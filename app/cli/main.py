@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(
-            f"relpe: {error.name} is not installed; run pip install 'relpe[app]'", file=sys.stderr
+            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e '.[app]' "
+            "in the folder of this project",
+            file=sys.stderr,
         )
         return 2
     except input_errors() as error:

@@ -12,6 +12,7 @@ from app.cli.serving import accounts_of, add_address, announce, check_address, n
 from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
+from app.server.heap import limit_heaps
 
 
 def add_ui(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +61,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
 
 def ui_command(options: argparse.Namespace) -> None:
     """Serves the page until it is interrupted. Raises CommandError if it cannot."""
+    limit_heaps()
     folder = options.output_dir
     check_address(options)
     if folder is not None:

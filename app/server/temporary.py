@@ -18,6 +18,8 @@ LOCK = ".running"
 """File in the folder of a process, which is locked while the process runs."""
 STARTING_SECONDS = 60.0
 """A folder that is younger may not be locked yet."""
+CUT_OFF_SECONDS = 60.0
+"""A file that has not grown for this time is not being uploaded any more."""
 MAX_UPLOADED = 1 << 30
 """Maximum bytes of all uploaded files; the oldest are removed first."""
 MAX_UPLOADS = 2_000
@@ -75,7 +77,14 @@ def _is_mine(folder: Path) -> bool:
 
 
 def make_room(uploads: Path) -> None:
-    """Removes the oldest uploaded files while there are too many, or they take too much space."""
+    """Removes the oldest uploaded files while there are too many, or they take too much space.
+
+    Also removes files whose upload was cut off: Gradio moves complete ones to folders.
+    """
+    for path in uploads.glob("*"):
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < time.time() - CUT_OFF_SECONDS:
+                path.unlink()
     found: list[tuple[float, int, Path]] = []
     # folders and files may be removed in the meantime: `os.walk` leaves such folders out
     for path in (Path(folder) / name for folder, _, names in os.walk(uploads) for name in names):

@@ -59,11 +59,16 @@ def model_line(models: Models, name: str) -> str:
     """A model in one line: its purpose and size."""
     parts = [
         _MEANT_FOR.get(name, ""),
-        f"{models.load(name).parameters / 1e6:.1f} M weights",
+        _weights(models.load(name).parameters),
         _described(models.folder(name)).get("size", _NOTHING).words,
     ]
     line = " · ".join(part for part in parts if part)
     return line[:1].upper() + line[1:]
+
+
+def _weights(number: int) -> str:
+    """The number of weights, rounded."""
+    return f"{number / 1e6:.1f} M weights" if number >= 1e5 else f"{number:,} weights"
 
 
 def _card(models: Models, name: str) -> str:
@@ -140,7 +145,7 @@ def _described(folder: Path | None) -> dict[str, _Label]:
         "attention": _Label(
             remembers, exact_attention + (f", {features} features" if features else "")
         ),
-        "size": _Label(f"{size / 1e6:.0f} MB"),
+        "size": _Label(f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"),
     }
 
 
@@ -177,7 +182,7 @@ def _plain(cell: str) -> _Label:
 
 def _results(readme: str) -> str:
     """The first table below the heading `Measured …` of a model's README."""
-    measured = readme[max(readme.find("\n## Measured"), 0) :]
+    _, _, measured = readme.partition("\n## Measured")
     table = re.search(r"(?:^\|.+\n)+", measured, re.MULTILINE)
     if table is None:
         return ""

@@ -25,6 +25,7 @@ from starlette.routing import Mount
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
+from app.server.heap import return_unused
 from app.server.store import prune, remove_raw
 from app.server.studio import Sharing
 from app.server.temporary import is_running, make_room, private_folder, running
@@ -42,6 +43,8 @@ from app.web.session import MOST_SESSIONS
 THREADS = 40
 """Threads for short calls; each job has one more."""
 SECONDS_BETWEEN_PRUNINGS = 600.0
+SECONDS_BETWEEN_RETURNS = 60.0
+"""Interval at which unused memory is returned."""
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +88,7 @@ def launch(
         uploads = stack.enter_context(_uploads_in(temporary / "uploads"))
         music = stack.enter_context(_music_folder(serving, temporary))
         stack.enter_context(_repeated(partial(make_room, uploads)))
+        stack.enter_context(_repeated(return_unused, SECONDS_BETWEEN_RETURNS))
         page = build_page(
             models,
             music,
@@ -212,17 +216,19 @@ def _prune(kept: Path, days: float | None, most_bytes: int | None) -> None:
 
 
 @contextmanager
-def _repeated(work: Callable[[], object]) -> Iterator[None]:
-    """Does some work at once and every few minutes."""
+def _repeated(
+    work: Callable[[], object], seconds: float = SECONDS_BETWEEN_PRUNINGS
+) -> Iterator[None]:
+    """Does some work at once and at intervals of some seconds."""
     over = threading.Event()
 
     def repeat() -> None:
         while True:
             work()
-            if over.wait(SECONDS_BETWEEN_PRUNINGS):
+            if over.wait(seconds):
                 return
 
-    thread = threading.Thread(target=repeat, name="pruning", daemon=True)
+    thread = threading.Thread(target=repeat, name="housekeeping", daemon=True)
     thread.start()
     try:
         yield

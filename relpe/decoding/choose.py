@@ -48,7 +48,10 @@ def why_not_compiled(decoder: Decoder) -> str | None:
     try:
         from relpe.decoding.compiled import refusal
     except ImportError as error:
-        return f'Numba is not installed ({error}); run pip install "relpe[fast]"'
+        return (
+            f"Numba is not installed ({error}); run pip install -c constraints.txt -e '.[fast]' in "
+            "the folder of this project"
+        )
     except RuntimeError as error:  # Numba found no folder for its cache
         return f"Numba has no cache folder ({error}); set NUMBA_CACHE_DIR to a writable folder"
     return refusal(decoder)

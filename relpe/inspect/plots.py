@@ -236,7 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder for the PNG files")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("matplotlib") is None:
-        parser.error("matplotlib is not installed; run pip install 'relpe[train]'")
+        parser.error(
+            "matplotlib is not installed; run pip install -c constraints.txt -e '.[train]' in the "
+            "folder of this project"
+        )
     try:
         found = pictures(load_model(options.model))
         options.output.mkdir(parents=True, exist_ok=True)

@@ -59,10 +59,13 @@ def _is_section(kind: object) -> bool:
 
 
 def _from_section(kind: Any, value: object, where: str) -> Any:  # noqa: ANN401
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{where}: found {value!r}, expected a section")
     hints = typing.get_type_hints(kind)
     names = [item.name for item in dataclasses.fields(kind)]
+    if not isinstance(value, dict):
+        raise CheckpointError(
+            f"{where}: found {value!r}, expected a section, which is a line KEY: VALUE for each of "
+            f"its keys ({', '.join(names)})"
+        )
     for name in value:
         if name not in names:
             raise CheckpointError(f"{where}.{name}: unknown, expected one of {', '.join(names)}")

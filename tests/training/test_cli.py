@@ -160,9 +160,26 @@ def test_a_system_error_without_a_file_is_reported(monkeypatch, capsys):
     assert capsys.readouterr().err == "relpe-train: no more processes\n"
 
 
-def test_options_are_not_abbreviated():
-    with pytest.raises(SystemExit):
-        main(["fit", "--conf", "x.yaml"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["prepare", "--corpus", "x", "--output", "y", "--tokeniser", "piano"],
+            "relpe-train prepare: unrecognized arguments: --tokeniser piano; "
+            "see relpe-train prepare --help\n",
+        ),
+        (
+            ["fit", "--conf", "x.yaml"],
+            "relpe-train fit: the following arguments are required: --config; "
+            "see relpe-train fit --help\n",
+        ),
+    ],
+)
+def test_options_that_are_not_known_are_reported_by_their_command(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(
@@ -172,7 +189,7 @@ def test_options_are_not_abbreviated():
             ModuleNotFoundError("No module named 'yaml'", name="yaml.nodes"),
             2,
             "relpe-train: the package yaml.nodes is not installed; "
-            "run pip install 'relpe[train]'\n",
+            "run pip install -c constraints.txt -e '.[train]' in the folder of this project\n",
         ),
         (KeyboardInterrupt(), 130, "relpe-train: stopped\n"),
     ],

@@ -93,7 +93,7 @@ def test_returns_name_the_bar_that_comes_back():
     score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 12 * 48)
     ids = remi.encode(score, analyse(score)).ids
     pointer = Pointer(music_pointer(remi.vocabulary))
-    bars = np.flatnonzero(ids == BAR)
+    bars, distances = np.flatnonzero(ids == BAR), []
     for first, stop in itertools.pairwise([*bars, len(ids)]):
         pointer.extend(ids[first : first + 1])
         assert not pointer.sources().named.any()
@@ -101,12 +101,14 @@ def test_returns_name_the_bar_that_comes_back():
         end = first + 1 + int(np.flatnonzero(ids[first:] >= named)[0])
         pointer.extend(ids[first + 1 : end])
         distance = int(ids[end - 1]) - named
+        distances.append(distance)
         sources = pointer.sources()
         assert (sources.named == 2).nonzero()[0].tolist() == [distance][: distance > 0]
         if distance:  # that bar is a source from its first event on
             assert sources.similar[distance] > 0
         pointer.extend(ids[end:stop])
-    assert distance == 4
+    assert distances[0] == 0
+    assert distances[-1] == 4
 
 
 def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, data):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenization.remi.losses import Losses
@@ -112,6 +112,7 @@ def _corpora(data: dict[str, Any]) -> list[str]:
         "",
         *(credit(one) for one in data["corpora"]),
         "",
+        *_choices(data["corpora"]),
         *([f"Styles: {', '.join(data['styles'])}.", ""] if data["styles"] else []),
     ]
 
@@ -123,6 +124,20 @@ def credit(corpus: Mapping[str, Any]) -> str:
     parts = [corpus["attribution"], "" if address in corpus["attribution"] else address]
     whom = " ".join(f"{part.rstrip('.')}." for part in parts if part)
     return f"- {corpus['name']}: licence {corpus['licence']}. {whom}{changes}".rstrip()
+
+
+def _choices(corpora: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which files of the corpora are prepared, as Markdown; empty if all are."""
+    rules = [text for text in map(_chosen, corpora) if text]
+    return ["Chosen files:", "", *rules, ""] if rules else []
+
+
+def _chosen(corpus: Mapping[str, Any]) -> str:
+    """Which files of a corpus are prepared, as an item of a Markdown list; empty if all are."""
+    rules = [f"files `{corpus['include']}`"] if corpus["include"] else []
+    rules += [f"`{key}` matches `{value}`" for key, value in (corpus["pieces"] or {}).items()]
+    rules += ["all pieces are for training"] if corpus["train_only"] else []
+    return f"- {corpus['name']}: {'; '.join(rules)}." if rules else ""
 
 
 def _losses_of_corpora(data: dict[str, Any]) -> list[str]:

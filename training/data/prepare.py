@@ -27,7 +27,7 @@ from training.data.copies.melody import melody_runs
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
 from training.data.mixtures.listing import Listing
-from training.data.mixtures.mixture import Mixture
+from training.data.mixtures.mixture import UNKNOWN, Mixture
 from training.data.reading import Reading, encode_with_plan
 from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range
@@ -133,7 +133,11 @@ def prepare_mixture(
         "source": source,
         "include": ", ".join(includes) or None,
         "styles": [*styles],
-        "warnings": [*(w for one in listings for w in one.warnings), *_empty_splits(facts)],
+        "warnings": [
+            *(warning for listing in listings for warning in listing.warnings),
+            *_empty_splits(facts),
+            *_unlicensed(listings),
+        ],
         **facts,
     }
     data["corpora"] = [
@@ -175,6 +179,17 @@ def _empty_splits(facts: dict[str, Any]) -> list[str]:
     ]
 
 
+def _unlicensed(listings: Sequence[Listing]) -> list[str]:
+    """A warning about corpora without a licence; empty if all have one."""
+    names = [listing.name for listing in listings if listing.config.licence == UNKNOWN]
+    if not names:
+        return []
+    return [
+        f"no licence is known for {', '.join(names)}: write it into the mixture, or give it to "
+        "relpe-train export with --licence before you share a model"
+    ]
+
+
 def _described(listings: Sequence[Listing], facts: dict[str, Any]) -> list[dict[str, Any]]:
     """What a mixture says about its corpora, for `data.json`. Weights sum to 1."""
     tokens = [corpus["splits"]["train"]["tokens"] for corpus in facts["corpora"]]
@@ -182,7 +197,7 @@ def _described(listings: Sequence[Listing], facts: dict[str, Any]) -> list[dict[
         (float(count) if listing.config.weight is None else listing.config.weight) * (count > 0)
         for listing, count in zip(listings, tokens, strict=True)
     ]
-    words = ("licence", "attribution", "changes", "address", "train_only")
+    words = ("licence", "attribution", "changes", "address", "train_only", "include", "pieces")
     return [
         {
             "name": listing.name,

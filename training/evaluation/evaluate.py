@@ -249,14 +249,14 @@ def _measure_likelihood(
     started = time.monotonic()
     _, results[f"windows_{options.length}"] = measure(
         f"windows of {options.length}",
-        lambda *draw: window_nats(
-            decoder, pieces, options.length, options.batch_size, *draw, families
+        lambda seed, advance: window_nats(
+            decoder, pieces, options.length, options.batch_size, seed, advance, families
         ),
     )
     draws, results["streaming"] = measure(
         "whole pieces",
-        lambda *draw: streaming_nats(
-            decoder, pieces, options.chunk, options.batch_size, *draw, families
+        lambda seed, advance: streaming_nats(
+            decoder, pieces, options.chunk, options.batch_size, seed, advance, families
         ),
     )
     results["seconds"] = round(time.monotonic() - started, 1)
@@ -282,8 +282,8 @@ def _measure_likelihood(
         bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
         _, results["streaming_without_plan"] = measure(
             WHOLE["streaming_without_plan"],
-            lambda *draw: streaming_nats(
-                decoder, bare, options.chunk, options.batch_size, *draw, families
+            lambda seed, advance: streaming_nats(
+                decoder, bare, options.chunk, options.batch_size, seed, advance, families
             ),
             [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
         )

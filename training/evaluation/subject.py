@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relpe.models.checkpoint import find_checkpoint
 from relpe.models.decoder import Decoder
-from tokenization.presets import load_tokenizer
+from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.tokenizer import Tokenizer, Vocabulary
 from training.data.corpus import Corpus, read_facts
 from training.data.masks import masked_ids
@@ -40,9 +40,12 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
     tokenizer = load_tokenizer(data)
     size = len(tokenizer.vocabulary)
     place = Path(model) if is_run(Path(model)) else find_checkpoint(model)
-    if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
+    of_model = load_tokenizer(place).vocabulary.hash
+    if of_model != tokenizer.vocabulary.hash:
+        own = [name for name, known in PRESETS.items() if known.build().vocabulary.hash == of_model]
         raise TrainingError(
-            f"{place}: the model has another vocabulary than {data}; use data of its own vocabulary"
+            f"{place}: the model has another vocabulary than {data}; give data that was prepared "
+            f"with --tokenizer {own[0] if own else 'of the model'}"
         )
     decoder, origin = load_decoder(model, weights)
     if decoder.config.vocabulary_size < size:

@@ -162,7 +162,7 @@ def _open(
     if init_from is None:
         return segment
     weights, origin = load_decoder(init_from)
-    first = first_weights(init_from, origin, data.facts["vocabulary"])
+    first = first_weights(init_from, origin, load_tokenizer(config.task.data))
     start_from(module.decoder, weights, init_from)
     return replace(segment, first=first)
 

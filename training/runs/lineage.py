@@ -10,6 +10,7 @@ from pathlib import Path
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
+from tokenization.tokenizer import Tokenizer
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
@@ -25,17 +26,29 @@ NAME = "training.json"
 """File of a released model that lists its runs."""
 
 
-def first_weights(model: str | Path, origin: Origin, vocabulary: str) -> FirstWeights:
-    """Origin and lineage of the weights of `--init-from`.
+def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer) -> FirstWeights:
+    """Origin and lineage of the weights of `--init-from`; `tokenizer` is that of the data.
+
+    Logs a warning if tokens of styles have other names in the data.
 
     Raises:
         TrainingError: their vocabulary is not that of the data.
     """
     folder = Path(model) if is_run(Path(model)) else find_checkpoint(model)
-    if load_tokenizer(folder).vocabulary.hash != vocabulary:
+    before = load_tokenizer(folder)
+    if before.vocabulary.hash != tokenizer.vocabulary.hash:
         raise TrainingError(
             f"{folder}: the model has another vocabulary than the data; use weights and data with "
             "the same tokenizer"
+        )
+    of_model, of_data = (getattr(some.config, "styles", ()) for some in (before, tokenizer))
+    pairs = zip(of_model, of_data, strict=False)
+    changed = [f"{old} is now {new}" for old, new in pairs if old != new]
+    if changed:
+        logger.warning(
+            "%s: %d tokens of styles have another meaning in the data (%s); the model must learn "
+            "them again",
+            *(folder, len(changed), ", ".join(changed[:3]) + (", …" if changed[3:] else "")),
         )
     return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
 

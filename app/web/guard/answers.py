@@ -48,7 +48,12 @@ def policy(scripts: Iterable[bytes] = ()) -> str:
 
 
 def gradio_policy(scripts: Iterable[bytes] = ()) -> str:
-    """The policy of Gradio's page, which makes the player from its template with `new Function`."""
+    """The policy of Gradio's page, with `unsafe-eval`.
+
+    Only `gr.HTML` needs it, of which the player, the cards and the results are made: Gradio
+    compiles the template and the `js_on_load` of each by `Function(...)` (6.31.0,
+    `assets/HTML-*.js`). Without it, Chromium reports only these calls, and none of them appears.
+    """
     return policy(scripts).replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
 
 

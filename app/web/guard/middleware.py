@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from starlette.datastructures import MutableHeaders
 from starlette.requests import cookie_parser
 
+from app.errors import DiskError
 from app.player.assets import Modules
 from app.web.guard.answers import Policy, Send, Sent, answer, error, respond
 from app.web.guard.bodies import Body, Receive, again, too_large
@@ -30,6 +31,7 @@ _FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",
 }
 """Headers of a module, whose address changes with its content."""
+_TEXT = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
 _log = logging.getLogger(__name__)
 
 
@@ -120,7 +122,7 @@ class Guard:
         method, path = scope["method"], scope["path"].removeprefix(self._root) or "/"
         headers = MutableHeaders(raw=scope["headers"])
         zipped = "gzip" in headers.get("accept-encoding", "")
-        sent = Sent(send, zipped=zipped, policy=self._policy)
+        sent, route = Sent(send, zipped=zipped, policy=self._policy), Route()
         try:
             self.hosts.check(method, path, headers)
             if method in {"GET", "HEAD"} and await self._own(method, path, send):
@@ -136,8 +138,11 @@ class Guard:
             wait = refused.retry_after
             more = {} if wait is None else {"Retry-After": f"{max(1, round(wait))}"}
             # the rest of the body is not read
-            closing = {"Connection": "close"} if method == "POST" else {}
-            await answer(send, refused.status, error(str(refused)), headers=more | closing)
+            more |= {"Connection": "close"} if method == "POST" else {}
+            if route.is_upload:  # the page shows all of the answer
+                await respond(send, refused.status, str(refused).encode(), _TEXT | more)
+                return
+            await answer(send, refused.status, error(str(refused)), headers=more)
         except Exception as caught:
             if sent.begun:
                 raise
@@ -183,7 +188,11 @@ class Guard:
         if route.is_upload:
             await asyncio.to_thread(self.make_room)
             count = partial(self.limits.upload, address)
-            await self.app(scope, Body(receive, route.most_bytes, count), sent)
+            try:
+                await self.app(scope, Body(receive, route.most_bytes, count), sent)
+            except OSError as caught:
+                _log.warning("an uploaded file was not stored: %s", described(caught))
+                raise RefusedError(507, str(DiskError(caught, "file"))) from caught
             return
         if route.is_login:
             self.limits.login(address)

@@ -238,9 +238,9 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
 
     monkeypatch.setattr("app.cli.music.generate_command", refused)
     assert main(["generate", "--output", "out.mid"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "relpe: soundfile is not installed; run pip install 'relpe[app]'\n"
+    assert capsys.readouterr().err == (
+        "relpe: soundfile is not installed; run pip install -c constraints.txt -e '.[app]' "
+        "in the folder of this project\n"
     )
     missing.name = "app.nothing"  # a bug in the project keeps its traceback
     with pytest.raises(ModuleNotFoundError):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from app.compose.models import Models
@@ -39,9 +40,30 @@ def test_about_uses_plain_words_with_exact_terms_as_tooltips():
         assert f"<h3>{name}</h3>" in text
 
 
+def test_a_small_model_has_a_size_and_no_table_of_its_pointer(model, monkeypatch, tmp_path):
+    """A model without measured results, as `relpe-train export` writes it."""
+    (tmp_path / "model.safetensors").write_bytes(bytes(31_400))
+    decoder = {"encoding": {"kind": "rope"}, "attention": {"kind": "softmax"}}
+    description = {"decoder": decoder, "weights": ["model.safetensors"]}
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    table = "| family | gain |\n|---|---|\n| Key | 0.1 |\n"
+    (tmp_path / "README.md").write_text(f"# tiny\n\n## Pointer\n\n{table}")
+    models = Models.only(model)
+    monkeypatch.setattr(Models, "folder", lambda *_: tmp_path)
+    text = about(models)
+    assert "31 kB" in text
+    assert "<table>" not in text
+
+
 def test_about_names_a_model_that_is_not_on_disk(model):
     text = about(Models.only(model))
     assert "removed within a day" in text
     assert "until its owner removes them" in about(Models.only(model), keep=True)
     assert "<h3>fake</h3>" in text
     assert "Licence" not in text
+
+
+def test_the_line_of_a_small_model_has_all_digits_of_its_size(model):
+    model.parameters = 31_400
+    models = Models.only(model)
+    assert "31,400 weights" in model_line(models, models.names[0])

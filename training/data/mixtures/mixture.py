@@ -14,6 +14,8 @@ from training.errors import TrainingError, check_range
 FOLDER = Path(__file__).parent
 """Folder of the mixtures that can be given by name."""
 SPLITS = ("train", "validation", "test")
+UNKNOWN = "unknown"
+"""The licence of a corpus whose licence is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class CorpusConfig:
     default_tempos: tuple[float, ...] = ()
     """Tempos in quarter notes per minute that a notation program writes if the score has none. In
     pieces with one of these as the only tempo, tempos are read but not predicted."""
-    licence: str = "unknown"
+    licence: str = UNKNOWN
     """Licence of the corpus."""
     attribution: str = ""
     """Whom to name, in the words that the licence requires."""

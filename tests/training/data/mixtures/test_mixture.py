@@ -157,6 +157,15 @@ def test_the_card_credits_the_corpora_and_warns(prepared):
     assert "- pop909: splits.json names 1 pieces without a file: lost" in card
     assert "- polish/polish/midi/edition.mid: from train to test" in card
     assert "| polish | 11.0% |" in card
+    assert "no licence is known" not in card
+    assert (
+        "\nChosen files:\n\n- pop909: files `pop909/solo/*.mid`.\n"
+        in (prepared / "piano" / "README.md").read_text()
+    )
+    assert (
+        "\n- chopin: `instruments` matches `^[^,]*:[0-7]$`.\n"
+        in (prepared / "piano" / "README.md").read_text()
+    )
 
 
 def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora, tmp_path):
@@ -204,11 +213,13 @@ def test_an_invalid_mixture_is_refused(tmp_path, text, said):
         ([], "give either --corpus or --mixture"),
         (["--mixture", "piano", "--include", "*"], "only for --corpus"),
         (["--corpus", "x", "--from", "y"], "--from is only for --mixture"),
-        (["--mixture", "piano", "--from", "nowhere"], "nowhere/pop909/pop909.zip: found no such"),
+        (["--mixture", "piano"], "has the corpora with --from"),
+        (["--mixture", "piano", "--from", "nowhere"], "found no pop909/pop909.zip and no "),
         (["--mixture", "piano", "--tokenizer", "x"], "multitrack or piano-2 or multitrack-2"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(tmp_path, capsys, words, said):
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
     assert main(["prepare", *words, "--output", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

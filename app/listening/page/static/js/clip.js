@@ -31,11 +31,12 @@ export class Clip {
   }
 
   get isHeard() {
-    return this.heard >= this.needed - 1 / PARTS;
+    return this.left <= 1 / PARTS;
   }
 
+  // Parts are rounded up, so that the time of playing counts too.
   get left() {
-    return Math.max(0, this.needed - this.heard);
+    return Math.max(0, this.needed - Math.min(this.heard, this.played));
   }
 
   build() {

@@ -72,7 +72,7 @@ class Trial {
     const title = this.isPair ? "Which continuation is better?" : "How is this music?";
     const plain = this.isPair ? "Which clip is better?" : title;
     const isNew = state.clips.some((clip) => clip.new_seconds > 0.05);
-    this.hint = make("p", { className: "hint", role: "status" });
+    this.hint = make("p", { className: "hint" });
     this.next = make("button", { type: "button", className: "go", onclick: () => this.advance() }, "Next");
     this.form = make("form", { className: "questions", onsubmit: (event) => event.preventDefault() },
       ...(this.isPair ? this.pair() : state.questions.map((question) => this.rating(question, isNew))));
