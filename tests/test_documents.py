@@ -32,16 +32,8 @@ FOLDER = re.compile(
 
 
 # written by runs, reports and studies, and files of the reader
-MADE = {
-    "config.yaml",
-    "mine.yaml",
-    "other.yaml",
-    "evaluation.md",
-    "report.md",
-    "webmushra.yaml",
-    "report.html",
-    "study/report/report.html",
-}
+MADE = {"config.yaml", "mine.yaml", "other.yaml", "evaluation.md", "report.md", "report.html"}
+MADE |= {"webmushra.yaml"}
 
 
 def code_of(text: str) -> list[str]:

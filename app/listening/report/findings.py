@@ -137,7 +137,7 @@ def _not_found(one: Comparison, shown: str) -> str:
         return f"{said}."
     if power.needed is None:
         return f"{said}; more listeners than are practical are needed for {WANTED:.0%}."
-    return f"{said}; {plural(power.needed, 'more listener')} would make it {WANTED:.0%}."
+    return f"{said}; {plural(power.needed, 'more listener')} would raise this to {WANTED:.0%}."
 
 
 def _share(one: Comparison, forward: bool) -> str:

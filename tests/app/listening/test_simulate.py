@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.cli.main import main as relpe
 from app.listening.answers import DATABASE, TABLE, read_answers, write_answers
 from app.listening.clips import Clip
 from app.listening.simulate import SimulatedListeners, is_simulated, main, simulate
 from tests.support.blind_studies import write_study
+from tests.support.paths import ROOT
 
 CLIPS = [
     Clip(f"{condition}{prompt}", f"p{prompt}", condition, 16.0)
@@ -97,3 +99,19 @@ def test_values_that_cannot_be_used_get_one_sentence(tmp_path, capsys, options, 
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / TABLE).exists()
+
+
+def test_the_commands_of_the_example_run(tmp_path, monkeypatch, capsys):
+    """The walk-through of examples/listening/README.md, on a study without clips."""
+    text = (ROOT / "examples/listening/README.md").read_text("utf-8")
+    lines = [line.split() for line in text.splitlines()]
+    (simulated,) = (
+        line for line in lines if line[:3] == ["python", "-m", "app.listening.simulate"]
+    )
+    (reported,) = (line for line in lines if line[:2] == ["relpe", "listen-report"])
+    conditions = ("piano", "piano-spe", "real", "shuffled bars", "shuffled notes")
+    write_study(tmp_path / "study", conditions, repetitions=2)
+    monkeypatch.chdir(tmp_path)
+    assert main(simulated[3:]) == 0
+    assert relpe(reported[1:]) == 0
+    assert "2 of 16 listeners were excluded" in capsys.readouterr().out
