@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
 from relpe.attention.layer import AttentionConfig, SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -82,6 +83,7 @@ __all__ = [
     "Decoder",
     "DecoderConfig",
     "DecoderState",
+    "DeltaAttentionConfig",
     "DirectSum",
     "EluConfig",
     "Encoding",

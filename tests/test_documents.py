@@ -32,7 +32,16 @@ FOLDER = re.compile(
 
 
 # written by runs, reports and studies, and files of the reader
-MADE = {"config.yaml", "mine.yaml", "other.yaml", "evaluation.md", "report.md", "webmushra.yaml"}
+MADE = {
+    "config.yaml",
+    "mine.yaml",
+    "other.yaml",
+    "evaluation.md",
+    "report.md",
+    "webmushra.yaml",
+    "report.html",
+    "study/report/report.html",
+}
 
 
 def code_of(text: str) -> list[str]:

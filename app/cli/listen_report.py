@@ -91,7 +91,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from app.listening.report.judgements import read_test
-    from app.listening.report.page import as_page
+    from app.listening.report.pages.page import as_page
     from app.listening.report.report import make_report
     from app.listening.report.results import as_json, as_table, summary
 

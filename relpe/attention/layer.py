@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings.base import Encoding, QueryKeyEncoding
 
-AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig
+AttentionConfig = (
+    LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
+)
 
 
 class ConvolvedState(NamedTuple):
@@ -63,6 +66,9 @@ class SelfAttention(nn.Module):
         heads = num_heads + 2 * self.num_kv_heads
         self.project_in = nn.Linear(width, heads * (width // num_heads), bias=False)
         self.project_out = nn.Linear(width, width, bias=False)
+        self.gates = None
+        if isinstance(config, DeltaAttentionConfig):
+            self.gates = config.build_gates(width, num_heads)
         # one temperature for each head of queries, also for the keys that heads share
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
         if convolution_taps > 0:
@@ -105,6 +111,7 @@ class SelfAttention(nn.Module):
         recent = state.recent
         if self.convolution is not None:
             x, recent = causal_convolution(x, self.convolution, recent, lengths)
+        more = {} if self.gates is None else {"gates": self.gates(x)}
         q, k, v = self._heads(self.project_in(x))
         if self.log_temperature is not None:
             q_scale, k_scale = self.log_temperature.exp()
@@ -113,7 +120,7 @@ class SelfAttention(nn.Module):
         if isinstance(encoding, QueryKeyEncoding):
             q, k = encoding.encode(q, k, codes, self.layer)
         scoring = encoding.scoring(codes, self.layer)
-        out, operation = self.operation(q, k, v, state.operation, scoring, lengths)
+        out, operation = self.operation(q, k, v, state.operation, scoring, lengths, **more)
         return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,9 +141,10 @@ def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None
         ValueError: it is not.
     """
     if attention.name not in encoding.fits:
+        reason = encoding.reasons.get(attention.name)
         raise ValueError(
-            f"encoding {kind} does not fit {attention.name} attention, expected "
-            f"{' or '.join(encoding.fits)}"
+            f"encoding {kind} does not fit {attention.name} attention"
+            f"{'' if reason is None else f' ({reason})'}, expected {' or '.join(encoding.fits)}"
         )
 
 

@@ -57,7 +57,7 @@ def refusal(decoder: Decoder) -> str | None:
         return "the environment variable NUMBA_DISABLE_JIT turns compilation off"
     for block, layer in enumerate(decoder.config.layers_in_order):
         if not isinstance(layer.attention, LinearAttentionConfig | WindowedAttentionConfig):
-            return f"the state of {layer.attention.kind} attention grows with the sequence"
+            return f"there are no compiled steps of {layer.attention.kind} attention"
         if not decoder.encoding_of(block).codes_by_position:
             return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
     if sum(isinstance(encoding, AbsoluteEncoding) for encoding in decoder.encodings) > 1:

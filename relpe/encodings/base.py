@@ -9,8 +9,9 @@ its kind; what else it can do (compiled steps, tiles) it states in attributes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
 
 import torch
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 from relpe.checks import Checked
 from relpe.encodings.offset.windows import Window
 
-AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
-"""Kinds of attention: exact, to all keys (softmax) or within a span (windowed), and linear, by the
-name of its feature map."""
+AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu", "delta"]
+"""Kinds of attention: exact, to all keys (softmax) or within a span (windowed); linear, by the name
+of its feature map; the gated delta rule (delta)."""
 ALL_ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
 EXACT_ATTENTIONS: tuple[AttentionName, ...] = ("softmax", "windowed")
 
@@ -102,6 +103,8 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     """Number of features per head after encoding."""
     fits: tuple[AttentionName, ...] = ALL_ATTENTIONS
     """Kinds of attention for which the encoding is correct; models reject others."""
+    reasons: Mapping[AttentionName, str] = MappingProxyType({})
+    """Why the encoding does not fit some kinds of attention, for the message."""
     num_axes: int = 1
     """Number of axes of the positions that it reads: the first ones."""
 

@@ -40,7 +40,8 @@ class RopeCodes(NamedTuple):
 class Rope(QueryKeyEncoding[RopeCodes, NoState]):
     """See `RopeConfig`; features i and i + d/2 are rotated by position * base^(-2i/d)."""
 
-    fits = ("softmax", "windowed", "favor")  # relu of rotated vectors does not give relative scores
+    # relu of rotated vectors does not give relative scores
+    fits = ("softmax", "windowed", "favor", "delta")
     codes_by_position = True
     rows_by_position = True
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import EluConfig, FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
@@ -215,6 +216,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "events: algebraic elu, numerator, fading": {
         "encoding": AlgebraicConfig(placement="numerator"),
         "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+        "events": EVENTS,
+    },
+    "algebraic delta": {"encoding": AlgebraicConfig(), "attention": DeltaAttentionConfig()},
+    "layers: none delta and rope delta": {
+        "encoding": RopeConfig(),
+        "attention": DeltaAttentionConfig(initial_half_lives=(2.0, 30.0)),
+        "layers": (LayerConfig(encoding=NoEncodingConfig()), LayerConfig()),
+    },
+    "events: rope delta": {
+        "encoding": RopeConfig(),
+        "attention": DeltaAttentionConfig(),
         "events": EVENTS,
     },
     "none elu": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -62,10 +62,14 @@ def wilcoxon(values: NDArray[np.float64]) -> float:
         return 1.0
     tied = len(np.unique(np.abs(differing))) < len(differing)
     if len(differing) <= 50 and not tied:
-        return float(stats.wilcoxon(differing, method="exact").pvalue)
+        return _p(stats.wilcoxon(differing, method="exact"))
     if len(differing) <= 12:  # all 4,096 signs or fewer
         return _exact(differing)
-    return float(stats.wilcoxon(differing, method="approx", correction=True).pvalue)
+    return _p(stats.wilcoxon(differing, method="approx", correction=True))
+
+
+def _p(result: Any) -> float:  # noqa: ANN401 - scipy does not declare what its tests return
+    return float(result.pvalue)
 
 
 def _exact(values: NDArray[np.float64]) -> float:

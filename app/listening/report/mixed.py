@@ -144,6 +144,7 @@ def _fitted(
     """Fits by REML; nan without convergence if the equations cannot be solved."""
     from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
 
+    params: Any = MixedLMParams  # its arguments have wrong types
     columns = [[[f"{n} {i}" for i in range(z.shape[1])]] for n, z in effects.items()]
     specification = VCSpec(list(effects), columns, [[z] for z in effects.values()])
     count = fixed.shape[1]
@@ -151,7 +152,7 @@ def _fitted(
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # also about variances of zero, on the boundary
             model: Any = MixedLM(values, fixed, np.zeros(len(values)), exog_vc=specification)
-            start = MixedLMParams.from_components(
+            start: Any = params.from_components(
                 fe_params=np.zeros(count), vcomp=np.full(len(effects), 0.1)
             )
             # the likelihood is divided by the number of answers

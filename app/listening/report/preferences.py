@@ -173,7 +173,7 @@ def _comparisons(
         if pair in told:
             told[pair][p.listener].append(1.0)
         else:
-            told[pair[::-1]][p.listener].append(-1.0)
+            told[pair[1], pair[0]][p.listener].append(-1.0)
     of_pair = {(one.condition, one.other): one for one in differences(told)}
     tested = [pair for pair in both if len(of_pair[pair].values)]
     found = {pair: wilcoxon(of_pair[pair].values) for pair in tested}

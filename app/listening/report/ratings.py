@@ -22,6 +22,8 @@ from app.listening.report.judgements import RATED
 from app.listening.report.power import LEVEL, power_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from app.listening.report.judgements import Judgements, Rating
@@ -119,25 +121,38 @@ def _totals(
 def _comparisons(
     ratings: list[Rating], both: list[tuple[str, str]], apart: list[Interval], of_interest: float
 ) -> list[Comparison]:
-    """Compares the ratings that a listener gave to both conditions after the same prompt."""
-    of_cell: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    """Compares the means of each listener's ratings of two conditions.
+
+    Listeners may rate conditions after different prompts: what a prompt adds to all conditions is
+    subtracted. If a listener rated both after the same prompts, this changes nothing.
+    """
+    of_cell: defaultdict[tuple[str, str], defaultdict[str, list[float]]]
+    of_cell = defaultdict(lambda: defaultdict(list))
+    of_prompt: defaultdict[str, defaultdict[str, list[float]]]
+    of_prompt = defaultdict(lambda: defaultdict(list))
     for rating in ratings:
         clip = rating.clip
-        of_cell[clip.condition, rating.listener, clip.prompt].append(rating.value)
-    cells = {key: math.fsum(values) / len(values) for key, values in of_cell.items()}
-    of_condition: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    for condition, listener, prompt in sorted(cells):
-        of_condition[condition].append((listener, prompt))
+        of_cell[clip.condition, rating.listener][clip.prompt].append(rating.value)
+        of_prompt[clip.prompt][clip.condition].append(rating.value)
+    added = {
+        prompt: _mean([_mean(values) for values in told.values()])
+        for prompt, told in of_prompt.items()
+    }
+    means = {
+        key: _mean([_mean(values) - added[prompt] for prompt, values in cells.items()])
+        for key, cells in of_cell.items()
+    }
+    counts = {key: sum(map(len, cells.values())) for key, cells in of_cell.items()}
     told: dict[tuple[str, str], dict[str, list[float]]] = {}
     answers: Counter[tuple[str, str]] = Counter()
-    for pair in both:
-        of_listener: defaultdict[str, list[float]] = defaultdict(list)
-        for listener, prompt in of_condition[pair[0]]:
-            here, there = (pair[0], listener, prompt), (pair[1], listener, prompt)
-            if there in cells:
-                of_listener[listener].append(cells[here] - cells[there])
-                answers[pair] += len(of_cell[here]) + len(of_cell[there])
-        told[pair] = of_listener
+    for one, other in both:
+        of_listener: dict[str, list[float]] = {}
+        for listener in sorted({listener for _, listener in means}):
+            here, there = (one, listener), (other, listener)
+            if here in means and there in means:
+                of_listener[listener] = [means[here] - means[there]]
+                answers[one, other] += counts[here] + counts[there]
+        told[one, other] = of_listener
     of_pair = {(one.condition, one.other): one for one in differences(told)}
     tested = [pair for pair in both if len(of_pair[pair].values)]
     found = {pair: wilcoxon(np.round(of_pair[pair].values, 9)) for pair in tested}
@@ -162,3 +177,7 @@ def _comparisons(
         for pair, interval in zip(both, apart, strict=True)
         if pair in found
     ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

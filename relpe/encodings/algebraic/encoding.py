@@ -129,7 +129,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
         if config.placement == "numerator":
             self.fits, self.codes_by_position = ("relu", "elu"), False
         elif config.decay == 1:
-            self.fits = (*EXACT_ATTENTIONS, "favor")
+            self.fits = (*EXACT_ATTENTIONS, "favor", "delta")
         else:
             self.fits = EXACT_ATTENTIONS
         if config.decay < 1:

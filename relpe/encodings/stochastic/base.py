@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Protocol, Self, TypeVar
 
 import torch
@@ -52,6 +53,10 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
     gates, `gates` (layers, h, d, r). Codes that differ between layers are in `by_layer`.
     """
 
+    fits = ("softmax", "windowed", "favor", "relu", "elu")
+    reasons = MappingProxyType(
+        {"delta": "its outputs are not linear in the random codes, so their mean is another kernel"}
+    )
     num_layers: int
     gates: nn.Parameter | None
 

@@ -19,6 +19,7 @@ from relpe import (
     AlibiConfig,
     Decoder,
     DecoderConfig,
+    DeltaAttentionConfig,
     EluConfig,
     EncodingConfig,
     FavorConfig,
@@ -27,6 +28,7 @@ from relpe import (
     Rope,
     RopeConfig,
     ShawConfig,
+    SineSPEConfig,
     SirenConfig,
     SoftmaxAttentionConfig,
     WindowedAttentionConfig,
@@ -40,6 +42,7 @@ ATTENTIONS = {
     "favor": LinearAttentionConfig(feature_map=FavorConfig()),
     "relu": LinearAttentionConfig(),
     "elu": LinearAttentionConfig(feature_map=EluConfig()),
+    "delta": DeltaAttentionConfig(),
 }
 EXACT = ("softmax", "windowed")
 
@@ -59,10 +62,11 @@ def build(encoding: Any, attention: str) -> Decoder:
 @pytest.mark.parametrize(
     ("encoding", "fits"),
     [
-        (RopeConfig(), (*EXACT, "favor")),
-        (AlgebraicConfig(), (*EXACT, "favor")),
+        (RopeConfig(), (*EXACT, "favor", "delta")),
+        (AlgebraicConfig(), (*EXACT, "favor", "delta")),
         (AlgebraicConfig(decay=0.98), EXACT),
         (AlgebraicConfig(placement="numerator"), ("relu", "elu")),
+        (SineSPEConfig(), (*EXACT, "favor", "relu", "elu")),
         (SirenConfig(), EXACT),
         (AlibiConfig(), EXACT),
     ],

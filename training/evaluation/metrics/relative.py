@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
 from relpe.attention.linear.operation import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
 from relpe.encodings.base import NO_SCORING, OffsetTable, Scoring
@@ -199,14 +200,24 @@ class _Probe:
         state: Any,  # noqa: ANN401
         scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
+        gates: Gates | None = None,
     ) -> Any:  # noqa: ANN401
         self._q, self._k, self._state, self._scoring = q, k, state, scoring
-        return self._operation(q, k, v, state, scoring, lengths)
+        self._gates = gates
+        more = {} if gates is None else {"gates": gates}
+        return self._operation(q, k, v, state, scoring, lengths, **more)
 
     def scores(self) -> Tensor:
         """(h, l, l)."""
         if isinstance(self._operation, LinearOperation):
             return self._features(self._operation)
+        if isinstance(self._operation, DeltaOperation):
+            # with the identity as values, outputs are the weights of the keys
+            length, heads = self._q.shape[1:3]
+            values = torch.eye(length).to(self._q)[None, :, None].expand(-1, -1, heads, -1)
+            empty = DeltaState(self._q.new_zeros(1, heads, self._q.shape[3], length))
+            out, _ = self._operation(self._q, self._k, values, empty, gates=self._gates)
+            return out[0].transpose(0, 1)
         if self._scoring.table is not None:
             return _table_scores(self._q[0], self._k[0], self._scoring.table)
         return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5

@@ -280,3 +280,13 @@ def test_a_clip_that_was_removed_from_the_study_is_reported(client, folder):
         410,
         "This clip is no longer part of the study.",
     )
+
+
+def test_texts_of_the_researcher_are_on_the_first_page(tmp_path):
+    """They are data: the page never makes HTML of them."""
+    texts: dict[str, Any] = {"welcome": "Hello.\n\nSecond paragraph.", "consent": "<b>I agree</b>"}
+    with page(study_folder(tmp_path / "study", **texts)) as client:
+        told = client.get("/study").json()
+    assert {name: told[name] for name in texts} == texts
+    assert told["title"] == "Two ways to go on"
+    assert told["minutes"] > 1

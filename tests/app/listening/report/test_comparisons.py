@@ -20,7 +20,7 @@ small = st.lists(st.integers(-3, 3), min_size=1, max_size=9)
 
 def test_published_differences():
     assert wilcoxon(DARWIN) == pytest.approx(0.04126, abs=1e-5)
-    assert wilcoxon(DARWIN) == stats.wilcoxon(DARWIN).pvalue
+    assert wilcoxon(DARWIN) == stats.wilcoxon(DARWIN)[1]
     assert rank_biserial(DARWIN) == pytest.approx((96 - 24) / 120)
 
 
@@ -50,7 +50,7 @@ def test_mirrored_values_mirror_the_effect(values):
 def test_many_tied_values_are_those_of_scipy():
     values = np.random.default_rng(1).integers(-3, 5, 80).astype(float)
     differing = values[values != 0]
-    expected = stats.wilcoxon(differing, method="approx", correction=True).pvalue
+    expected = stats.wilcoxon(differing, method="approx", correction=True)[1]
     assert wilcoxon(values) == pytest.approx(expected)
 
 

@@ -78,9 +78,17 @@ def test_conditions_renamed_give_the_same_numbers():
     assert after.comparisons[0][2:] == before.comparisons[0][2:]
 
 
-def test_only_prompts_rated_in_both_conditions_are_compared():
-    one = analysed([*SMALL, (0, 2, "a", 0, 5.0), (1, 2, "b", 0, 1.0)]).comparisons[0]
-    assert one.p == 0.25
+def test_what_a_prompt_adds_does_not_matter_if_listeners_rate_it_with_other_conditions():
+    """As on the rating page, where listeners rate a part of the clips."""
+    values = [
+        (n, (n + place) % 2, condition, 0, 2.0 + 2 * ((n + place) % 2) + 0.5 * place)
+        for n in range(8)
+        for place, condition in enumerate("ab")
+    ]
+    (one,) = analysed(values).comparisons
+    assert one.estimate.value == pytest.approx(-0.5)
+    assert (one.listeners, one.answers, one.effect_size) == (8, 16, -1.0)
+    assert one.p == pytest.approx(2 / 2**8)
 
 
 def test_best_of_two_is_chosen_by_other_listeners():

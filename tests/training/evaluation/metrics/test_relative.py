@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
 from relpe.attention.layer import SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -130,6 +131,15 @@ def test_invalid_maps_are_refused(measure):
         measure(np.zeros((2, 2)), min_pos=2)
     with pytest.raises(ValueError, match="not finite"):
         measure(np.array([[0, 0], [np.inf, 0.0]]))
+
+
+def test_the_delta_rule_has_maps() -> None:
+    model = decoder(DeltaAttentionConfig(), RopeConfig())
+    maps = list(positional_maps(model, 12, token=1))
+    for one in maps:
+        assert np.isfinite(one.scores).all()
+        assert not np.triu(one.scores, 1).any()
+        assert one.scores.any()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from app.listening.report.findings import (
     signed,
     simulated_note,
 )
-from app.listening.report.plots import Scale, interval_plot, scale_around, share_plot
+from app.listening.report.pages.plots import Scale, interval_plot, scale_around, share_plot
 from app.listening.report.power import WANTED
 from app.text import plural
 
@@ -363,6 +363,7 @@ def _screening(report: Report) -> str:
             "Excluded listeners",
             ["Listener", "Reason"],
             [[one.listener, _Cell("; ".join(one.reasons), "reason")] for one in report.excluded],
+            style="reasons",
         )
     else:
         excluded = _text("No listener was excluded.")

@@ -1,0 +1,1 @@
+"""The page of the report, and its plots."""

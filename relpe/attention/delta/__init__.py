@@ -1,0 +1,1 @@
+"""The gated delta rule: a state that can overwrite what a key has stored."""

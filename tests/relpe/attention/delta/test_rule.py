@@ -1,0 +1,116 @@
+"""The gated delta rule in chunks agrees with its recurrence, in outputs, states and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe import AlgebraicConfig, Attention, AttentionLayerConfig, DeltaAttentionConfig
+from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
+from relpe.attention.delta.rule import gated_delta_rule
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def inputs(length: int, dtype: torch.dtype = torch.float64) -> Inputs:
+    """q, k, v, strengths, logarithms of decays, and a state that is not empty."""
+    draw = torch.Generator().manual_seed(length)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    q, k = (functional.normalize(normal(2, length, 3, 8), dim=-1) for _ in range(2))
+    strength, decay = normal(2, length, 3).sigmoid(), -normal(2, length, 3).exp()
+    made = [q, k, normal(2, length, 3, 5), strength, decay, normal(2, 3, 8, 5)]
+    q, k, v, strength, decay, state = (x.to(dtype).requires_grad_() for x in made)
+    return q, k, v, strength, decay, state
+
+
+def recurrence(
+    q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S <- a (I - w k k^T) S + w k v^T, position by position (Yang et al., 2025, equation 10)."""
+    outs, eye = [], torch.eye(k.shape[-1], dtype=k.dtype)
+    for t in range(q.shape[1]):
+        w, a = strength[:, t, :, None, None], log_decay[:, t, :, None, None].exp()
+        key, value = k[:, t, :, :, None], v[:, t, :, None]
+        state = a * (eye - w * key * key.mT) @ state + w * key * value
+        outs.append((q[:, t, :, None] @ state)[:, :, 0])
+    return torch.stack(outs, 1), state
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 150])
+@pytest.mark.parametrize("chunk", [1, 7, 32])
+def test_chunks_equal_the_recurrence(length: int, chunk: int) -> None:
+    ours, theirs = inputs(length), inputs(length)
+    q, k, v, strength, decay, state = ours
+    found = gated_delta_rule(q, k, v, strength, decay, state, chunk)
+    wanted = recurrence(*theirs)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+    for out, end in (found, wanted):
+        (out.square().sum() + end.sum()).backward()
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.grad is not None
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-10)
+
+
+def test_float32_is_close_to_float64() -> None:
+    found = gated_delta_rule(*inputs(300, torch.float32))
+    for a, b in zip(found, recurrence(*inputs(300)), strict=True):
+        assert (a - b).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("cuts", [[150], [1, 149], [40, 1, 1, 108]])
+@torch.no_grad()
+def test_a_sequence_may_be_split_anywhere(cuts: list[int]) -> None:
+    q, k, v, strength, decay, memory = inputs(150)
+    operation, state = DeltaOperation(), DeltaState(memory)
+    outs = []
+    parts = zip(*(x.split(cuts, 1) for x in (q, k, v, strength, decay)), strict=True)
+    for some_q, some_k, some_v, *gates in parts:
+        out, state = operation(some_q, some_k, some_v, state, gates=Gates(*gates))
+        outs.append(out)
+    out, end = recurrence(q, k, v, strength, decay, memory)
+    torch.testing.assert_close(torch.cat(outs, 1), out)
+    torch.testing.assert_close(state.memory, end)
+
+
+def test_bfloat16_keeps_the_state_in_float32() -> None:
+    config = AttentionLayerConfig(
+        width=16, num_heads=2, attention=DeltaAttentionConfig(), encoding=AlgebraicConfig()
+    )
+    layer, x = Attention(config), torch.randn(2, 70, 16)
+    exact, _ = layer(x)
+    half = layer.bfloat16()
+    out, state = half(x.bfloat16())
+    assert state.layer.operation.memory.dtype == torch.float32
+    assert out.dtype == torch.bfloat16
+    assert (out - exact).norm() < 0.03 * exact.norm()
+    out.float().square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in half.parameters())
+
+
+@torch.no_grad()
+def test_rotations_are_exact() -> None:
+    """Moving all positions by the same distance changes nothing."""
+    config = AttentionLayerConfig(
+        width=16, num_heads=2, attention=DeltaAttentionConfig(), encoding=AlgebraicConfig()
+    )
+    layer, x = Attention(config).double(), torch.randn(1, 70, 16).double()
+    places = torch.arange(70)[None, :, None]
+    near, far = layer(x, positions=places)[0], layer(x, positions=places + 1_000_000)[0]
+    torch.testing.assert_close(near, far, rtol=1e-6, atol=1e-9)
+
+
+def test_the_first_half_life_is_that_of_the_config() -> None:
+    gates = DeltaAttentionConfig(initial_half_lives=(4.0, 64.0)).build_gates(8, 3)
+    factor = gates(torch.zeros(1, 1, 8)).log_decay.exp()[0, 0]
+    torch.testing.assert_close(factor ** torch.tensor([4.0, 16.0, 64.0]), torch.full((3,), 0.5))
+
+
+def test_half_lives_are_checked() -> None:
+    with pytest.raises(ValueError, match="expected two positive numbers"):
+        DeltaAttentionConfig(initial_half_lives=(0.0, 4.0))
