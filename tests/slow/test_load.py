@@ -209,7 +209,11 @@ def test_eight_users_for_two_minutes_get_no_error_and_a_quick_page(tmp_path):
 @with_marks
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_users_get_no_error_but_busy_and_leave_no_memory(tmp_path):
-    """Twenty-four users for 75 seconds; memory is measured ten minutes later."""
+    """Twenty-four users for 75 seconds; memory is measured ten minutes later.
+
+    Run it in the foreground, as a shell's background jobs ignore Ctrl+C, and with
+    `-o faulthandler_timeout=1800`, as every test ends after ten minutes by default.
+    """
     came = checked(load(tmp_path, seconds=75, users=24, rest=600), jobs=8, looks=10)
     before, _, later = came.memory
     assert later < 1.2 * before
