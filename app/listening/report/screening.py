@@ -71,7 +71,7 @@ def screen(test: Test, thresholds: Thresholds) -> list[Screened]:
 def _screened(
     listener: str, answers: Sequence[Answer], test: Test, thresholds: Thresholds
 ) -> Screened:
-    attention = _share([a.answer == a.expected for a in answers if a.expected])
+    attention = _share(list(_attention_trials(answers).values()))
     repeated = _repeated(answers)
     pairs = [_chosen(a) == _chosen(b) for a, b in repeated if a.question == PREFERENCE]
     apart = [abs(int(a.answer) - int(b.answer)) for a, b in repeated if a.question != PREFERENCE]
@@ -116,6 +116,15 @@ def _liked_anchors(value: float, limit: float) -> str:
 
 def _heard_little(value: float, limit: float) -> str:
     return f"played {value:.0%} of a clip in the median, expected at least {limit:.0%}"
+
+
+def _attention_trials(answers: Sequence[Answer]) -> dict[int, bool]:
+    """Whether all answers of each attention trial, given by its number, are those expected."""
+    right: dict[int, bool] = {}
+    for answer in answers:
+        if answer.expected:
+            right[answer.trial] = right.get(answer.trial, True) and answer.answer == answer.expected
+    return right
 
 
 def _share(right: Sequence[bool]) -> float | None:

@@ -53,13 +53,22 @@ def test_a_listener_who_does_all_as_asked_is_kept():
 
 
 def test_attention_trials():
-    right = replace(PAIR, expected="first")
-    wrong = replace(PAIR, expected="second")
-    assert screened(right, right, right, wrong).reasons == ()
-    found = screened(right, wrong)
+    right = [replace(PAIR, trial=trial, expected="first") for trial in (1, 2, 3)]
+    wrong = replace(PAIR, trial=4, expected="second")
+    assert screened(*right, wrong).reasons == ()
+    found = screened(right[0], wrong)
     assert found.attention == 0.5
     assert found.reasons == ("50% of the attention trials right, expected at least 75%",)
-    assert screened(right, wrong, thresholds=Thresholds(least_attention=0.5)).reasons == ()
+    assert screened(right[0], wrong, thresholds=Thresholds(least_attention=0.5)).reasons == ()
+
+
+def test_an_attention_trial_with_several_questions_counts_once():
+    pair = replace(PAIR, trial=2, expected="first")
+    questions = ("coherence", "structure", "creativity", "musicality")
+    rated = [replace(RATING, question=question, expected="3") for question in questions]
+    assert screened(pair, *rated).attention == 1.0
+    assert screened(replace(pair, answer="second"), *rated).attention == 0.5
+    assert screened(pair, replace(rated[0], answer="2"), *rated[1:]).attention == 0.5
 
 
 def test_repeated_ratings():
