@@ -58,7 +58,7 @@ export function explain(state, study) {
       isPair ? "Choose the clip that you prefer, and say how sure you are." : "Answer each question from 1 (very low) to 5 (very high).",
     ];
     if (isNew) steps.splice(1, 0, isPair
-      ? "Both begin with the same music. A mark shows where each goes on in its own way: judge what follows."
+      ? "Both clips begin with the same music. A mark shows where they start to differ: judge what comes after it."
       : "A clip begins with a bit of an existing piece. A mark shows where it is continued with new music: judge what follows.");
     if (study.attention) steps.push(isPair
       ? "Sometimes three tones interrupt a clip, to see that you are listening. Then choose the other clip."
