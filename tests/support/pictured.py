@@ -82,7 +82,8 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
 }
 ATTENTIONS = {"softmax": SOFTMAX, "windowed": WINDOWED, "relu": LINEAR}
-for _config in set(get_args(EncodingConfig)) - {type(case[0]) for case in CASES.values()}:
+_seen = {type(case[0]) for case in CASES.values()}
+for _config in (x for x in get_args(EncodingConfig) if x not in _seen):  # in one order
     _fits = _config().build(num_heads=2, head_dim=8).fits
     CASES[_config.kind] = (_config(), next(ATTENTIONS[x] for x in ATTENTIONS if x in _fits), None)
 
