@@ -31,11 +31,11 @@ compiled = njit(nogil=True, fastmath=MATH, error_model="numpy")
 kept = njit(nogil=True, fastmath=MATH, error_model="numpy", cache=True)
 LARGEST_WEIGHT = 127
 """Largest absolute value of an int8 weight."""
-RELU, ELU, FAVOR, WINDOWED = range(4)
+RELU, ELU, FAVOR, WINDOWED, DELTA = range(5)
 """Kinds of attention."""
 KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET = range(8)
 """Columns of `Attention.layers`: the kind of attention; the number of the layer among those with
-the same memory (sums or rings); features (f) of linear attention; features (r) of encoded queries
+the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
 and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
 set of codes within it."""
 
@@ -55,7 +55,7 @@ class Weights(NamedTuple):
     taps: Any  # (layers, n, m): of the short convolution, the present last; n = 0: none
     temperatures: Any  # (layers, 2, h); layers = 0: queries and keys are not normalized
     last_norm: Any  # (2, m)
-    qkv: Matrices
+    qkv: Matrices  # if a layer has the delta rule: 3m outputs and 2h, for its strengths and decays
     attended: Matrices
     gate_value: Matrices
     down: Matrices
@@ -78,7 +78,7 @@ class Attention(NamedTuple):
     layers: Any  # (layers, 8) int64: numbers of each layer; see `KIND`
     offsets: Any  # (layers,): of relu features
     projection: Any  # (layers, r, f / 2): FAVOR+
-    rates: Any  # (layers, h) float64: decay of keys
+    rates: Any  # (layers, h) float64: decay of keys; in the delta rule for a gate of ln 2
     through: Any  # (layers, h, d): the part of queries and keys that is encoded, with gates
     constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
     added: int  # number of the encoding whose vectors are added to embeddings; -1: none
@@ -92,7 +92,7 @@ class Memory(NamedTuple):
     """
 
     recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
-    kv: Any  # (slots, linear, h, f, e): sums of keys times values
+    kv: Any  # (slots, linear, h, f, e): sums of keys times values; what a delta rule has stored
     keys: Any  # (slots, linear, h, f): sums of keys
     log_scale: Any  # (slots, linear, h) float64
     count: Any  # (slots,) int64: positions written into the rings
@@ -290,6 +290,50 @@ def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
     for j in range(len(out)):
         out[j] *= scale
     return running - rate
+
+
+@compiled
+def normalize(x):
+    """Scales x (d,) in place to unit norm."""
+    squares = np.float32(0.0)
+    for i in range(len(x)):
+        squares += x[i] * x[i]
+    scale = np.float32(1.0) / max(np.float32(math.sqrt(squares)), np.float32(1e-12))
+    for i in range(len(x)):
+        x[i] *= scale
+
+
+@compiled
+def gates_of(raw, rates, out):
+    """Writes strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
+    heads = len(rates)
+    for head in range(heads):
+        out[0, head] = np.float32(1.0) / (np.float32(1.0) + exp(-raw[head]))
+        # softplus, which is x itself where the exponential would overflow
+        x = np.float64(raw[heads + head])
+        positive = x if x > 20 else math.log1p(math.exp(x))
+        out[1, head] = math.exp(-positive * rates[head])
+
+
+@compiled
+def replace_by_delta(q, k, v, strength, decay, stored, error, out):
+    """The gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
+
+    `error` (e,) is workspace.
+    """
+    error[:] = 0.0
+    for i in range(len(k)):
+        key, row = k[i], stored[i]
+        for j in range(len(out)):
+            error[j] += key * row[j]
+    for j in range(len(out)):
+        error[j] = strength * (v[j] - decay * error[j])
+    out[:] = 0.0
+    for i in range(len(k)):
+        key, query, row = k[i], q[i], stored[i]
+        for j in range(len(out)):
+            row[j] = row[j] * decay + key * error[j]
+            out[j] += query * row[j]
 
 
 def _dots(rows: int):
@@ -535,13 +579,14 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
         most = max(most, attention.layers[layer, CODED])
     hidden = weights.gate_value.scales.shape[1] // 2
     normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
-    qkv = np.empty((rows, 3 * width), np.float32)
+    qkv = np.empty((rows, weights.qkv.scales.shape[1]), np.float32)
     both = np.empty((rows, 2 * hidden), np.float32)
     active = np.empty((rows, hidden), np.float32)
     narrow = np.zeros((rows, width + width % 2), np.int16)  # whole pairs
     wide = np.zeros((rows, hidden + hidden % 2), np.int16)
     encoded = np.empty((2, most), np.float32)
     feature = np.empty((2, memory.keys.shape[3]), np.float32)
+    gates, error = np.empty((2, heads), np.float32), np.empty(size, np.float32)
     scores = np.empty(memory.ring_steps.shape[4], np.float32)
     room = np.empty(max(256, most + most % 2), np.int16)
     if attention.added >= 0:
@@ -567,6 +612,8 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
         _project(weights.qkv, layer, normed, narrow, qkv)
         for b in range(rows):
             slot = slots[b]
+            if kind == DELTA:
+                gates_of(qkv[b, 3 * width :], attention.rates[layer], gates)
             for head in range(heads):
                 start = head * size
                 own_q = qkv[b, start : start + size]
@@ -600,6 +647,12 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
                         room,
                         out,
                     )
+                elif kind == DELTA:
+                    normalize(q)
+                    normalize(k)
+                    stored = memory.kv[slot, place, head, :coded]
+                    strength, decay = gates[0, head], gates[1, head]
+                    replace_by_delta(q, k, own_v, strength, decay, stored, error, out)
                 else:
                     features(q, attention, layer, query)
                     log_key = np.float64(features(k, attention, layer, key))

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.base import Precision
 from relpe.decoding.kernels import (
     CODED,
+    DELTA,
     ELU,
     ENCODING,
     FAVOR,
@@ -34,7 +36,7 @@ from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 from relpe.models.decoder import Decoder, DecoderState
 
-_KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
+_KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED, "delta": DELTA}
 
 
 def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
@@ -63,12 +65,17 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     temperatures = np.zeros((0, 2, config.num_heads), np.float32)
     if config.normalize_queries_keys:
         temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
+    qkv = [module.project_in.weight for module in attention]
+    if any(module.gates is not None for module in attention):
+        none = qkv[0].new_zeros(2 * config.num_heads, config.width)
+        gates = [none if x.gates is None else x.gates.project.weight for x in attention]
+        qkv = [torch.cat(pair) for pair in zip(qkv, gates, strict=True)]
     return Weights(
         embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
         norms=np.stack(norms),
         taps=np.stack(taps),
         temperatures=temperatures,
-        qkv=matrices([module.project_in.weight for module in attention]),
+        qkv=matrices(qkv),
         attended=matrices([module.project_out.weight for module in attention]),
         gate_value=matrices([module.project_in.weight for module in forward]),
         down=matrices([module.project_out.weight for module in forward]),
@@ -186,6 +193,10 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             projection = state.layers[block].operation.projection
             if projection is not None:
                 drawn[block] = array_of(projection)
+        if isinstance(layer.attention, DeltaAttentionConfig):
+            row[FEATURES] = features
+            gates: Any = decoder.blocks[block].attention.gates
+            rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
             noise: Any = state.encodings[decoder.encodings.index(encoding)]
             row[GATED] = 1

@@ -229,6 +229,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention": DeltaAttentionConfig(),
         "events": EVENTS,
     },
+    "events: algebraic delta and windowed, 3:1": {
+        "encoding": AlgebraicConfig(),
+        "layers": (
+            LayerConfig(attention=DeltaAttentionConfig(), count=3),
+            LayerConfig(attention=WindowedAttentionConfig(span=13)),
+        ),
+        "events": EVENTS,
+    },
+    "layers: conv relu and none delta": {
+        "encoding": ConvSPEConfig(num_realizations=8, taps=(5,)),
+        "layers": (
+            LayerConfig(),
+            LayerConfig(attention=DeltaAttentionConfig(), encoding=NoEncodingConfig()),
+        ),
+    },
     "none elu": {
         "encoding": NoEncodingConfig(),
         "attention": LinearAttentionConfig(feature_map=EluConfig()),
