@@ -228,7 +228,7 @@ def patterns(options: argparse.Namespace) -> None:
         ways[name] = rows_of(compiled.steps(), model, 1, 1000, 600)
         ways[f"{name}, far"] = rows_of(compiled.steps(), model, 1, 10**6, 600)
         ways[f"{name}, 32 rows"] = rows_of(compiled.steps(), model, 32, 1000, 600)
-    times = turns(ways, options.repeats, 20)
+    times = turns(ways, options.repeats, 64)  # twice the positions whose codes are made together
     for name in kinds:
         own = times[name]
         print(
