@@ -217,7 +217,7 @@ class EncodingCodes:
     def _encoded(
         self, given: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object
     ) -> list[torch.Tensor]:
-        """Vectors (n, d) encoded at all positions of a block: (2, n, BLOCK, h, r) for each layer."""
+        """Vectors (n, d) encoded at all positions of a block: (2, n, BLOCK, h, r) per layer."""
         given = given[:, None, None].expand(len(given), BLOCK, self._heads, -1)
         layers = range(self._layers)
         return [torch.stack(encoding.encode(given, given, codes, layer)) for layer in layers]
