@@ -7,7 +7,8 @@ Run from the top of the repository; the other checkout is any commit from cfc872
 
 Prints the median CPU seconds of a step of each checkout and their ratio. A step is forward and
 backward pass, clipping and optimizer, with new weights and random tokens, on one thread. Checkouts
-alternate, each time in a new process, since other programs on the machine slow down both.
+alternate, each time in a new process, since other programs on the machine slow down both. No corpus
+is needed; `--tokenizer` names the tokenizer of the config's corpus.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from tokenization.presets import PRESETS
 
 STEP = """
 import json, sys, time, warnings
+from dataclasses import replace
 from pathlib import Path
-root, config, precision, steps = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+root, config, precision, data, steps = *sys.argv[1:5], int(sys.argv[5])
 sys.path.insert(0, root)
 warnings.simplefilter("ignore")
 import pytorch_lightning as pl
@@ -31,7 +36,7 @@ from training.config import read_yaml
 from training.experiment import build_experiment
 torch.set_num_threads(1)
 experiment = build_experiment(read_yaml(Path(root) / "training" / "configs" / f"{config}.yaml"))
-task = experiment.task
+task = replace(experiment.task, data=Path(data))
 module = task.build_module(experiment.optimizer, experiment.trainer)
 module.trainer = pl.Trainer(
     accelerator="cpu", precision=precision, logger=False, enable_checkpointing=False
@@ -64,17 +69,22 @@ def main() -> None:
     )
     parser.add_argument("other", type=Path, help="folder of the other checkout")
     parser.add_argument("--config", default="piano/long")
+    parser.add_argument("--tokenizer", choices=PRESETS, default="piano")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="measured steps per process")
     options = parser.parse_args()
     found: dict[Path, list[float]] = {options.other.resolve(): [], Path.cwd(): []}
-    for _ in range(options.rounds):
-        for root, seconds in found.items():
-            case = [str(root), options.config, PRECISIONS[options.precision], str(options.steps)]
-            command = [sys.executable, "-c", STEP, *case]
-            done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-            seconds += json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as data:
+        PRESETS[options.tokenizer].build().save(Path(data))
+        case = [options.config, PRECISIONS[options.precision], data, str(options.steps)]
+        for _ in range(options.rounds):
+            for root, seconds in found.items():
+                command = [sys.executable, "-c", STEP, str(root), *case]
+                done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+                if done.returncode:
+                    sys.exit(done.stderr)
+                seconds += json.loads(done.stdout.splitlines()[-1])
     other, this = (statistics.median(seconds) for seconds in found.values())
     print("config,precision,other_s,this_s,ratio")
     print(f"{options.config},{options.precision},{other:.3f},{this:.3f},{other / this:.2f}")
