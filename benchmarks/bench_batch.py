@@ -47,16 +47,15 @@ def main() -> None:
         "width,clips,bars,seconds,cpu_seconds,clips_per_minute,tokens_per_second,peak_MB,"
         "peak_MB_of_sound"
     )
-    models = Models(options.model)
-    study = None
+    models, study, place = Models(options.model), None, Path()
     if options.study is not None:
-        study = read_study(options.study)
+        study, place = read_study(options.study), options.study.parent
         study = replace(study, repetitions=options.repetitions or study.repetitions)
-        models = Models(models_of(study, options.study.parent))
+        models = Models(models_of(study, place))
     for width in sorted(options.widths):
         with tempfile.TemporaryDirectory() as folder:
             batch = (
-                options_of(study, options.study.parent, Path(folder), width=width)
+                options_of(study, place, Path(folder), width=width)
                 if study
                 else BatchOptions(
                     output=Path(folder),
@@ -69,7 +68,8 @@ def main() -> None:
                 )
             )
             began, of_sound, result = cpu_seconds(), 0.0, None
-            for result in make_batch(batch, models):
+            for step in make_batch(batch, models):
+                result = step
                 of_sound = max([of_sound, *(peak_of(child.pid) for child in active_children())])
         assert isinstance(result, BatchResult)
         print(
