@@ -195,7 +195,8 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
                 drawn[block] = array_of(projection)
         if isinstance(layer.attention, DeltaAttentionConfig):
             row[FEATURES] = features
-            gates: Any = decoder.blocks[block].attention.gates
+            module: Any = decoder.blocks[block]
+            gates = module.attention.gates
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
             noise: Any = state.encodings[decoder.encodings.index(encoding)]

@@ -57,6 +57,13 @@ def test_chunks_equal_the_recurrence(length: int, chunk: int) -> None:
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-10)
 
 
+def test_an_empty_sequence_leaves_the_state() -> None:
+    q, k, v, strength, decay, state = inputs(0)
+    out, end = gated_delta_rule(q, k, v, strength, decay, state)
+    assert out.shape == v.shape
+    assert end.equal(state)
+
+
 def test_float32_is_close_to_float64() -> None:
     found = gated_delta_rule(*inputs(300, torch.float32))
     for a, b in zip(found, recurrence(*inputs(300)), strict=True):
