@@ -219,6 +219,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "events": EVENTS,
     },
     "algebraic delta": {"encoding": AlgebraicConfig(), "attention": DeltaAttentionConfig()},
+    "algebraic delta, negative eigenvalues": {
+        "encoding": AlgebraicConfig(),
+        "attention": DeltaAttentionConfig(negative_eigenvalues=True),
+    },
     "layers: none delta and rope delta": {
         "encoding": RopeConfig(),
         "attention": DeltaAttentionConfig(initial_half_lives=(2.0, 30.0)),
