@@ -1,8 +1,8 @@
 """Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
 
 Run from the top of the repository: `python -m benchmarks.relpe.bench_decode`, optionally with the
-names of some parts. Prints CSV. In `speed`, `encodings` and `patterns`, all methods take turns in one
-process on one thread; results are medians of CPU time, which depend little on other work on the
+names of some parts. Prints CSV. In `speed`, `encodings` and `patterns`, all methods take turns in
+one process on one thread; results are medians of CPU time, which depend little on other work on the
 machine. The other parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds
 ten more.
 """

@@ -78,6 +78,7 @@ class Attention(NamedTuple):
     layers: Any  # (layers, 9) int64: numbers of each layer; see `KIND`
     partners: Any  # (layers, d) int64: the other feature of each pair
     offsets: Any  # (layers,): of relu features
+    strongest: Any  # (layers,): the largest strength in the delta rule
     projection: Any  # (layers, r, f / 2): FAVOR+
     rates: Any  # (layers, h) float64: decay of keys; in the delta rule for a gate of ln 2
     through: Any  # (layers, h, d): the part of queries and keys that is encoded, with gates
@@ -323,11 +324,11 @@ def normalize(x):
 
 
 @compiled
-def gates_of(raw, rates, out):
+def gates_of(raw, strongest, rates, out):
     """Writes strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
     heads = len(rates)
     for head in range(heads):
-        out[0, head] = np.float32(1.0) / (np.float32(1.0) + exp(-raw[head]))
+        out[0, head] = strongest / (np.float32(1.0) + exp(-raw[head]))
         # softplus, which is x itself where the exponential would overflow
         x = np.float64(raw[heads + head])
         positive = x if x > 20 else math.log1p(math.exp(x))
@@ -651,7 +652,8 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
         for b in range(rows):
             slot = slots[b]
             if kind == DELTA:
-                gates_of(qkv[b, 3 * width :], attention.rates[layer], gates)
+                raw, strongest = qkv[b, 3 * width :], attention.strongest[layer]
+                gates_of(raw, strongest, attention.rates[layer], gates)
             for head in range(heads):
                 start = head * size
                 own_q = qkv[b, start : start + size]
@@ -811,7 +813,7 @@ def _unpacked_step(*given):
         Matrices(*given[19:21]),
         Matrices(*given[21:23]),
     )
-    _step(weights, Attention(*given[23:31]), Memory(*given[31:43]), *given[43:])
+    _step(weights, Attention(*given[23:32]), Memory(*given[32:44]), *given[44:])
 
 
 @kept

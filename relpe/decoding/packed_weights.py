@@ -172,7 +172,7 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     layers = config.layers_in_order
     numbers = np.zeros((len(layers), 9), np.int64)
     partners = np.zeros((len(layers), size), np.int64)
-    offsets = np.zeros(len(layers), np.float32)
+    offsets, strongest = np.zeros((2, len(layers)), np.float32)
     rates = np.zeros((len(layers), heads))
     through = np.zeros((len(layers), heads, size), np.float32)
     coded = [decoder.encoding_of(block).out_features for block in range(len(layers))]
@@ -202,6 +202,7 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             row[FEATURES] = features
             module: Any = decoder.blocks[block]
             gates = module.attention.gates
+            strongest[block] = layer.attention.strongest
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
             noise: Any = state.encodings[decoder.encodings.index(encoding)]
@@ -213,5 +214,13 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     for block, one in drawn.items():
         projections[block, : one.shape[0], : one.shape[1]] = one
     return Attention(
-        numbers, partners, offsets, projections, rates, through, constant, codes.added_by
+        numbers,
+        partners,
+        offsets,
+        strongest,
+        projections,
+        rates,
+        through,
+        constant,
+        codes.added_by,
     )

@@ -1,7 +1,7 @@
 """The gated delta rule in chunks (Yang, Kautz & Hatamizadeh, 2025), as one autograd operation.
 
 The state S (d, e) maps keys to values. A position with key k of unit norm, value v, decay a in
-(0, 1] and write strength w in [0, 1] replaces a share of what S returns for k:
+(0, 1] and write strength w in [0, 1] (or [0, 2]) replaces a share of what S returns for k:
 
     S <- a S;  S <- S + w k (v - S^T k)^T;  the output is S^T q
 
@@ -43,8 +43,8 @@ def gated_delta_rule(
 ) -> tuple[Float[Tensor, "b l h e"], Float[Tensor, "b h d e"]]:
     """Outputs (b, l, h, e) and the state after the last position, in the dtype of the state.
 
-    Keys have unit norm, strengths are 0 to 1, and logarithms of decays at most 0. Cost and memory
-    are linear in l.
+    Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
+    memory are linear in l.
     """
     return _GatedDeltaRule.apply(
         q, k, v, strength, log_decay, state, max(1, min(chunk, q.shape[1]))
