@@ -6,6 +6,7 @@ Packages that are not installed (`pip install -e ".[bench]"`) are skipped with a
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,27 +14,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.attention.delta.rule import gated_delta_rule
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from tests.support import reference_linear as reference
+from tests.support.reference_delta import recurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from relpe.attention.linear.chunked import Tiling
 
 HEADS, WIDTH, FEATURES = 8, 64, 128
 LONGEST_QUADRATIC = 2048
 """Maximum length for implementations that store all scores, or the sums at all positions."""
-OURS = "linear: ours"
+OURS, DELTA, SOFTMAX = "linear: ours", "delta rule: ours", "softmax: torch"
+
+
+Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Way(NamedTuple):
     """One implementation: features (b, l, h, f) and values (b, l, h, e) to (b, l, h, e)."""
 
-    run: Callable[[Tensor, Tensor, Tensor], Tensor]
+    run: Operation
+    exact: Operation = reference.causal_linear_attention
+    """What it computes."""
     longest: int | None = None
-    linear: bool = True
-    half: bool = True  # whether it supports bfloat16
+    half: bool = True
+    """Whether it supports bfloat16."""
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, how: Tiling | None = None) -> Tensor:
@@ -49,12 +55,32 @@ def softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
+def delta(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    rule: Callable[..., tuple[Tensor, Tensor]] = gated_delta_rule,
+) -> Tensor:
+    """The gated delta rule with constant gates, on unit vectors of the width of the values."""
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    q, k = (functional.normalize(x[..., :WIDTH].to(dtype), dim=-1) for x in (q, k))
+    gate = q.new_ones(q.shape[:3])
+    state = q.new_zeros(len(q), HEADS, WIDTH, WIDTH)
+    return rule(q, k, v.to(dtype), 0.5 * gate, -0.01 * gate, state)[0].to(v.dtype)
+
+
+def delta_by_position(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same, position by position."""
+    return delta(q, k, v, recurrence)
+
+
 def ways() -> dict[str, Way]:
     """All implementations that are installed."""
     found = {
         OURS: Way(ours),
-        "linear: all weights": Way(reference.causal_linear_attention, LONGEST_QUADRATIC),
-        "softmax: torch": Way(softmax, linear=False),
+        DELTA: Way(delta, delta_by_position),
+        "linear: all weights": Way(reference.causal_linear_attention, longest=LONGEST_QUADRATIC),
+        SOFTMAX: Way(softmax, softmax),
     }
     try:
         with warnings.catch_warnings():
@@ -65,7 +91,7 @@ def ways() -> dict[str, Way]:
             heads_first = [x.transpose(1, 2) for x in (q, k, v)]
             return peer.causal_linear_attention_noncuda(*heads_first).transpose(1, 2)
 
-        found["linear: performer-pytorch"] = Way(performer, LONGEST_QUADRATIC, half=False)
+        found["linear: performer-pytorch"] = Way(performer, longest=LONGEST_QUADRATIC, half=False)
     except ImportError:
         print("# performer-pytorch is not installed")
     try:
@@ -75,7 +101,7 @@ def ways() -> dict[str, Way]:
             q, k, v = (x.transpose(1, 2) for x in (q[..., :WIDTH], k[..., :WIDTH], v))
             return attend(q, k, v)[0].transpose(1, 2)
 
-        found["softmax: x-transformers"] = Way(x_transformers, LONGEST_QUADRATIC, linear=False)
+        found["softmax: x-transformers"] = Way(x_transformers, softmax, LONGEST_QUADRATIC)
     except ImportError:
         print("# x-transformers is not installed")
     return found

@@ -10,6 +10,7 @@ from torch.nn import functional
 from relpe import AlgebraicConfig, Attention, AttentionLayerConfig, DeltaAttentionConfig
 from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
 from relpe.attention.delta.rule import gated_delta_rule
+from tests.support.reference_delta import recurrence
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -26,19 +27,6 @@ def inputs(length: int, dtype: torch.dtype = torch.float64, strongest: float = 1
     made = [q, k, normal(2, length, 3, 5), strength, decay, normal(2, 3, 8, 5)]
     q, k, v, strength, decay, state = (x.to(dtype).requires_grad_() for x in made)
     return q, k, v, strength, decay, state
-
-
-def recurrence(
-    q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor, state: Tensor
-) -> tuple[Tensor, Tensor]:
-    """S <- a (I - w k k^T) S + w k v^T, position by position (Yang et al., 2025, equation 10)."""
-    outs, eye = [], torch.eye(k.shape[-1], dtype=k.dtype)
-    for t in range(q.shape[1]):
-        w, a = strength[:, t, :, None, None], log_decay[:, t, :, None, None].exp()
-        key, value = k[:, t, :, :, None], v[:, t, :, None]
-        state = a * (eye - w * key * key.mT) @ state + w * key * value
-        outs.append((q[:, t, :, None] @ state)[:, :, 0])
-    return torch.stack(outs, 1), state
 
 
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 150])
