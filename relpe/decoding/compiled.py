@@ -62,10 +62,6 @@ def refusal(decoder: Decoder) -> str | None:
     for block, layer in enumerate(decoder.config.layers_in_order):
         if not isinstance(layer.attention, _KNOWN):
             return f"there are no compiled steps of {layer.attention.kind} attention"
-        if isinstance(layer.attention, DeltaAttentionConfig) and (
-            layer.attention.negative_eigenvalues
-        ):
-            return "there are no compiled steps of the delta rule with negative eigenvalues"
         if not decoder.encoding_of(block).codes_by_position:
             return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
     if sum(isinstance(encoding, AbsoluteEncoding) for encoding in decoder.encodings) > 1:

@@ -203,16 +203,32 @@ class EncodingCodes:
         return array_of(matrices.movedim(2, 0)), None
 
     def _of_units(self, encoding: QueryKeyEncoding[Any, Any], codes: object) -> NDArray[np.float32]:
-        """Codes (BLOCK, n, 2, h, d, r) of an encoding, by encoding the unit vectors."""
+        """Codes (BLOCK, n, 2, h, d, r) of an encoding, by encoding the unit vectors.
+
+        If it turns pairs of features, these are (BLOCK, n, 2, h, 2, d): the factor of each feature,
+        and that of its partner.
+        """
         size = self._width // self._heads
-        units = torch.eye(size)[:, None, None].expand(size, BLOCK, self._heads, size)
-        made = [
-            torch.stack(encoding.encode(units, units, codes, layer))  # (2, d, BLOCK, h, r)
-            for layer in range(self._layers)
-        ]
+        if encoding.partners is None:
+            made = self._encoded(torch.eye(size), encoding, codes)
+        else:  # the sums of the first features of all pairs, and of the second
+            is_first = torch.arange(size) < torch.tensor(encoding.partners)
+            sums = self._encoded(torch.stack([is_first, ~is_first]).float(), encoding, codes)
+            made = [
+                torch.where(is_first, one, one.flip(1))  # own factors, then those of partners
+                for one in sums
+            ]
         if all(torch.equal(one, made[0]) for one in made):
             made = made[:1]
         return array_of(torch.stack(made).permute(3, 0, 1, 4, 2, 5))
+
+    def _encoded(
+        self, given: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object
+    ) -> list[torch.Tensor]:
+        """Vectors (n, d) encoded at all positions of a block: (2, n, BLOCK, h, r) per layer."""
+        given = given[:, None, None].expand(len(given), BLOCK, self._heads, -1)
+        layers = range(self._layers)
+        return [torch.stack(encoding.encode(given, given, codes, layer)) for layer in layers]
 
 
 def _places(block: Block) -> torch.Tensor:

@@ -179,6 +179,10 @@ class AbsoluteEncoding(Encoding[CodesT, StateT]):
 class QueryKeyEncoding(Encoding[CodesT, StateT]):
     """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
 
+    partners: tuple[int, ...] | None = None
+    """If vectors are only turned in pairs of features: the other feature of the pair of each (d).
+    Compiled steps are faster then. None: an encoded feature may depend on all."""
+
     @abstractmethod
     def encode(self, q: Tensor, k: Tensor, codes: CodesT, layer: int) -> tuple[Tensor, Tensor]:
         """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d).

@@ -10,8 +10,6 @@ from torch.nn import functional
 from relpe import AlgebraicConfig, Attention, AttentionLayerConfig, DeltaAttentionConfig
 from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
 from relpe.attention.delta.rule import gated_delta_rule
-from relpe.decoding.choose import why_not_compiled
-from relpe.models.decoder import DecoderConfig
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -145,13 +143,3 @@ def test_strengths_reach_2_with_negative_eigenvalues() -> None:
         gates = DeltaAttentionConfig(negative_eigenvalues=negative).build_gates(8, 2)
         torch.nn.init.ones_(gates.project.weight)
         assert gates(x).strength.tolist() == [[[most, most]]]
-
-
-def test_steps_with_negative_eigenvalues_are_not_compiled() -> None:
-    pytest.importorskip("numba")
-    config = DecoderConfig(
-        **{"vocabulary_size": 8, "width": 16, "num_layers": 1, "num_heads": 2, "hidden": 8},
-        attention=DeltaAttentionConfig(negative_eigenvalues=True),
-        encoding=AlgebraicConfig(),
-    )
-    assert "negative eigenvalues" in str(why_not_compiled(config.build()))

@@ -1,0 +1,376 @@
+"""The page's tabs: their widgets, and the form in which `MusicOptions` are chosen."""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gradio as gr
+
+from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
+from app.web.assets import SCRIPTS
+from app.web.cards import CARD_SCRIPT
+from app.web.examples import EXAMPLES, OF_BANDS, Example
+from app.web.refusals import short
+from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
+from app.web.tabs.about import model_line
+from app.web.view import BY_FILE, NO_FILE, NO_SPEED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradio.components import Component
+
+    from app.compose.models import Models
+
+BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
+"""Sources of beats, offered if the notes do not follow the file's beats."""
+CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
+"""Temperature and top-p of each choice."""
+SECONDS = (5, 240, 30)
+"""Least, greatest and initial length in seconds that the page offers."""
+MOST_KEY_LETTERS = 40
+"""Maximum length of the name of a key."""
+_LONG = 1e15
+"""Larger numbers are cut in messages."""
+TITLES = {
+    "dice": "Draws a new seed and keeps it for the following pieces.",
+    "fresh": "Draws a new seed for each piece; otherwise the seed stays the same.",
+    "go-continue": "Generates new music after your piece.",
+    "go-generate": "Generates a piece from nothing.",
+    "stop-keep": "Stops generating and keeps the music so far.",
+    "discard": "Stops generating and discards the music so far.",
+    "go-study": "Makes all clips of the study.",
+    "stop-study": "Stops making the study and discards its clips.",
+    **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
+}
+"""Tooltips, by CSS class, of widgets that have no room for a line below them."""
+_LEADS = {
+    "continue": "Continues your piece at the next bar line, in its tempo and with its instruments.",
+    "groove": "Continues a piece for several instruments. Upload the file, then choose below the "
+    "player which tracks the model reads and which may play in the new music.",
+    "piano": "Generates a new piece from nothing: the model chooses tempo, metre and notes.",
+}
+"""The line at the top of each tab."""
+TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
+
+
+class UploadWidgets(NamedTuple):
+    """Widgets that take a file and describe it."""
+
+    file: gr.File
+    examples: list[tuple[Example, gr.Button]]
+    card: gr.HTML
+    beats: gr.Radio
+
+
+class Form(NamedTuple):
+    """Widgets of the options, in the order of the values of `Callbacks`' `begin` and `fill`."""
+
+    unit: gr.Radio
+    fresh: gr.Checkbox
+    creativity: gr.Radio
+    options: dict[str, Any]
+    """Components of the options of `FORM` by name; `bars` has the length in either unit."""
+    dice: gr.Button
+    key_note: gr.HTML
+
+    @property
+    def asked(self) -> list[Component]:
+        """Inputs of `begin`: unit, whether to draw a new seed, options."""
+        return [self.unit, self.fresh, *self.options.values()]
+
+    @property
+    def filled(self) -> list[Component]:
+        """Widgets that the settings of a piece set: see `widget_values`."""
+        return [self.creativity, *self.asked]
+
+
+class Action(NamedTuple):
+    """The buttons that begin and end a job, and the estimate of its duration."""
+
+    go: gr.Button
+    stop: gr.Button
+    discard: gr.Button
+    estimate: gr.HTML
+
+
+class TabWidgets(NamedTuple):
+    """All widgets of a tab."""
+
+    name: str
+    tab: gr.Tab
+    upload: UploadWidgets | None
+    model: gr.Radio
+    form: Form
+    action: Action
+
+
+def build_tab(name: str, label: str, models: Models) -> TabWidgets:
+    """Builds a tab, which continues a file or generates music from nothing."""
+    takes_file = name in UPLOADING
+    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
+        # a script of the lead sets the tooltips of the tab
+        lead = f"<p class='lead'>{html.escape(_LEADS[name])}</p>"
+        gr.HTML(lead, apply_default_css=False, js_on_load=TITLES_SCRIPT)
+        upload = _upload(name) if takes_file else None
+        model = _model(models, [("Automatic", AUTOMATIC)] if takes_file else [])
+        form = _form(FIRST_BARS[name], hidden=only_for("nothing" if takes_file else "prompt"))
+        action = _action("Continue" if takes_file else "Generate", ready=not takes_file)
+    return TabWidgets(name, tab, upload, model, form, action)
+
+
+def _upload(name: str) -> UploadWidgets:
+    file = gr.File(
+        label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
+    )
+    with gr.Row(elem_classes="examples"):
+        gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
+        examples = [
+            (example, gr.Button(example.label, size="sm", elem_classes=classes))
+            for example in (OF_BANDS if name == "groove" else EXAMPLES)
+            for classes in [["chip", f"chip-{example.name}"]]
+        ]
+    # above the card, so that its notice is visible at once on a small screen
+    beats = gr.Radio(
+        BEATS,
+        value="file",
+        label="Beats",
+        info="The source of bars and beats.",
+        visible=False,
+        elem_classes=["segments", "beats"],
+    )
+    card = gr.HTML(
+        elem_classes="facts",
+        elem_id=f"{name}-facts",
+        apply_default_css=False,
+        js_on_load=CARD_SCRIPT,
+    )
+    return UploadWidgets(file, examples, card, beats)
+
+
+def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
+    """The choice of a model; its line says what the model is for, and its size."""
+    choices = [*before, *((name, name) for name in models.names)]
+    return gr.Radio(
+        choices,
+        value=choices[0][1],
+        label="Model",
+        info=BY_FILE if before else model_line(models, models.names[0]),
+        visible=len(models.names) > 1,
+        elem_classes=["segments", "model"],
+    )
+
+
+def _action(action: str, *, ready: bool) -> Action:
+    with gr.Column(elem_classes="action"):
+        classes = ["go", f"go-{action.lower()}"]
+        go = gr.Button(action, variant="primary", interactive=ready, elem_classes=classes)
+        classes = ["go", "stop-keep"]
+        stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
+        discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
+        text = NO_SPEED if ready else NO_FILE
+        estimate = gr.HTML(text, elem_classes="estimate", apply_default_css=False)
+    return Action(go, stop, discard, estimate)
+
+
+# the form
+
+FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not None)
+"""The options that have a widget."""
+
+
+def _form(bars: int, hidden: tuple[str, ...]) -> Form:
+    """The widgets of all options, some of them hidden, with a length in bars."""
+    made: dict[str, Component] = {}
+
+    def add(section: str) -> None:
+        for name, option in OPTIONS.items():
+            if option.widget is not None and option.widget.section == section:
+                value = bars if name == "bars" else option.default
+                made[name] = _widget(option, value, visible=name not in hidden)
+
+    with gr.Column(elem_classes="length"):
+        add("length")
+        unit = gr.Radio(
+            [("bars", "bars"), ("seconds", "seconds")],
+            value="bars",
+            label="Unit of the length",  # for screen readers
+            show_label=False,
+            container=False,
+            elem_classes=["segments", "unit"],
+        )
+        gr.HTML(
+            elem_classes="length-note",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("length.js"),
+        )
+    creativity = gr.Radio(
+        list(CREATIVITY),
+        value="Balanced",
+        label="Creativity",
+        info="Safe prefers likely notes, Wild allows less likely ones.",
+        elem_classes="segments",
+    )
+    add("main")
+    with gr.Row(elem_classes="seed"):
+        add("seed")
+        dice = gr.Button("Roll the dice", elem_classes="dice")
+        fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
+    with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
+        add("creativity")
+        add("key")
+        key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
+        add("steering")
+        add("cutoff")
+    return Form(unit, fresh, creativity, {name: made[name] for name in FORM}, dice, key_note)
+
+
+def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa: ANN401
+    shown = option.widget
+    assert shown is not None
+    info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
+    how: dict[str, Any] = {"label": shown.label, "info": info, "visible": visible}
+    if shown.kind == "text":
+        return gr.Textbox(value or "", placeholder="any", max_length=MOST_KEY_LETTERS, **how)
+    if shown.kind == "number":
+        return gr.Number(new_seed(), precision=0, buttons=[], **how)
+    if option.words:
+        # values without a label are not on the page
+        choices = list(zip(shown.choices, option.words, strict=False))
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+    least, most = limits(option.name).page
+    assert most is not None
+    if shown.kind == "choice":
+        choices = list(range(int(least), int(most) + 1))
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
+
+
+def form_problem(unit: object, values: Mapping[str, object]) -> str:
+    """The first field whose value cannot be used, in one sentence; empty if there is none.
+
+    Values are as sent, and may have any type. Lengths may be as long as for scripts.
+    """
+    if unit not in ("bars", "seconds"):
+        return f"Unit of the length is {short(unit)}, expected bars or seconds."
+    for name, value in values.items():
+        option = OPTIONS[name]
+        if option.widget is None:
+            continue
+        label = option.widget.label
+        if option.words:
+            if value not in option.words:
+                return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
+        elif option.kind is str:
+            if not (value is None or isinstance(value, str)):
+                return f"{label} is {short(value)}, expected text."
+        elif problem := _number_problem(name, value, unit):
+            return f"{label} is {problem}."
+    return key_problem(values.get("key"))
+
+
+def _number_problem(name: str, value: object, unit: object) -> str:
+    """What is wrong with the value of a field for numbers; empty if nothing is."""
+    if value is None or value == "" or value != value:  # NaN
+        return "empty; enter a number"
+    of_seconds = name == "bars" and unit == "seconds"
+    known = limits("seconds" if of_seconds else name)
+    least, most = known.scripts if name == "bars" and not of_seconds else known.page
+    whole = OPTIONS[name].kind is int and not of_seconds
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if least <= value <= (math.inf if most is None else most) and not (whole and value % 1):
+            return ""
+        found = f"{value:,}" if abs(value) < _LONG else short(value)
+    else:
+        found = short(value)
+    expected = f"{'a whole number' if whole else 'a number'} from {least:,} to {most:,}"
+    return f"{found}, expected {expected}; change it"
+
+
+def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
+    """The options of a form, from the values of its widgets by name.
+
+    Raises ValueError for a value out of its range.
+    """
+    chosen = dict(values)
+    length = chosen.pop("bars")
+    for name, value in chosen.items():
+        if OPTIONS[name].kind is int:
+            chosen[name] = int(value)
+        elif OPTIONS[name].default is None:
+            chosen[name] = (value or "").strip() or None
+    chosen |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
+    return MusicOptions(**chosen)
+
+
+def widget_values(options: MusicOptions) -> list[object]:
+    """The settings of a piece as the values of `Form.filled`."""
+    values = {name: getattr(options, name) for name in FORM}
+    values |= {name: "" for name, value in values.items() if value is None}
+    values["bars"] = _length(options)
+    unit = "seconds" if options.seconds is not None else "bars"
+    return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]
+
+
+def of_unit(unit: str) -> gr.Slider:
+    """The slider of the length, in bars or seconds."""
+    return _length(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
+
+
+def _length(options: MusicOptions) -> gr.Slider:
+    if options.seconds is not None:
+        least, most, _ = SECONDS
+        least, most = min(least, options.seconds), max(most, options.seconds)
+        return gr.Slider(minimum=least, maximum=most, value=options.seconds, step=1)
+    least, most = limits("bars").page
+    most = max(most or 0, options.bars)
+    return gr.Slider(minimum=least, maximum=most, value=options.bars, step=1)
+
+
+def mood_of(temperature: float, top_p: float) -> str | None:
+    """The choice of creativity with this temperature and top-p; None if there is none."""
+    return next((name for name, pair in CREATIVITY.items() if pair == (temperature, top_p)), None)
+
+
+def roll_dice() -> tuple[int, bool]:
+    """A random seed, and False for "new each time"."""
+    return new_seed(), False
+
+
+def key_problem(key: object) -> str:
+    """The problem with the name of a key, in one short sentence; empty if there is none."""
+    if not isinstance(key, str) or not key.strip():
+        return ""
+    try:
+        MusicOptions(key=key)
+    except ValueError:
+        name = key if len(key) <= MOST_KEY_LETTERS else f"{key[:MOST_KEY_LETTERS]} …"
+        return f"“{name}” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
+    return ""
+
+
+def key_note(key: str | None) -> str:
+    """The same as HTML, for the place below the field."""
+    problem = key_problem(key)
+    return f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
+
+
+def not_of_page(options: MusicOptions) -> str:
+    """The options beyond the page's ranges, in one sentence; empty if there are none.
+
+    Lengths may be as long as for scripts.
+    """
+    wrong: list[str] = []
+    for name, option in OPTIONS.items():
+        value = getattr(options, name)
+        if value is None or option.limits is None:
+            continue
+        least, most = option.limits.scripts if name == "bars" else option.limits.page
+        if value < least or (most is not None and value > most):
+            words = name.replace("_", "-" if name in ("top_p", "top_k", "min_p") else " ")
+            wrong.append(f"{words} is {value:g}, expected {least:g} to {most:g}")
+    if not wrong:
+        return ""
+    return f"The page cannot use these settings: {'; '.join(wrong)}. Use the command relpe replay."

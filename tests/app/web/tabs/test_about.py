@@ -1,0 +1,69 @@
+# tests read widgets and frames as the browser does
+# pyright: reportTypedDictNotRequiredAccess=false, reportAttributeAccessIssue=false
+"""The tab About."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from app.compose.models import Models
+from app.web.tabs.about import about, model_line
+
+
+def test_about_lists_licence_encoding_and_results_of_the_released_models():
+    text = about(Models())
+    for fact in ("MIT, Copyright", "GPL-2-or-later", "sine stochastic", "1,024 tokens", "1.8376"):
+        assert fact in text
+    assert "prepared corpus" not in text
+    assert model_line(Models(), "piano").startswith("Solo piano · ")
+
+
+def test_about_uses_plain_words_with_exact_terms_as_tooltips():
+    text = about(Models())
+    seen = re.sub(r"<[^>]*>", "", text)
+    for raw in (
+        "kneser_ney",
+        "untransposed",
+        "int8",
+        "znver",
+        "encoding, initialised",
+        "algebraic",
+    ):
+        assert raw not in seen
+    for exact in (
+        "5-gram, kneser_ney, untransposed",
+        "algebraic positional encoding, initialised as rotary",
+    ):
+        assert f"title='{exact}" in text
+    for name in Models().names:
+        assert f"<h3>{name}</h3>" in text
+
+
+def test_a_small_model_has_a_size_and_no_table_of_its_pointer(model, monkeypatch, tmp_path):
+    """A model without measured results, as `relpe-train export` writes it."""
+    (tmp_path / "model.safetensors").write_bytes(bytes(31_400))
+    decoder = {"encoding": {"kind": "rope"}, "attention": {"kind": "softmax"}}
+    description = {"decoder": decoder, "weights": ["model.safetensors"]}
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    table = "| family | gain |\n|---|---|\n| Key | 0.1 |\n"
+    (tmp_path / "README.md").write_text(f"# tiny\n\n## Pointer\n\n{table}")
+    models = Models.only(model)
+    monkeypatch.setattr(Models, "folder", lambda *_: tmp_path)
+    text = about(models)
+    assert "31 kB" in text
+    assert "<table>" not in text
+
+
+def test_about_names_a_model_that_is_not_on_disk(model):
+    text = about(Models.only(model))
+    assert "removed within a day" in text
+    assert "until its owner removes them" in about(Models.only(model), keep=True)
+    assert "<h3>fake</h3>" in text
+    assert "Licence" not in text
+
+
+def test_the_line_of_a_small_model_has_all_digits_of_its_size(model):
+    model.parameters = 31_400
+    models = Models.only(model)
+    assert "31,400 weights" in model_line(models, models.names[0])
