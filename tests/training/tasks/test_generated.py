@@ -211,6 +211,7 @@ def test_a_model_that_copies_is_right_everywhere():
     examples = task.test_set(8)
 
     class Knowing(torch.nn.Module):
+        config = task.model
         embedding = torch.nn.Embedding(1, 1)
         num_axes = 1
 
@@ -228,6 +229,18 @@ def test_a_model_that_copies_is_right_everywhere():
     tokens, right = answers(Knowing(), changed, len(changed))
     assert right == 1 - 1 / len(examples)
     assert tokens == 1 - 1 / (8 * len(examples))
+
+
+def test_a_pointer_copies_and_recalls_without_training():
+    pointer = {"gates": {"similar": [-20, *range(4, 29)]}}
+    copying = task_of("copying", model=MODEL | {"pointer": pointer}, num_symbols=160)
+    found = answers(copying.model.build().eval(), copying.test_set(24), 8)
+    assert 0.9 < found.tokens < 24 / 25  # the first symbol of a copy has no match
+    recall = task_of("recall", model=MODEL | {"pointer": pointer})
+    found = answers(recall.model.build().eval(), recall.test_set(24), 8)
+    # sequences without units have one source; after two equal tokens and a different one, a
+    # tolerant match is as long as that of a key alone, and the nearer one is used
+    assert 0.4 < found.tokens < 0.65
 
 
 @pytest.mark.parametrize(
