@@ -1,6 +1,6 @@
 """Cost of one layer of attention with each encoding: training time, and size of the state.
 
-    python -m benchmarks.bench_layers
+    python -m benchmarks.relpe.bench_layers
 
 Prints a Markdown table. Times are CPU milliseconds of a forward and backward pass of 4,096 tokens
 on one thread in float32, in as many sequences as the length allows: medians over turns in which all
