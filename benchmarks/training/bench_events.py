@@ -56,7 +56,8 @@ class Trained:
         torch.manual_seed(0)
         self.decoder = config.build()
         groups = parameter_groups(self.decoder, 0.1, orthogonalized=True)
-        self.optimizer = Muon(groups, lr=1e-3, betas=optimizer.betas)
+        dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.optimizer = Muon(groups, lr=1e-3, betas=optimizer.betas, dtype=dtype)
         self.times: list[tuple[float, float, float]] = []
 
     def step(self, batch: torch.Tensor) -> None:
