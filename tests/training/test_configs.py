@@ -51,6 +51,7 @@ def corpora(data, tmp_path_factory):
         "groove": groove,
         "mixtures": mixtures,
         "recall": mixtures,
+        "release": mixtures,
         "tasks": None,
     }
 
