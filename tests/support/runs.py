@@ -65,7 +65,7 @@ def with_model(experiment, **settings):
     return changed(experiment, task={"model": experiment["task"]["model"] | settings})
 
 
-def stop_at(patch, step, examples=Examples):
+def stop_at(patch, step, examples: type = Examples):
     """Send SIGTERM while the batch of a step is drawn, from a class of examples."""
     _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM), examples)
 
@@ -79,7 +79,7 @@ def break_at(patch, step):
     _before_drawing(patch, step, fail)
 
 
-def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples=Examples):
+def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples: type = Examples):
     draw = examples.__getitem__
 
     def drawn(self, index):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from relpe.models.decoder import Decoder
+from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
 from training.config import MOST_THREADS
 from training.errors import TrainingError, check_range
 from training.experiment import is_run, read_experiment
@@ -88,7 +91,10 @@ def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
 
 
 def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
-    """Share of right answers to examples (n, l, 2), by the most likely token at each target."""
+    """Share of right answers to examples (n, l, 2), by the most likely token at each target.
+
+    If the model has a pointer, it is that of the mixture with its proposals.
+    """
     device = decoder.embedding.weight.device
     right = asked = exact = 0
     with torch.inference_mode():
@@ -96,11 +102,30 @@ def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
             tokens, targets = batch.to(device).unbind(-1)
             state = decoder.init_state(len(batch))
             logits, _ = decoder(tokens, positions_of(tokens, decoder.num_axes), state)
+            if decoder.config.pointer is not None:
+                logits = with_pointer(decoder.config.pointer, tokens, logits)
             wanted = targets != NO_TARGET
             hits = (logits.argmax(-1) == targets) & wanted
             right, asked = right + int(hits.sum()), asked + int(wanted.sum())
             exact += int((hits == wanted).all(-1).sum())
     return Answers(right / asked, exact / len(examples))
+
+
+def with_pointer(config: PointerConfig, tokens: Tensor, logits: Tensor) -> Tensor:
+    """Mixture (b, l, v) of the decoder's probabilities and a pointer's proposals, not normalised.
+
+    See `relpe.models.pointer`. The balance of generation is left out.
+    """
+    mixed = logits.double().softmax(-1).cpu()
+    for row, found in zip(tokens.tolist(), mixed, strict=True):
+        pointer = Pointer(replace(config, balance=BalanceConfig()))
+        for place, token in enumerate(row):
+            pointer.extend([token])
+            proposed, odds = pointer.proposals()
+            if len(proposed):
+                shares = torch.from_numpy(odds / math.sqrt(odds.sum()))
+                found[place].index_add_(0, torch.from_numpy(proposed.astype(np.int64)), shares)
+    return mixed.to(logits.device)
 
 
 def answers_table(results: dict[str, Any]) -> list[str]:

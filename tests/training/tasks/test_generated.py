@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
+from relpe.models.decoder import Decoder, DecoderConfig
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
@@ -205,29 +207,39 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
     assert "| 24, beyond training |" in shown
 
 
-def test_a_model_that_copies_is_right_everywhere():
-    """A decoder that knows the answers: the measure finds them all, and one that is wrong."""
+class Knowing(Decoder):
+    """A decoder that knows the targets of a batch."""
+
+    def __init__(self, config: DecoderConfig, targets: torch.Tensor) -> None:
+        super().__init__(config)
+        self.targets = targets.clamp(min=0)
+
+    def forward(self, tokens, positions, state):
+        return functional.one_hot(self.targets, self.config.vocabulary_size).double(), state
+
+
+def test_the_measure_counts_right_answers():
     task = task_of("copying")
     examples = task.test_set(8)
-
-    class Knowing(torch.nn.Module):
-        embedding = torch.nn.Embedding(1, 1)
-        num_axes = 1
-
-        def init_state(self, rows):
-            return None
-
-        def forward(self, tokens, positions, state):
-            targets = examples[: len(tokens), :, 1].clamp(min=0)
-            return torch.nn.functional.one_hot(targets, 192).double(), state
-
-    assert answers(Knowing(), examples, len(examples)) == (1.0, 1.0)
-    examples = examples.clone()
+    decoder = Knowing(task.model, examples[..., 1])
+    assert answers(decoder, examples, len(examples)) == (1.0, 1.0)
     changed = examples.clone()
     changed[0, -1, 1] = (changed[0, -1, 1] + 1) % 32
-    tokens, right = answers(Knowing(), changed, len(changed))
+    tokens, right = answers(decoder, changed, len(changed))
     assert right == 1 - 1 / len(examples)
     assert tokens == 1 - 1 / (8 * len(examples))
+
+
+def test_a_pointer_copies_and_recalls_without_training():
+    pointer = {"gates": {"similar": [-20, *range(4, 29)]}}
+    copying = task_of("copying", model=MODEL | {"pointer": pointer}, num_symbols=160)
+    found = answers(copying.model.build().eval(), copying.test_set(24), 8)
+    assert 0.9 < found.tokens < 24 / 25  # the first symbol of a copy has no match
+    recall = task_of("recall", model=MODEL | {"pointer": pointer})
+    found = answers(recall.model.build().eval(), recall.test_set(24), 8)
+    # sequences without units have one source; after two equal tokens and a different one, a
+    # tolerant match is as long as that of a key alone, and the nearer one is used
+    assert 0.4 < found.tokens < 0.65
 
 
 @pytest.mark.parametrize(

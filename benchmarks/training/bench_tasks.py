@@ -1,7 +1,7 @@
 """What encodings and attentions can recall, copy and track: accuracy on generated tasks.
 
-    python -m benchmarks.bench_tasks --runs FOLDER
-    python -m benchmarks.bench_tasks --runs FOLDER --table
+    python -m benchmarks.training.bench_tasks --runs FOLDER
+    python -m benchmarks.training.bench_tasks --runs FOLDER --table
 
 The first command trains and evaluates a small model for each row, task and seed, about 40 CPU
 seconds each, one after another: all rows of a task, then the next task, then the next seed. It
@@ -47,8 +47,11 @@ ROWS = {
     "softmax, none": ("{kind: softmax}", "{kind: none}"),
     "softmax, RoPE": ("{kind: softmax}", "{kind: rope}"),
     "softmax, algebraic": ("{kind: softmax}", "{kind: algebraic}"),
+    "linear, none, with a pointer": ("{kind: linear}", "{kind: none}"),
 }
 """Attention and encoding of each row, as settings of `relpe-train fit`."""
+POINTER = f"{{gates: {{similar: [-20, {', '.join(str(4 + n) for n in range(25))}]}}}}"
+"""A pointer that is sure of any match, and surer of longer ones."""
 
 
 def main() -> int:
@@ -90,6 +93,7 @@ def run(folder: Path, task: str, row: str, seed: int) -> int:
         f"task.model.attention={attention}",
         f"task.model.encoding={encoding}",
         f"trainer.seed={seed}",
+        *((f"task.model.pointer={POINTER}",) if "pointer" in row else ()),
     )
     fit = ["fit", "--config", str(CONFIGS / f"{task}.yaml"), "--run", str(folder)]
     code = relpe_train([*fit, *(part for one in settings for part in ("--set", one))])
