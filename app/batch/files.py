@@ -99,7 +99,7 @@ class Savers:
         self._pool = None
         if processes:
             spawn = multiprocessing.get_context("spawn")  # forking a process with threads may hang
-            self._pool = ProcessPoolExecutor(processes, spawn, _end_with_parent)
+            self._pool = ProcessPoolExecutor(processes, spawn, end_with_parent)
         self._most = 1 + processes * (1 + WAITING_FOR_EACH)
         self._rows: dict[Future[Row], Row] = {}
 
@@ -213,7 +213,7 @@ def _blocked(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Ends this process when its parent process ends."""
     parent = multiprocessing.parent_process()
 

@@ -273,7 +273,8 @@ class BatchRun:
         """Makes the missing clips: real music and anchors, then one model after another."""
         self._list()
         try:
-            yield from self._make_real()
+            with self._timed():
+                yield from self._make_real()
             for model in models:
                 missing = [
                     clip
@@ -282,7 +283,11 @@ class BatchRun:
                 ]
                 if missing and not self.stop():
                     yield from self._make_with(model, missing)
-            yield from self._finish_rendering()
+            with self._timed():
+                while len(self._savers) and not self.stop():
+                    self._take(SECONDS_BETWEEN_REPORTS)
+                    yield from self._report("rendering audio")
+                yield from self._finish_rendering()
         except (KeyboardInterrupt, GeneratorExit):  # stopped immediately
             self._savers.kill()
             raise
@@ -317,6 +322,15 @@ class BatchRun:
                 remove_shards(options)
                 self._notices.append(f"{options.output}: all shards are complete and merged")
         yield from self._report("merging the shards")
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Counts the time of the work."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
 
     @contextmanager
     def _reported_errors(self) -> Iterator[None]:
@@ -371,12 +385,15 @@ class BatchRun:
             self._take(SECONDS_BETWEEN_REPORTS)
 
     def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
-        """Makes clips with one model, with all their files."""
+        """Makes clips with one model; their audio may still be rendered afterwards."""
         for _ in model.preparing():
             yield from self._report(PREPARING_TOLD)
             if self.stop():
                 return
-        started = time.monotonic()
+        with self._timed():
+            yield from self._generate(model, clips)
+
+    def _generate(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
         engine = Engine(model, self.options.width)
         running: dict[Draft, Clip] = {}
         waiting = ((source, list(own)) for source, own in groupby(clips, lambda c: c.source))
@@ -398,10 +415,6 @@ class BatchRun:
                     yield from self._report("rendering audio", running)
             self._take()
             yield from self._report("generating", running)
-        while len(self._savers) and not self.stop():
-            self._take(SECONDS_BETWEEN_REPORTS)
-            yield from self._report("rendering audio")
-        self.seconds += time.monotonic() - started
 
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
         """The opening of a source; None, with a notice, if its prompt can no longer be used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -206,13 +207,21 @@ def models_of(study: StudyConfig, folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(one.place(folder)) for one in models))
 
 
-def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) -> BatchOptions:  # noqa: ANN401
+def options_of(
+    study: StudyConfig,
+    folder: Path,
+    output: Path,
+    *,
+    loaded: Collection[str] = (),
+    **others: Any,  # noqa: ANN401
+) -> BatchOptions:
     """The clips of a study.
 
     Args:
         study: the configuration.
         folder: folder of its file, to which paths are relative.
         output: the folder to write to.
+        loaded: names of models that need not be looked for.
         others: fields of `BatchOptions` that do not affect the clips.
 
     Raises:
@@ -222,7 +231,9 @@ def options_of(study: StudyConfig, folder: Path, output: Path, **others: Any) ->
     for one in study.conditions:
         if isinstance(one, ModelConfig):
             try:
-                model = find_checkpoint(one.place(folder)).resolve().name
+                model = one.model
+                if model not in loaded:
+                    model = find_checkpoint(one.place(folder)).resolve().name
             except CheckpointError as error:
                 raise CommandError(f"the condition {one.name!r}: {error}") from error
             conditions.append(Condition(one.name, one.music(study.bars), "model", model))

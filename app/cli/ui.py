@@ -12,7 +12,7 @@ from app.cli.serving import accounts_of, add_address, announce, check_address, n
 from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
-from app.server.heap import limit_heaps
+from app.server.memory.heap import limit_heaps
 
 
 def add_ui(parser: argparse.ArgumentParser) -> None:

@@ -187,7 +187,7 @@ class Models:
                         "each model; rename a folder"
                     )
         self.names = tuple(self._places)
-        self._compute = compute
+        self.compute = compute
         self._loaded: dict[str, MusicModel] = {}
         self._loading = threading.Lock()
 
@@ -203,7 +203,7 @@ class Models:
         """Loads one of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
         with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = load_music_model(self._places[name], self._compute)
+                self._loaded[name] = load_music_model(self._places[name], self.compute)
         return self._loaded[name]
 
     def folder(self, name: str) -> Path | None:

@@ -28,7 +28,7 @@ from app.player.frames import (
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
-from app.server.memory import size_of
+from app.server.memory.sizes import size_of
 from app.text import duration, plural
 
 if TYPE_CHECKING:

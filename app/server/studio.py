@@ -28,6 +28,7 @@ from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
+from app.server.studies import Studies
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
@@ -97,6 +98,7 @@ class Studio:
         self.folders = SessionFolders(output_folder, keep=keep)
         self.sharing = sharing or Sharing()
         self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
+        self.studies = Studies(models, self.folders, self.sharing.max_seconds)
         self.kept = KeptJobs()
         self.sounds = SoundService(self.kept.sounds)
         self._sound_speed: defaultdict[str, Rate] = defaultdict(Rate)  # by model
@@ -115,6 +117,7 @@ class Studio:
 
         Does not wait for the jobs to end, since jobs whose sessions have ended do not advance.
         """
+        self.studies.stop_all()
         jobs = list(self._sessions)
         for job in jobs:
             job.set()
@@ -140,6 +143,7 @@ class Studio:
     def leave(self, session: str) -> None:
         """Ends a session and its jobs, which write no more files."""
         self.stop(session)
+        self.studies.stop(session)
         for job in self._jobs_of(session):
             self.end(job)
         self.sounds.leave(session)

@@ -1,6 +1,6 @@
 """Builds the page: its tabs, the player that they share, and the callbacks of their events.
 
-Widgets are in `tabs.py`, callbacks in `callbacks`; `app.server` does the work.
+Widgets are in `tabs`, callbacks in `callbacks`; `app.server` does the work.
 """
 
 from __future__ import annotations
@@ -20,13 +20,22 @@ from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
-from app.web.about import ABOUT_SCRIPT, about
 from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import EXAMPLE_OF_TAB
-from app.web.tabs import CREATIVITY, TabWidgets, build_tab, key_note, mood_of, of_unit, roll_dice
+from app.web.tabs.about import ABOUT_SCRIPT, about
+from app.web.tabs.music import (
+    CREATIVITY,
+    TabWidgets,
+    build_tab,
+    key_note,
+    mood_of,
+    of_unit,
+    roll_dice,
+)
+from app.web.tabs.study import StudyForm, build_study_tab
 
 TITLE = "relpe"
 
@@ -77,6 +86,7 @@ def build_page(
                     build_tab("groove", "Groove", models),
                     build_tab("piano", "Piano", models),
                 ]
+                study = build_study_tab(studio.studies.model_names)
                 with gr.Tab("About", id="about", elem_id="about-tab"):
                     gr.HTML(
                         about(models, keep=keep),
@@ -107,6 +117,7 @@ def build_page(
         for tab in tabs:
             for read in _wire_tab(calls, tab, roll, view):
                 _on(read.then, calls.settings.fill, None, filled)
+        _wire_study(calls, study)
         used = _on(roll.replay, calls.settings.use_settings, None, view)
         _on(used.then, calls.settings.fill, None, filled)
         _on(roll.stop, calls.jobs.stop_job)
@@ -168,6 +179,18 @@ def _wire_tab(
     _on(options["seed"].input, lambda: False, None, form.fresh)
     _on(options["key"].blur, key_note, options["key"], form.key_note)
     return reads
+
+
+def _wire_study(calls: Callbacks, form: StudyForm) -> None:
+    """Binds the callbacks of the tab that makes studies."""
+    given = [form.files, *form.asked]
+    shown = [form.go, form.stop, form.result]
+    made = _on(form.go.click, calls.studies.make_study, given, shown, job=True)
+    _on(made.failure, calls.studies.refuse_study, None, shown)
+    _on(form.stop.click, calls.studies.stop_study)
+    for widget in (form.files, *form.asked):
+        count = calls.studies.count_clips
+        _on(widget.change, count, given, form.size, last_only=True, checked=False)
 
 
 def _on(

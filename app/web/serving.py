@@ -25,7 +25,7 @@ from starlette.routing import Mount
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
-from app.server.heap import return_unused
+from app.server.memory.heap import return_unused
 from app.server.store import prune, remove_raw
 from app.server.studio import Sharing
 from app.server.temporary import is_running, make_room, private_folder, running

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
 from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
-from app.server.memory import size_of
+from app.server.memory.sizes import size_of
 from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload

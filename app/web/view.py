@@ -13,11 +13,11 @@ from app.compose.options import MusicOptions
 from app.player.frames import Frame
 from app.server.studio import Studio
 from app.text import duration
-from app.web.about import model_line
 from app.web.cards import card, results_list, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
+from app.web.tabs.about import model_line
 
 BY_FILE = "The model that suits your file."
 NO_FILE = "<p>Choose a MIDI file or an example first.</p>"

@@ -1,10 +1,10 @@
 """Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
 
 Run from the top of the repository: `python -m benchmarks.relpe.bench_decode`, optionally with the
-names of some parts. Prints CSV. In `speed` and `encodings`, all methods take turns in one process
-on one thread; results are medians of CPU time, which depend little on other work on the machine.
-The other parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds ten
-more.
+names of some parts. Prints CSV. In `speed`, `encodings` and `patterns`, all methods take turns in
+one process on one thread; results are medians of CPU time, which depend little on other work on the
+machine. The other parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds
+ten more.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from benchmarks.relpe.decode_peers import (
     static_cache,
     stream,
 )
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.compiled import CompiledDecoder
-from relpe.decoding.eager import PlainSteps
+from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.kernels import Matrices
 from relpe.decoding.position_codes import PositionCodes
 from relpe.encodings import (
@@ -70,6 +71,7 @@ def main() -> None:
     parts = {
         "speed": speed,
         "encodings": encodings,
+        "patterns": patterns,
         "batches": batches,
         "music": music,
         "quality": quality,
@@ -103,9 +105,16 @@ def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> di
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def rows_of(steps: TokenSteps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
-    """A function that takes one step of all `rows`; three tokens of ten are below 3."""
-    slots = [steps.admit(model.init_state(1), start) for _ in range(rows)]
+def rows_of(
+    steps: TokenSteps, model: Decoder, rows: int, start: int = 0, read: int = 0
+) -> Callable[[], object]:
+    """A function that takes one step of all `rows`; three tokens of ten are below 3.
+
+    The rows have read `read` tokens, each of which closes an event, before position `start`.
+    """
+    tokens = torch.zeros(1, read, dtype=torch.int64)
+    state = prefill(model, model.init_state(1), tokens, start - read)
+    slots = [steps.admit(state, start) for _ in range(rows)]
     tokens = itertools.cycle((5, 7, 1, 6, 2, 9, 4, 0, 8, 3))
     return lambda: steps.step(slots, [next(tokens)] * rows)
 
@@ -188,6 +197,44 @@ def encodings(options: argparse.Namespace) -> None:
         ms = turns(ways, options.repeats, 64)
         ratio = ms["eager"] / ms["compiled"]
         print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
+
+
+def patterns(options: argparse.Namespace) -> None:
+    """Times compiled steps of layers of different kinds, all in turns, with full windows.
+
+    Ratios are to linear attention in all layers, to position 1,000 and to one row.
+    """
+    print("layers,ms_per_token,times_linear,times_at_1e6,times_32_rows,state_MB")
+    window = LayerConfig(attention=WindowedAttentionConfig(span=512), encoding=AlgebraicConfig())
+    linear, delta = LayerConfig(count=3), LayerConfig(attention=DeltaAttentionConfig(), count=3)
+    heads: dict[str, Any] = {"num_heads": 4, "encoding": AlgebraicConfig()}
+    events: dict[str, Any] = {"events": EventsConfig(closing=((0, 3),))}
+    kinds: dict[str, dict[str, Any]] = {
+        "linear": {},
+        "linear and windowed 3:1": {"layers": (linear, window)},
+        "delta": {**heads, "layers": (delta,)},
+        "delta and windowed 3:1": {**heads, "layers": (delta, window)},
+        "windowed": {**heads, "layers": (window,)},
+        "linear, events": events,
+        "delta and windowed 3:1, events": {**heads, "layers": (delta, window), **events},
+    }
+    base = replace(SIZES[0].config(), num_layers=4)
+    ways: dict[str, Callable[[], object]] = {}
+    megabytes: dict[str, float] = {}
+    for name, changes in kinds.items():
+        model = replace(base, **changes).build().eval()
+        compiled = CompiledDecoder(model)
+        megabytes[name] = compiled.steps().state_bytes / 2**20
+        ways[name] = rows_of(compiled.steps(), model, 1, 1000, 600)
+        ways[f"{name}, far"] = rows_of(compiled.steps(), model, 1, 10**6, 600)
+        ways[f"{name}, 32 rows"] = rows_of(compiled.steps(), model, 32, 1000, 600)
+    times = turns(ways, options.repeats, 64)  # twice the positions whose codes are made together
+    for name in kinds:
+        own = times[name]
+        print(
+            f"{name},{own:.3f},{own / times['linear']:.2f},{times[f'{name}, far'] / own:.2f},"
+            f"{32 * own / times[f'{name}, 32 rows']:.1f},{megabytes[name]:.2f}"
+        )
 
 
 def batches(options: argparse.Namespace) -> None:

@@ -1,9 +1,9 @@
-"""Speed of training steps: a model in which every token passes the blocks, and one with events.
+"""Speed of training steps: models in which every token passes the blocks, and with events.
 
 Run from the top of the repository: `python -m benchmarks.training.bench_events --data data/piano`.
 The models have the shape of `piano/piano.yaml` and train on windows of the validation split, on one
-thread in float32, in turns. Prints the median CPU time of a step, with the shares of the forward
-pass, the backward pass and the optimizer, and tokens and notes per second.
+thread, in float32 or with `--bfloat16`, in turns. Prints the median CPU time of a step, with the
+shares of the forward pass, the backward pass and the optimizer, and tokens and notes per second.
 """
 
 from __future__ import annotations
@@ -37,23 +37,35 @@ HYBRID = build(
         {"attention": {"kind": "windowed", "span": 640}, "encoding": {"kind": "algebraic"}},
     ],
 )
+DELTA = build(
+    tuple[LayerConfig, ...],  # pyright: ignore[reportArgumentType]
+    [
+        {"count": 3, "attention": {"kind": "delta"}, "encoding": {"kind": "algebraic"}},
+        {"attention": {"kind": "windowed", "span": 640}, "encoding": {"kind": "algebraic"}},
+    ],
+)
 
 
 class Trained:
     """A model in training, and the CPU times of its steps."""
 
-    def __init__(self, config: DecoderConfig, optimizer: OptimizerConfig) -> None:
+    def __init__(
+        self, config: DecoderConfig, optimizer: OptimizerConfig, *, bfloat16: bool
+    ) -> None:
+        self.bfloat16 = bfloat16
         torch.manual_seed(0)
         self.decoder = config.build()
         groups = parameter_groups(self.decoder, 0.1, orthogonalized=True)
-        self.optimizer = Muon(groups, lr=1e-3, betas=optimizer.betas)
+        dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.optimizer = Muon(groups, lr=1e-3, betas=optimizer.betas, dtype=dtype)
         self.times: list[tuple[float, float, float]] = []
 
     def step(self, batch: torch.Tensor) -> None:
         """One step on tokens (b, l + 1)."""
         moments = [time.process_time()]
         state = self.decoder.init_state(len(batch), seed=1)
-        [nats] = negative_log_likelihoods(self.decoder, batch, state)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):
+            [nats] = negative_log_likelihoods(self.decoder, batch, state)
         moments.append(time.process_time())
         (nats / batch[:, 1:].numel()).backward()
         moments.append(time.process_time())
@@ -72,6 +84,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=["flat", "events", "events, 3:1"])
+    parser.add_argument("--bfloat16", action="store_true", help="train with autocast to bfloat16")
     options = parser.parse_args()
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / "piano" / "piano.yaml"
@@ -84,11 +97,15 @@ def main() -> None:
         "events": replace(flat, events=events),
         "flat, 3:1": replace(flat, layers=HYBRID),
         "events, 3:1": replace(flat, layers=HYBRID, events=events),
+        "events, delta 3:1": replace(flat, layers=DELTA, num_heads=4, events=events),
     }
-    models = {name: Trained(configs[name], experiment.optimizer) for name in options.models}
+    models = {
+        name: Trained(configs[name], experiment.optimizer, bfloat16=options.bfloat16)
+        for name in options.models
+    }
     steps = options.steps + 1  # the first is not counted
     corpus = Corpus.load(options.data, "validation")
-    rows = torch.from_numpy(windows(corpus, options.length, steps * options.rows))
+    rows = torch.from_numpy(windows(corpus, tokenizer, options.length, steps * options.rows))
     names = np.array(tokenizer.vocabulary.names)
     notes = np.char.startswith(names, "Pitch_") | np.char.startswith(names, "Drum_")
     share = float(notes[rows[:, 1:].numpy()].mean())

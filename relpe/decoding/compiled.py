@@ -20,6 +20,7 @@ from llvmlite.binding import get_host_cpu_name
 from numba import config as numba_config
 from numpy.typing import NDArray
 
+from relpe.attention.delta.operation import DeltaAttentionConfig, DeltaState
 from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
 from relpe.attention.windowed.attention import WindowedAttentionConfig, WindowedAttentionState
 from relpe.decoding.base import Precision, check_axes, check_slots
@@ -51,12 +52,15 @@ ROWS_OF_A_THREAD = 4
 """Minimum number of rows per thread: starting a thread costs about as much as one row."""
 
 
+_KNOWN = LinearAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
+
+
 def refusal(decoder: Decoder) -> str | None:
     """Why the steps of a decoder cannot be compiled; None if they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "the environment variable NUMBA_DISABLE_JIT turns compilation off"
     for block, layer in enumerate(decoder.config.layers_in_order):
-        if not isinstance(layer.attention, LinearAttentionConfig | WindowedAttentionConfig):
+        if not isinstance(layer.attention, _KNOWN):
             return f"there are no compiled steps of {layer.attention.kind} attention"
         if not decoder.encoding_of(block).codes_by_position:
             return f"encoding {layer.encoding.kind} does not act on queries and keys alone"
@@ -151,6 +155,9 @@ class CompiledSteps:
                 memory.kv[slot, place, :, :features] = array_of(sums.kv)[0]
                 memory.keys[slot, place, :, :features] = array_of(sums.k_sum)[0]
                 memory.log_scale[slot, place] = array_of(sums.log_scale, torch.float64)[0]
+            elif isinstance(operation, DeltaState):
+                stored = array_of(operation.memory)[0]
+                memory.kv[slot, place, :, : stored.shape[1]] = stored
             else:
                 self._write_rings(slot, layer, operation, count)
         if state.events is not None:

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.base import Precision
 from relpe.decoding.kernels import (
     CODED,
+    DELTA,
     ELU,
     ENCODING,
     FAVOR,
@@ -21,6 +23,7 @@ from relpe.decoding.kernels import (
     GATED,
     KIND,
     LARGEST_WEIGHT,
+    PAIRED,
     PLACE,
     RELU,
     SET,
@@ -31,10 +34,11 @@ from relpe.decoding.kernels import (
     Weights,
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
+from relpe.encodings.base import QueryKeyEncoding
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 from relpe.models.decoder import Decoder, DecoderState
 
-_KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
+_KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED, "delta": DELTA}
 
 
 def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
@@ -63,12 +67,17 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     temperatures = np.zeros((0, 2, config.num_heads), np.float32)
     if config.normalize_queries_keys:
         temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
+    qkv = [module.project_in.weight for module in attention]
+    if any(module.gates is not None for module in attention):
+        none = qkv[0].new_zeros(2 * config.num_heads, config.width)
+        gates = [none if x.gates is None else x.gates.project.weight for x in attention]
+        qkv = [torch.cat(pair) for pair in zip(qkv, gates, strict=True)]
     return Weights(
         embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
         norms=np.stack(norms),
         taps=np.stack(taps),
         temperatures=temperatures,
-        qkv=matrices([module.project_in.weight for module in attention]),
+        qkv=matrices(qkv),
         attended=matrices([module.project_out.weight for module in attention]),
         gate_value=matrices([module.project_in.weight for module in forward]),
         down=matrices([module.project_out.weight for module in forward]),
@@ -161,8 +170,9 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     config = decoder.config
     heads, size = config.num_heads, config.width // config.num_heads
     layers = config.layers_in_order
-    numbers = np.zeros((len(layers), 8), np.int64)
-    offsets = np.zeros(len(layers), np.float32)
+    numbers = np.zeros((len(layers), 9), np.int64)
+    partners = np.zeros((len(layers), size), np.int64)
+    offsets, strongest = np.zeros((2, len(layers)), np.float32)
     rates = np.zeros((len(layers), heads))
     through = np.zeros((len(layers), heads, size), np.float32)
     coded = [decoder.encoding_of(block).out_features for block in range(len(layers))]
@@ -177,6 +187,8 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
         row[CODED], row[SPAN] = features, getattr(layer.attention, "span", 0)
         row[ENCODING], row[SET] = codes.place_of(decoder.encodings.index(encoding), place)
         counts[is_windowed] += 1
+        if isinstance(encoding, QueryKeyEncoding) and encoding.partners is not None:
+            row[PAIRED], partners[block] = 1, encoding.partners
         if isinstance(layer.attention, LinearAttentionConfig):
             feature_map = layer.attention.feature_map
             row[FEATURES] = feature_map.build().num_features(features)
@@ -186,6 +198,12 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             projection = state.layers[block].operation.projection
             if projection is not None:
                 drawn[block] = array_of(projection)
+        if isinstance(layer.attention, DeltaAttentionConfig):
+            row[FEATURES] = features
+            module: Any = decoder.blocks[block]
+            gates = module.attention.gates
+            strongest[block] = layer.attention.strongest
+            rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
             noise: Any = state.encodings[decoder.encodings.index(encoding)]
             row[GATED] = 1
@@ -195,4 +213,14 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     projections = np.zeros((len(layers), *shapes.max(0)), np.float32)
     for block, one in drawn.items():
         projections[block, : one.shape[0], : one.shape[1]] = one
-    return Attention(numbers, offsets, projections, rates, through, constant, codes.added_by)
+    return Attention(
+        numbers,
+        partners,
+        offsets,
+        strongest,
+        projections,
+        rates,
+        through,
+        constant,
+        codes.added_by,
+    )

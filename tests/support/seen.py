@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from app.compose.options import MusicOptions
 from app.web.session import EXAMPLE_OF_TAB, UPLOADING
-from app.web.tabs import FORM
+from app.web.tabs.music import FORM
 
 SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
 VALUES = {"unit": "bars", "fresh": False} | {

@@ -9,6 +9,7 @@ from app.server.studio import Studio
 from app.web.callbacks.files import FileCallbacks
 from app.web.callbacks.jobs import JobCallbacks
 from app.web.callbacks.settings import SettingsCallbacks
+from app.web.callbacks.studies import StudyCallbacks
 from app.web.callbacks.tabs import TabCallbacks
 from app.web.callbacks.uploads import UploadCallbacks
 from app.web.view import View
@@ -23,5 +24,6 @@ class Callbacks:
         self.files = FileCallbacks(studio)
         self.jobs = JobCallbacks(self.view)
         self.settings = SettingsCallbacks(self.view)
+        self.studies = StudyCallbacks(self.view)
         self.tabs = TabCallbacks(self.view)
         self.uploads = UploadCallbacks(self.view, self.settings, max_upload_bytes)

@@ -15,7 +15,7 @@ from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
-from app.web.tabs import FORM, form_problem, options_of
+from app.web.tabs.music import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
 
 NOT_TAKEN = (

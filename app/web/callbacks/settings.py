@@ -15,7 +15,7 @@ from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import whole_number
 from app.web.cards import refused, said
 from app.web.session import AUTOMATIC, Session, Step
-from app.web.tabs import form_problem, not_of_page, widget_values
+from app.web.tabs.music import form_problem, not_of_page, widget_values
 
 if TYPE_CHECKING:
     from app.compose.models import Models

@@ -319,6 +319,17 @@ def test_a_model_that_does_not_exist_is_named_with_its_condition(
         asked(config, tmp_path / "out")
 
 
+def test_a_study_without_models_is_completed_with_its_audio(
+    quick_model: MusicModel, tmp_path: Path, config: Path
+) -> None:
+    kept = [line for line in STUDY.splitlines() if "kind: model" not in line]
+    config.write_text("\n".join(kept) + "\nrepetitions: 8\n")
+    told, result = run(quick_model, asked(config, tmp_path / "out"))
+    assert (result.made, result.total, told) == (34, 34, [])
+    assert 0 < result.clips_per_minute <= 60 * result.made / result.seconds
+    assert (tmp_path / "out" / "webmushra.yaml").exists()
+
+
 def test_the_example_is_a_study_of_the_released_models(
     quick_model: MusicModel, tmp_path: Path
 ) -> None:

@@ -38,7 +38,8 @@ options.OPTIONS = described(options.MusicOptions)
 
 from app.cli.main import main
 from app.compose.models import Models
-from app.web import api, tabs
+from app.web import api
+from app.web.tabs import music as tabs
 from app.web.page import build_page
 from tests.support.fakes import FakeModel
 

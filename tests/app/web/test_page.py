@@ -17,7 +17,7 @@ from app.player.assets import template
 from app.server.downloads import MENU
 from app.web.examples import EXAMPLES
 from app.web.page import build_page
-from app.web.tabs import (
+from app.web.tabs.music import (
     TITLES,
 )
 from relpe.models.checkpoint import save_model

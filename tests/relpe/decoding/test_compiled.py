@@ -67,6 +67,7 @@ def test_released_kinds_of_models_are_compiled():
         ("sine_spe", "windowed"),
         ("sinusoid", "linear"),
         ("none", "linear"),
+        ("algebraic", "delta"),
     ]:
         assert pair in kinds
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
-from app.web.about import model_line
 from app.web.assets import SCRIPTS
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
 from app.web.refusals import short
 from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
+from app.web.tabs.about import model_line
 from app.web.view import BY_FILE, NO_FILE, NO_SPEED
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ TITLES = {
     "go-generate": "Generates a piece from nothing.",
     "stop-keep": "Stops generating and keeps the music so far.",
     "discard": "Stops generating and discards the music so far.",
+    "go-study": "Makes all clips of the study.",
+    "stop-study": "Stops making the study and discards its clips.",
     **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
@@ -51,7 +53,7 @@ _LEADS = {
     "piano": "Generates a new piece from nothing: the model chooses tempo, metre and notes.",
 }
 """The line at the top of each tab."""
-_TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
+TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
 
 class UploadWidgets(NamedTuple):
@@ -111,7 +113,7 @@ def build_tab(name: str, label: str, models: Models) -> TabWidgets:
     with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
         # a script of the lead sets the tooltips of the tab
         lead = f"<p class='lead'>{html.escape(_LEADS[name])}</p>"
-        gr.HTML(lead, apply_default_css=False, js_on_load=_TITLES_SCRIPT)
+        gr.HTML(lead, apply_default_css=False, js_on_load=TITLES_SCRIPT)
         upload = _upload(name) if takes_file else None
         model = _model(models, [("Automatic", AUTOMATIC)] if takes_file else [])
         form = _form(FIRST_BARS[name], hidden=only_for("nothing" if takes_file else "prompt"))

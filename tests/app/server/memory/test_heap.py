@@ -10,7 +10,7 @@ import pytest
 _EIGHT_THREADS = """
 import ctypes, re, threading
 from pathlib import Path
-from app.server.heap import limit_heaps, return_unused
+from app.server.memory.heap import limit_heaps, return_unused
 
 limit_heaps()
 libc = ctypes.CDLL("libc.so.6")

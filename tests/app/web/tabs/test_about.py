@@ -8,7 +8,7 @@ import json
 import re
 
 from app.compose.models import Models
-from app.web.about import about, model_line
+from app.web.tabs.about import about, model_line
 
 
 def test_about_lists_licence_encoding_and_results_of_the_released_models():

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from app.compose.options import LARGEST_SEED, MusicOptions
-from app.web.tabs import (
+from app.web.tabs.music import (
     CREATIVITY,
     FORM,
     key_note,

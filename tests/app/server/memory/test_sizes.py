@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from app.server.memory import ITEM_BYTES, size_of
+from app.server.memory.sizes import ITEM_BYTES, size_of
 
 
 @dataclass(frozen=True)

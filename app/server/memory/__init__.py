@@ -1,0 +1,1 @@
+"""Memory of stored music, and of the process."""

@@ -1,0 +1,1 @@
+"""The tabs of the page: their widgets and texts."""
