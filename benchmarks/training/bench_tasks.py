@@ -1,7 +1,7 @@
 """What encodings and attentions can recall, copy and track: accuracy on generated tasks.
 
-    python -m benchmarks.bench_tasks --runs FOLDER
-    python -m benchmarks.bench_tasks --runs FOLDER --table
+    python -m benchmarks.training.bench_tasks --runs FOLDER
+    python -m benchmarks.training.bench_tasks --runs FOLDER --table
 
 The first command trains and evaluates a small model for each row, task and seed, about 40 CPU
 seconds each, one after another: all rows of a task, then the next task, then the next seed. It
