@@ -54,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command."""
+    """A parser that reports each error in one line that names the command.
+
+    The same as in `app/cli/arguments.py`. `relpe`, which both packages may import, imports PyTorch,
+    for which `--help` would have to wait.
+    """
 
     # Any: the types that argparse declares depend on the namespace
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -62,14 +66,14 @@ class _Parser(argparse.ArgumentParser):
         args: Any = None,  # noqa: ANN401
         namespace: Any = None,  # noqa: ANN401
     ) -> tuple[Any, list[str]]:
-        """Reject unknown arguments here; argparse would return them to the parent parser."""
+        """Rejects unknown arguments here; argparse would return them to the parent parser."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2."""
+        """Exits with code 2."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -24,7 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command."""
+    """A parser that reports each error in one line that names the command.
+
+    The same as in `training/cli.py`, which explains why.
+    """
 
     # Any: the types that argparse declares depend on the namespace
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -44,7 +44,7 @@ MOST_PROMPTS = 12
 MOST_BYTES = 1 << 30
 """Maximum size of the files of a study."""
 MOST_WAITING = 4
-"""Maximum number of studies that wait for the one that is made."""
+"""Maximum number of studies that wait while one is made."""
 NICENESS = 5
 """How much lower the priority of the process is."""
 FOLDER, CONFIG, PROMPTS = "study", "config.yaml", "prompts"
@@ -133,7 +133,7 @@ class Studies:
         with self._lock:
             if session in self._stops:
                 raise BusyError(
-                    "A study is being made already; wait until it has ended, or stop it"
+                    "A study is already being made; wait until it is complete, or stop it"
                 )
             self._stops[session] = stop
         try:

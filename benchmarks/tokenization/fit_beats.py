@@ -1,13 +1,15 @@
 """Fits the network and the confidence of the beat tracker, and writes `beat_salience.npz`.
 
     python -m benchmarks.tokenization.fit_beats DATA [--minutes 60] [--output beat_salience.npz]
+    python -m benchmarks.tokenization.fit_beats DATA --check
 
 DATA is the folder of the corpora. The network is fitted to performances of the scores in the
 training splits, drawn anew for each step; the confidence to performances and recordings of the
 validation splits. Nothing is fitted to test splits, nor to works of which there are recordings
 (`benchmarks.tokenization.performances.RECORDED`). The released weights were fitted for 40 minutes
 on a shared core, in two parts, the second of which began with the weights of the first; a new fit
-gives other weights.
+gives other weights. `--check` fits the confidence to the released network and compares it with the
+released confidence.
 """
 
 from __future__ import annotations
@@ -146,18 +148,21 @@ def fit(scores: dict[str, list[Score]], seconds: float, seed: int) -> Network:
         nn.utils.clip_grad_norm_(network.parameters(), 1)
         optimizer.step()
         step += 1
-        losses.append(float(loss))
+        losses.append(loss.item())
         if step % 100 == 0:
             print(f"{done:.0%} step {step}: {np.mean(losses[-100:]):.4f}", file=sys.stderr)
     return network
 
 
-def fit_confidence(performances: list[Performance]) -> np.ndarray:
-    """Coefficients of the logistic regression of the F-measure on the evidence of the beats."""
+def fit_confidence(performances: list[Performance], weights: dict[str, np.ndarray]) -> np.ndarray:
+    """Coefficients of the logistic regression of the F-measure on the evidence of the beats.
+
+    `weights` are those of the network.
+    """
     rows, wanted = [], []
     for performance in performances:
         features, start, _ = frames_of(performance.score)
-        odds = beat_salience.salience(features)[:, 0]
+        odds = beat_salience.salience(features, weights)[:, 0]
         frames = beat_frames(odds)
         rows.append(evidence(odds, frames))
         wanted.append(f_measure(start + frames / RATE, performance.beats))
@@ -171,10 +176,6 @@ def fit_confidence(performances: list[Performance]) -> np.ndarray:
     return coefficients
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-
-
 def main() -> None:
     """Fit and write."""
     parser = argparse.ArgumentParser(description="Fit the beat tracker")
@@ -182,24 +183,34 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=beat_salience.WEIGHTS)
+    parser.add_argument(
+        "--check", action="store_true", help="only compare the confidence of the released network"
+    )
     options = parser.parse_args()
 
     def read(corpus: str, split: str, at_most: int) -> list[Score]:
         names = spread(score_names(options.data, corpus, split), at_most)
         return [score for _, score in read_scores(options.data, corpus, names)]
 
-    scores = {corpus: read(corpus, "train", 10_000) for corpus in SHARES}
-    arrays = fit(scores, 60 * options.minutes, options.seed).arrays()
-    arrays = {name: value.astype(np.float16) for name, value in arrays.items()}
-    _write(options.output, arrays | {"confidence": np.zeros(3)})
+    if options.check:
+        arrays = {name: x for name, x in beat_salience.load().items() if name != "confidence"}
+    else:
+        scores = {corpus: read(corpus, "train", 10_000) for corpus in SHARES}
+        arrays = fit(scores, 60 * options.minutes, options.seed).arrays()
+        arrays = {name: value.astype(np.float16) for name, value in arrays.items()}
     held_out = [
         perform(score, seed)
         for corpus in SHARES
         for seed, score in enumerate(read(corpus, "validation", 10))
     ]
     held_out += recorded(options.data, "validation")
-    beat_salience.load.cache_clear()
-    _write(options.output, arrays | {"confidence": fit_confidence(held_out)})
+    weights = {name: value.astype(np.float32) for name, value in arrays.items()}
+    confidence = fit_confidence(held_out, weights)
+    print("confidence:", *(f"{number:.4f}" for number in confidence))
+    if options.check:
+        print("released:  ", *(f"{number:.4f}" for number in beat_salience.load()["confidence"]))
+    else:
+        np.savez_compressed(options.output, allow_pickle=False, **arrays, confidence=confidence)
 
 
 if __name__ == "__main__":

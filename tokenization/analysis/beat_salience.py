@@ -35,9 +35,14 @@ def load() -> dict[str, NDArray[np.float32]]:
         return {name: file[name].astype(np.float32) for name in file.files}
 
 
-def salience(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Log-odds (frames, 2) that a beat, and that a bar, begins in each frame."""
-    weights = load()
+def salience(
+    features: NDArray[np.float32], weights: dict[str, NDArray[np.float32]] | None = None
+) -> NDArray[np.float32]:
+    """Log-odds (frames, 2) that a beat, and that a bar, begins in each frame.
+
+    By default, `weights` are those of `load`.
+    """
+    weights = load() if weights is None else weights
     count = sum(name.startswith("mix_bias") for name in weights)
     reach = 2 + 2 * (2**count - 1)
     found = np.empty((len(features), 2), np.float32)

@@ -20,7 +20,7 @@ def limit_heaps() -> None:
 
 
 def return_unused() -> bool:
-    """Returns freed memory to the operating system, in about 0.1 s; whether there was any."""
+    """Returns freed memory to the operating system in about 0.1 s; True if there was any."""
     library = _glibc()
     return library is not None and bool(library.malloc_trim(0))
 

@@ -73,7 +73,7 @@ def test_the_zip_contains_what_the_command_makes_of_its_configuration(studies, p
 def test_a_stopped_study_leaves_nothing_and_a_session_has_one_at_a_time(studies, prompts, folder):
     steps = studies.make("me", replace(STUDY, repetitions=20), prompts)
     assert isinstance(next(steps), StudyProgress)
-    with pytest.raises(BusyError, match="A study is being made already"):
+    with pytest.raises(BusyError, match="A study is already being made"):
         next(studies.make("me", STUDY, prompts))
     studies.stop("me")
     assert not any(isinstance(step, StudyFiles) for step in steps)

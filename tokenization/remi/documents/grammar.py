@@ -61,7 +61,7 @@ def _times_mask(
 
 @lru_cache(maxsize=1024)
 def _tempo_mask(families: Families, tempo: int) -> NDArray[np.bool_]:
-    """Mask of all tempos but one; of none for 0."""
+    """Mask of all tempos except one; empty for 0."""
     if not tempo:
         return mask_of(families)
     return mask_of(families, (TEMPO, tempo), (tempo + 1, families.program))
@@ -438,7 +438,7 @@ class DocumentGrammar(RemiGrammar):
         return self._replace(document=document)
 
     def _at_next_bar(self) -> DocumentState:
-        """The document after a Bar; it is no Later bar unless a Later follows."""
+        """The document after a Bar; it is not a Later bar unless a Later follows."""
         document = self.document
         is_first = not document.main and not document.later
         bar_end = self.bar_start + self.bar_length

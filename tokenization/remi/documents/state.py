@@ -1,4 +1,4 @@
-"""What the grammar of version 2 knows of a document, besides its notes."""
+"""The state of the grammar of version 2 apart from notes: what a document contains so far."""
 
 from __future__ import annotations
 
