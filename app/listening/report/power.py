@@ -91,6 +91,9 @@ class _Population:
     def __init__(self, values: NDArray[np.float64], of_interest: float, *, has_steps: bool) -> None:
         if not has_steps:  # a sample spreads less than its population
             values = (values - np.mean(values)) * math.sqrt(len(values) / (len(values) - 1))
+        elif np.ptp(values):  # without a large difference, by whole steps
+            step = float(np.min(np.diff(np.unique(np.round(values, 9)))))
+            values = values - step * math.trunc(float(np.mean(values)) / step)
         # as if there were no difference: each difference as likely as its opposite
         self.values = np.concatenate([values, -values])
         self.spread = float(np.std(self.values))
