@@ -358,7 +358,13 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         required=True,
         help="folder of a run, or folder or name of a released model",
     )
-    option("--data", type=Path, required=True, help="prepared corpus")
+    option(
+        "--data",
+        type=Path,
+        help="prepared corpus (default: none, for runs of generated tasks, whose answers to test "
+        "examples are measured; only --weights, --batch-size, --device, --threads and --output "
+        "apply to them)",
+    )
     option("--split", help="split to measure on (default: test)")
     option(
         "--weights", choices=("best", "last"), help="checkpoint, if RUN is a run (default: best)"
@@ -459,7 +465,17 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _evaluate_answers(options: argparse.Namespace) -> int:
+    from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
+
+    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
+    sys.stdout.write("\n".join([*answers_table(results), ""]))
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
+    if options.data is None:
+        return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate
     from training.evaluation.generated_music import GenerationOptions
     from training.evaluation.report import music_tables, table

@@ -8,9 +8,18 @@ from typing import Any
 
 from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
+from training.tasks.copying import CopyingTask
+from training.tasks.generated import GeneratedTask
 from training.tasks.music import MusicTask
+from training.tasks.permutations import PermutationsTask
+from training.tasks.recall import RecallTask
 
-TASKS = {"music": MusicTask}
+TASKS: dict[str, type[MusicTask | GeneratedTask]] = {
+    "music": MusicTask,
+    "recall": RecallTask,
+    "copying": CopyingTask,
+    "permutations": PermutationsTask,
+}
 
 
 def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> ExperimentConfig:

@@ -19,7 +19,7 @@ from training.data.card import credit
 from training.errors import TrainingError
 from training.evaluation.report import figure, gain_table, goal_lines, memory_rows, music_tables
 from training.evaluation.results import music_by_key
-from training.experiment import is_run
+from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
@@ -42,6 +42,10 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)
+    if read_experiment(run).task.data is None:
+        raise TrainingError(
+            f"{run}: a run of a generated task, expected one of music; only music is released"
+        )
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
         raise TrainingError(
             f"{run}: tokenizer.json does not match the run's data; restore the original file"

@@ -33,11 +33,11 @@ LARGEST_WEIGHT = 127
 """Largest absolute value of an int8 weight."""
 RELU, ELU, FAVOR, WINDOWED, DELTA = range(5)
 """Kinds of attention."""
-KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET = range(8)
+KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET, PAIRED = range(9)
 """Columns of `Attention.layers`: the kind of attention; the number of the layer among those with
 the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
 and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
-set of codes within it."""
+set of codes within it; 1 if codes turn pairs of features."""
 
 
 class Matrices(NamedTuple):
@@ -75,8 +75,10 @@ class Attention(NamedTuple):
     Layers may differ in their sizes r and f; arrays have room for the largest.
     """
 
-    layers: Any  # (layers, 8) int64: numbers of each layer; see `KIND`
+    layers: Any  # (layers, 9) int64: numbers of each layer; see `KIND`
+    partners: Any  # (layers, d) int64: the other feature of each pair
     offsets: Any  # (layers,): of relu features
+    strongest: Any  # (layers,): the largest strength in the delta rule
     projection: Any  # (layers, r, f / 2): FAVOR+
     rates: Any  # (layers, h) float64: decay of keys; in the delta rule for a gate of ln 2
     through: Any  # (layers, h, d): the part of queries and keys that is encoded, with gates
@@ -123,6 +125,16 @@ def _power_of_two(typing_context, exponent):
     return types.float32(types.int32), build
 
 
+@intrinsic
+def _float_of(typing_context, bits):
+    """The float32 with these bits (int32)."""
+
+    def build(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), build
+
+
 @compiled
 def exp(x):
     """e^x, accurate to one or two units in the last place; 0 below -87.
@@ -161,14 +173,15 @@ def layer_norm(x, weight, bias, out):
 
 @compiled
 def largest_of(x):
-    """The largest absolute value; NaN if x contains one."""
-    largest = np.float32(0.0)
-    for i in range(len(x)):
-        largest = max(largest, abs(x[i]))
-    for i in range(len(x)):
-        if x[i] != x[i]:
-            largest = x[i]
-    return largest
+    """The largest absolute value; NaN if x contains one.
+
+    Compares the bits as integers, of which NaN is the largest, so that the loop can be vectorised.
+    """
+    bits = x.view(np.int32)
+    largest = np.int32(0)
+    for i in range(len(bits)):
+        largest = max(largest, bits[i] & np.int32(0x7FFFFFFF))
+    return _float_of(largest)  # pyright: ignore[reportCallIssue]
 
 
 @compiled
@@ -238,6 +251,13 @@ def encode(x, codes, gated, through, constant, layer, head, out):
 
 
 @compiled
+def turn(x, codes, partners, out):
+    """Turns pairs of the features x (d,); codes (2, d) are factors of each and of its partner."""
+    for i in range(len(x)):
+        out[i] = x[i] * codes[0, i] + x[partners[i]] * codes[1, i]
+
+
+@compiled
 def features(x, attention, layer, out):
     """Writes features (f,) of x (r,) without a common factor; returns the logarithm of it."""
     kind = attention.layers[layer, KIND]
@@ -304,11 +324,11 @@ def normalize(x):
 
 
 @compiled
-def gates_of(raw, rates, out):
+def gates_of(raw, strongest, rates, out):
     """Writes strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
     heads = len(rates)
     for head in range(heads):
-        out[0, head] = np.float32(1.0) / (np.float32(1.0) + exp(-raw[head]))
+        out[0, head] = strongest / (np.float32(1.0) + exp(-raw[head]))
         # softplus, which is x itself where the exponential would overflow
         x = np.float64(raw[heads + head])
         positive = x if x > 20 else math.log1p(math.exp(x))
@@ -336,20 +356,19 @@ def replace_by_delta(q, k, v, strength, decay, stored, error, out):
             out[j] += query * row[j]
 
 
-def _dots(rows: int):
+def _dots(rows: int, chains: int):
     """Products of 16 outputs with `rows` rows as vector code, at least twice as fast as loops.
 
     Weights (pairs, 16, 2) int8 start at index `first`; each of x (rows, pairs) int32 holds two
-    int16; the sums are written to out (rows, 16) int32. One AVX2 instruction multiplies 16 pairs of
-    numbers and adds adjacent products.
+    int16; the sums are written to out (rows, 16) int32. One instruction multiplies 16 pairs of
+    numbers (AVX2), or 32 (AVX-512 with VNNI, whose instruction also adds to the sums), and adds
+    adjacent products. As the next addition to the same sum has to wait for it, every row has as
+    many sums as `chains`.
     """
 
     @intrinsic
     def dots(typing_context, weights, first, x, pairs, out):
         byte, short, integer, size = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-        bytes_of, shorts_of, sums_of = (
-            ir.VectorType(kind, count) for kind, count in ((byte, 16), (short, 16), (integer, 8))
-        )
 
         def at(builder, start, index, kind, loaded):
             place = builder.gep(start, [index], source_etype=kind)
@@ -361,40 +380,55 @@ def _dots(rows: int):
                 context.make_array(signature.args[i])(context, builder, arguments[i]).data
                 for i in (0, 2, 4)
             )
+            lanes = 16 if "+avx512vnni" in context.codegen().magic_tuple()[2] else 8
+            bytes_of, shorts_of, sums_of = (
+                ir.VectorType(kind, count)
+                for kind, count in ((byte, 2 * lanes), (short, 2 * lanes), (integer, lanes))
+            )
+            parts = range(16 // lanes)
             multiply = _pairs_multiplied(context, builder, shorts_of, sums_of)
-            nothing = ir.Constant(sums_of, [0] * 8)
-            every = ir.Constant(ir.VectorType(integer, 8), [0] * 8)
+            nothing = ir.Constant(sums_of, [0] * lanes)
+            every = ir.Constant(ir.VectorType(integer, lanes), [0] * lanes)
             sums = [
-                [cgutils.alloca_once_value(builder, nothing) for _ in range(2)] for _ in range(rows)
+                [[cgutils.alloca_once_value(builder, nothing) for _ in parts] for _ in range(rows)]
+                for _ in range(chains)
             ]
-            with cgutils.for_range(builder, arguments[3]) as loop:
-                here = builder.add(arguments[1], builder.mul(loop.index, ir.Constant(size, 32)))
-                halves = [
-                    builder.sext(
-                        at(
-                            builder, w, builder.add(here, ir.Constant(size, 16 * i)), byte, bytes_of
-                        ),
-                        shorts_of,
-                    )
-                    for i in range(2)
+
+            def add(pair, sums_of_rows):
+                """Adds the products of one pair of inputs of each row to the sums."""
+                here = builder.add(arguments[1], builder.mul(pair, ir.Constant(size, 32)))
+                places = [builder.add(here, ir.Constant(size, 2 * lanes * i)) for i in parts]
+                groups = [
+                    builder.sext(at(builder, w, place, byte, bytes_of), shorts_of)
+                    for place in places
                 ]
                 for row in range(rows):
-                    index = builder.add(
-                        loop.index, builder.mul(arguments[3], ir.Constant(size, row))
-                    )
-                    pair = at(builder, q, index, integer, integer)
-                    lanes = ir.Constant(sums_of, ir.Undefined)
-                    lanes = builder.insert_element(lanes, pair, ir.Constant(integer, 0))
-                    lanes = builder.shuffle_vector(lanes, lanes, every)
-                    for half, total in zip(halves, sums[row], strict=True):
-                        made = multiply(half, builder.bitcast(lanes, shorts_of))
+                    index = builder.add(pair, builder.mul(arguments[3], ir.Constant(size, row)))
+                    both = at(builder, q, index, integer, integer)
+                    spread = ir.Constant(sums_of, ir.Undefined)
+                    spread = builder.insert_element(spread, both, ir.Constant(integer, 0))
+                    spread = builder.shuffle_vector(spread, spread, every)
+                    for group, total in zip(groups, sums_of_rows[row], strict=True):
+                        made = multiply(group, builder.bitcast(spread, shorts_of))
                         builder.store(builder.add(builder.load(total), made), total)
+
+            whole = builder.udiv(arguments[3], ir.Constant(size, chains))
+            with cgutils.for_range(builder, whole) as loop:
+                first_pair = builder.mul(loop.index, ir.Constant(size, chains))
+                for chain in range(chains):
+                    add(builder.add(first_pair, ir.Constant(size, chain)), sums[chain])
+            done = builder.mul(whole, ir.Constant(size, chains))
+            with cgutils.for_range(builder, builder.sub(arguments[3], done)) as loop:
+                add(builder.add(done, loop.index), sums[0])
             for row in range(rows):
-                for i in range(2):
-                    place = ir.Constant(size, 16 * row + 8 * i)
+                for i in parts:
+                    place = ir.Constant(size, 16 * row + lanes * i)
                     target = builder.gep(o, [place], source_etype=integer)
                     target = builder.bitcast(target, sums_of.as_pointer())
-                    builder.store(builder.load(sums[row][i]), target, align=4)
+                    total = builder.load(sums[0][row][i])
+                    for chain in range(1, chains):
+                        total = builder.add(total, builder.load(sums[chain][row][i]))
+                    builder.store(total, target, align=4)
             return context.get_dummy_value()
 
         return types.void(weights, first, x, pairs, out), build
@@ -403,11 +437,11 @@ def _dots(rows: int):
 
 
 def _pairs_multiplied(context, builder, shorts_of, sums_of):
-    """Emits the products of 16 int16 with 16 int16, added in adjacent pairs to 8 int32."""
+    """Emits the products of two vectors of int16, added in adjacent pairs to int32."""
+    names = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
     if "+avx2" in context.codegen().magic_tuple()[2]:
         kind = ir.FunctionType(sums_of, [shorts_of, shorts_of])
-        name = "llvm.x86.avx2.pmadd.wd"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        function = cgutils.get_or_insert_function(builder.module, kind, names[sums_of.count])
         return lambda a, b: builder.call(function, [a, b])
     masks = [ir.Constant(sums_of, list(range(first, 16, 2))) for first in range(2)]
 
@@ -423,7 +457,7 @@ def _pairs_multiplied(context, builder, shorts_of, sums_of):
     return multiply
 
 
-_one_row, _four_rows = _dots(1), _dots(4)
+_one_row, _four_rows, _eight_rows = _dots(1, 4), _dots(4, 2), _dots(8, 1)
 
 
 def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, out):
@@ -512,9 +546,11 @@ def to_weights(scores, seen):
 
     Returns their sum.
     """
-    largest = scores[0]
-    for j in range(seen):
-        largest = max(largest, scores[j])
+    bits = scores.view(np.int32)
+    largest = np.int32(-(2**31))
+    for j in range(seen):  # in the order of the numbers, as integers: see `largest_of`
+        largest = max(largest, bits[j] ^ ((bits[j] >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+    largest = _float_of(largest ^ ((largest >> np.int32(31)) & np.int32(0x7FFFFFFF)))  # pyright: ignore[reportCallIssue]
     total = np.float32(0.0)
     for j in range(seen):
         scores[j] = exp(scores[j] - largest)
@@ -535,7 +571,7 @@ def _project_by_type(matrices, layer, x, narrow, out):
         rows, outputs = out.shape
         groups, pairs = values.shape[:2]
         weights, words = values.reshape(-1), narrow.reshape(-1).view(np.int32)
-        steps, sums = np.empty(rows, np.float32), np.empty(64, np.int32)
+        steps, sums = np.empty(rows, np.float32), np.empty(128, np.int32)
         for b in range(rows):
             steps[b] = narrowed(x[b], narrow[b])
         for group in range(groups):
@@ -543,9 +579,11 @@ def _project_by_type(matrices, layer, x, narrow, out):
             count = min(16, outputs - start)
             b = 0
             while b < rows:
-                together = 4 if b + 4 <= rows else 1
+                together = 8 if b + 8 <= rows else 4 if b + 4 <= rows else 1
                 some = words[b * pairs :]
-                if together == 4:
+                if together == 8:
+                    _eight_rows(weights, first, some, pairs, sums)  # pyright: ignore[reportCallIssue]
+                elif together == 4:
                     _four_rows(weights, first, some, pairs, sums)  # pyright: ignore[reportCallIssue]
                 else:
                     _one_row(weights, first, some, pairs, sums)  # pyright: ignore[reportCallIssue]
@@ -598,7 +636,8 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
         numbers = attention.layers[layer]
         kind, place, coded, span = numbers[KIND], numbers[PLACE], numbers[CODED], numbers[SPAN]
         has_gates, encoding, ring = numbers[GATED], numbers[ENCODING], span + -span % 16
-        numel = 2 * heads * size * coded  # of the codes of a position
+        lines = 2 if numbers[PAIRED] else size
+        numel = 2 * heads * lines * coded  # of the codes of a position
         q, k = encoded[0, :coded], encoded[1, :coded]
         query, key = feature[0, : numbers[FEATURES]], feature[1, : numbers[FEATURES]]
         for b in range(rows):
@@ -613,7 +652,8 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
         for b in range(rows):
             slot = slots[b]
             if kind == DELTA:
-                gates_of(qkv[b, 3 * width :], attention.rates[layer], gates)
+                raw, strongest = qkv[b, 3 * width :], attention.strongest[layer]
+                gates_of(raw, strongest, attention.rates[layer], gates)
             for head in range(heads):
                 start = head * size
                 own_q = qkv[b, start : start + size]
@@ -622,14 +662,18 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
                 if len(weights.temperatures):
                     unit(own_q, weights.temperatures[layer, 0, head])
                     unit(own_k, weights.temperatures[layer, 1, head])
-                if encoding >= 0:
-                    first = places[encoding, b] + numbers[SET] * numel
-                    sides = codes[first : first + numel].reshape((2, heads, size, coded))
-                    through, constant = attention.through, attention.constant
-                    encode(own_q, sides[0, head], has_gates, through, constant, layer, head, q)
-                    encode(own_k, sides[1, head], has_gates, through, constant, layer, head, k)
-                else:
+                if encoding < 0:
                     q[:], k[:] = own_q, own_k
+                else:
+                    first = places[encoding, b] + numbers[SET] * numel
+                    sides = codes[first : first + numel].reshape((2, heads, lines, coded))
+                    if numbers[PAIRED]:
+                        turn(own_q, sides[0, head], attention.partners[layer], q)
+                        turn(own_k, sides[1, head], attention.partners[layer], k)
+                    else:
+                        through, constant = attention.through, attention.constant
+                        encode(own_q, sides[0, head], has_gates, through, constant, layer, head, q)
+                        encode(own_k, sides[1, head], has_gates, through, constant, layer, head, k)
                 out = normed[b, start : start + size]
                 if kind == WINDOWED:
                     ring_keys = memory.ring_keys[slot, place, head]
@@ -769,7 +813,7 @@ def _unpacked_step(*given):
         Matrices(*given[19:21]),
         Matrices(*given[21:23]),
     )
-    _step(weights, Attention(*given[23:30]), Memory(*given[30:42]), *given[42:])
+    _step(weights, Attention(*given[23:32]), Memory(*given[32:44]), *given[44:])
 
 
 @kept
@@ -778,8 +822,8 @@ def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
 
     These are: the codes of all encodings, flat; and for each row its slot, the first index of its
     codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
-    of a position are (sets, 2, h, d, r) for queries and keys, or a vector (m,) that is added to
-    embeddings.
+    of a position are (sets, 2, h, d, r) for queries and keys, (sets, 2, h, 2, d) if they turn
+    pairs, or a vector (m,) that is added to embeddings.
     """
     _unpacked_step(*given)
 

@@ -23,6 +23,7 @@ from relpe.decoding.kernels import (
     GATED,
     KIND,
     LARGEST_WEIGHT,
+    PAIRED,
     PLACE,
     RELU,
     SET,
@@ -33,6 +34,7 @@ from relpe.decoding.kernels import (
     Weights,
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
+from relpe.encodings.base import QueryKeyEncoding
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 from relpe.models.decoder import Decoder, DecoderState
 
@@ -168,8 +170,9 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     config = decoder.config
     heads, size = config.num_heads, config.width // config.num_heads
     layers = config.layers_in_order
-    numbers = np.zeros((len(layers), 8), np.int64)
-    offsets = np.zeros(len(layers), np.float32)
+    numbers = np.zeros((len(layers), 9), np.int64)
+    partners = np.zeros((len(layers), size), np.int64)
+    offsets, strongest = np.zeros((2, len(layers)), np.float32)
     rates = np.zeros((len(layers), heads))
     through = np.zeros((len(layers), heads, size), np.float32)
     coded = [decoder.encoding_of(block).out_features for block in range(len(layers))]
@@ -184,6 +187,8 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
         row[CODED], row[SPAN] = features, getattr(layer.attention, "span", 0)
         row[ENCODING], row[SET] = codes.place_of(decoder.encodings.index(encoding), place)
         counts[is_windowed] += 1
+        if isinstance(encoding, QueryKeyEncoding) and encoding.partners is not None:
+            row[PAIRED], partners[block] = 1, encoding.partners
         if isinstance(layer.attention, LinearAttentionConfig):
             feature_map = layer.attention.feature_map
             row[FEATURES] = feature_map.build().num_features(features)
@@ -195,7 +200,9 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
                 drawn[block] = array_of(projection)
         if isinstance(layer.attention, DeltaAttentionConfig):
             row[FEATURES] = features
-            gates: Any = decoder.blocks[block].attention.gates
+            module: Any = decoder.blocks[block]
+            gates = module.attention.gates
+            strongest[block] = layer.attention.strongest
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
             noise: Any = state.encodings[decoder.encodings.index(encoding)]
@@ -206,4 +213,14 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     projections = np.zeros((len(layers), *shapes.max(0)), np.float32)
     for block, one in drawn.items():
         projections[block, : one.shape[0], : one.shape[1]] = one
-    return Attention(numbers, offsets, projections, rates, through, constant, codes.added_by)
+    return Attention(
+        numbers,
+        partners,
+        offsets,
+        strongest,
+        projections,
+        rates,
+        through,
+        constant,
+        codes.added_by,
+    )

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from relpe.decoding.kernels import products_of_waves
 from relpe.encodings.base import AbsoluteEncoding, Encoding, QueryKeyEncoding
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.sine import SineSPE
 from relpe.models.decoder import Decoder, DecoderConfig
 
 BLOCK = 32
@@ -117,10 +115,10 @@ class EncodingCodes:
         self._shape: tuple[int, ...] = ()
         self.adds = False
         """Whether the codes are vectors (m,) that are added to embeddings."""
-        if isinstance(encoding, SineSPE):
-            sets = 1 if encoding.config.shared_by_layers else encoding.num_layers
-            size = config.width // config.num_heads
-            self._shape = (sets, 2, config.num_heads, size, state.sines.shape[-1])
+        factors = self._factors((0,) * len(axes))
+        if factors is not None:
+            of_sets, size, _, draws = factors[1].shape
+            self._shape = (of_sets // self._heads, 2, self._heads, size, draws)
         else:
             maps, added = self._make((0,) * len(axes))
             if maps is not None:
@@ -166,14 +164,26 @@ class EncodingCodes:
     @torch.inference_mode()
     def _fill(self, block: Block, rows: slice) -> None:
         """Writes the codes of a block into the pool."""
-        encoding = self._encoding
-        if isinstance(encoding, SineSPE):
-            waves, *noise = encoding.factors(_places(block), self._state)
-            queries, keys = (array_of(x)[0] for x in noise)
-            products_of_waves(array_of(waves)[0], queries, keys, self._pool[rows])
+        factors = self._factors(block)
+        if factors is not None:
+            products_of_waves(*factors, self._pool[rows])
             return
         maps, added = self._make(block)
         self._pool[rows] = added if maps is None else maps
+
+    @torch.inference_mode()
+    def _factors(
+        self, block: Block
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]] | None:
+        """Waves and noise of a block, see `QueryKeyEncoding.factors`; None if it has none."""
+        encoding = self._encoding
+        if not isinstance(encoding, QueryKeyEncoding):
+            return None
+        factors = encoding.factors(_places(block), self._state)
+        if factors is None:
+            return None
+        waves, queries, keys = (array_of(x)[0] for x in factors)
+        return waves, queries, keys
 
     @torch.inference_mode()
     def _make(self, block: Block) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
@@ -183,28 +193,42 @@ class EncodingCodes:
         """
         encoding = self._encoding
         codes, self._state = encoding.prepare(_places(block), self._state)
-        if isinstance(encoding, FilteredNoise):
-            sets = [one.shared for one in codes.by_layer or (codes,)]
-            made = np.stack([array_of(one) for one in sets])  # (n, 2, BLOCK, h, d, r)
-            return made.transpose(2, 0, 1, 3, 4, 5), None
         if isinstance(encoding, AbsoluteEncoding):
             return None, array_of(encoding.embed(torch.zeros(1, BLOCK, self._width), codes))[0]
-        return self._of_units(codes), None
-
-    def _of_units(self, codes: object) -> NDArray[np.float32] | None:
-        """Codes (BLOCK, n, 2, h, d, r) of any encoding, by encoding the unit vectors."""
-        encoding = self._encoding
         if not isinstance(encoding, QueryKeyEncoding):
-            return None
+            return None, None
+        matrices = encoding.matrices(codes)
+        if matrices is None:
+            return self._of_units(encoding, codes), None
+        return array_of(matrices.movedim(2, 0)), None
+
+    def _of_units(self, encoding: QueryKeyEncoding[Any, Any], codes: object) -> NDArray[np.float32]:
+        """Codes (BLOCK, n, 2, h, d, r) of an encoding, by encoding the unit vectors.
+
+        If it turns pairs of features, these are (BLOCK, n, 2, h, 2, d): the factor of each feature,
+        and that of its partner.
+        """
         size = self._width // self._heads
-        units = torch.eye(size)[:, None, None].expand(size, BLOCK, self._heads, size)
-        made = [
-            torch.stack(encoding.encode(units, units, codes, layer))  # (2, d, BLOCK, h, r)
-            for layer in range(self._layers)
-        ]
+        if encoding.partners is None:
+            made = self._encoded(torch.eye(size), encoding, codes)
+        else:  # the sums of the first features of all pairs, and of the second
+            is_first = torch.arange(size) < torch.tensor(encoding.partners)
+            sums = self._encoded(torch.stack([is_first, ~is_first]).float(), encoding, codes)
+            made = [
+                torch.where(is_first, one, one.flip(1))  # own factors, then those of partners
+                for one in sums
+            ]
         if all(torch.equal(one, made[0]) for one in made):
             made = made[:1]
         return array_of(torch.stack(made).permute(3, 0, 1, 4, 2, 5))
+
+    def _encoded(
+        self, given: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object
+    ) -> list[torch.Tensor]:
+        """Vectors (n, d) encoded at all positions of a block: (2, n, BLOCK, h, r) per layer."""
+        given = given[:, None, None].expand(len(given), BLOCK, self._heads, -1)
+        layers = range(self._layers)
+        return [torch.stack(encoding.encode(given, given, codes, layer)) for layer in layers]
 
 
 def _places(block: Block) -> torch.Tensor:

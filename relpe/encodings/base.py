@@ -179,12 +179,32 @@ class AbsoluteEncoding(Encoding[CodesT, StateT]):
 class QueryKeyEncoding(Encoding[CodesT, StateT]):
     """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
 
+    partners: tuple[int, ...] | None = None
+    """If vectors are only turned in pairs of features: the other feature of the pair of each (d).
+    Compiled steps are faster then. None: an encoded feature may depend on all."""
+
     @abstractmethod
     def encode(self, q: Tensor, k: Tensor, codes: CodesT, layer: int) -> tuple[Tensor, Tensor]:
         """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d).
 
         With half precision, results may be float32; `forward` returns the dtype of its inputs.
         """
+
+    def matrices(self, codes: CodesT) -> Tensor | None:
+        """Codes that queries and keys are multiplied by, before gates: (n, 2, l, h, d, r).
+
+        n is the number of layers if their codes differ, else 1. None: codes are something else, and
+        compiled steps find the matrices by encoding unit vectors.
+        """
+        return None
+
+    def factors(self, positions: Tensor, state: StateT) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Factors of the codes of a block of c positions (1, c, p), if they are products.
+
+        They are waves (1, c, n h, d, k), and the noise of queries and of keys (1, n h, d, k, r),
+        for n as in `matrices`. Compiled steps multiply them.
+        """
+        return None
 
     def forward(
         self,

@@ -53,6 +53,8 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
                 f"heads have {head_dim} features, expected an even number for rotary embedding"
             )
         self.out_features = head_dim
+        half = head_dim // 2
+        self.partners = tuple((feature + half) % head_dim for feature in range(head_dim))
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[RopeCodes, NoState]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""

@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.attention.layer import SelfAttention
 from relpe.encodings.absolute import TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
@@ -23,6 +24,7 @@ from relpe.encodings.rope import Rope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
+from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
 """Maximum period in positions that a spectrum can distinguish from longer ones."""
@@ -93,6 +95,22 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
             for branch, turn in enumerate(turns.unbind(2), 1):
                 found[f"branch {branch}, axis {part.first_axis + 1},"] = turn
     return found
+
+
+def decay(encoding: Algebraic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, " o"]:
+    """Factors of the logits of keys at `lags` of at least 0."""
+    return torch.pow(encoding.config.decay, lags.double())
+
+
+def half_lives(decoder: Decoder, block: int) -> Float[Tensor, " h"] | None:
+    """Half-lives in positions of what a layer with the delta rule has stored, for inputs of zero.
+
+    None: the layer has no delta rule.
+    """
+    attention = decoder.blocks[block].attention
+    assert isinstance(attention, SelfAttention)
+    gates = attention.gates
+    return None if gates is None else gates.log_half_life.double().exp()
 
 
 def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:

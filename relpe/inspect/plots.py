@@ -26,7 +26,9 @@ from relpe.inspect.learned import (
     LONGEST_WAVE,
     angles,
     covariance,
+    decay,
     gates,
+    half_lives,
     kernel,
     position_vectors,
     scores,
@@ -75,6 +77,7 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
     for index, encoding in enumerate(decoder.encodings):
         blocks = [n for n in range(len(layers)) if decoder.encoding_of(n) is encoding]
         own = _of_encoding(decoder, encoding, [layers[n].attention for n in blocks])
+        own |= _of_gates(decoder, blocks)
         if len(decoder.encodings) == 1:
             return own
         numbers = ", ".join(str(n + 1) for n in blocks)
@@ -100,6 +103,9 @@ def _of_encoding(
         planes = torch.arange(1, 1 + max(x.shape[1] for x in shown.values()))
         title, y = "Angles of rotations", "period (positions)"
         found["angles"] = Picture(title, shown, planes, "plane", y, "", "head", log="y")
+        if isinstance(encoding, Algebraic) and encoding.config.decay < 1:
+            shown, y = {"": decay(encoding, lags[REACH:])[None]}, "factor of logits"
+            found["window"] = Picture("Decay of logits", shown, lags[REACH:], LAG, y, "", "head")
     elif isinstance(encoding, OffsetEncoding):
         found = _offsets(decoder, encoding, attentions)
     elif isinstance(encoding, Sinusoid | LearnedPosition | TreeSQ):
@@ -110,12 +116,28 @@ def _of_encoding(
     fading = dict.fromkeys(getattr(attention, "half_lives", None) for attention in attentions)
     for number, ends in enumerate((ends for ends in fading if ends is not None), 1):
         halves = np.geomspace(ends[0], ends[1], decoder.config.num_heads)
-        names = [[f"{head}: {half:,.1f}" for head, half in enumerate(halves, 1)]]
-        lags, x = torch.logspace(0, math.log10(8 * max(ends)), 400).double(), "lag (tokens)"
-        y, shown = "weight of a key", {"": torch.exp2(-lags / torch.from_numpy(halves)[:, None])}
-        picture = Picture("Fading", shown, lags, x, y, "", "head: half-life", names, "x")
+        picture = _fading("Fading", {"": torch.from_numpy(halves)}, "weight of a key")
         found["fading" if number == 1 else f"fading-{number}"] = picture
     return found
+
+
+def _of_gates(decoder: Decoder, blocks: Sequence[int]) -> dict[str, Picture]:
+    """Decay of what layers with the delta rule have stored, where their inputs are zero."""
+    found = {f"layer {n + 1}": half_lives(decoder, n) for n in blocks}
+    halves = {name: half for name, half in found.items() if half is not None}
+    if not halves:
+        return {}
+    y = "share of what is stored, for inputs of zero"
+    return {"memory": _fading("Fading of the memory", halves, y)}
+
+
+def _fading(title: str, halves: dict[str, Tensor], y: str) -> Picture:
+    """Curves that are halved after each of the half-lives (h) of each panel."""
+    longest = max(float(half.max()) for half in halves.values())
+    lags = torch.logspace(0, math.log10(8 * max(1.0, longest)), 400).double()
+    shown = {name: torch.exp2(-lags / half[:, None]) for name, half in halves.items()}
+    names = [[f"{n}: {x:,.1f}" for n, x in enumerate(half, 1)] for half in halves.values()]
+    return Picture(title, shown, lags, "lag (tokens)", y, "", "head: half-life", names, "x")
 
 
 def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture]:
@@ -162,6 +184,10 @@ def _offsets(
     if features:
         shown, row = _layers(torch.stack(features)), "feature, grouped by head"
         found["features"] = Picture("Features E of lags", shown, lags, LAG, "E", row)
+    biases = [table.bias.T for table in tables if table.bias is not None]
+    if biases:
+        shown, y = _layers(torch.stack(biases)), "v·E, of any query"
+        found["bias"] = Picture("Bias of lags", shown, lags, LAG, y, "", "head")
     windows = [values.T for values in map(window, tables) if values is not None]
     if windows:
         names = [[f"{n}: {span or 'all'}" for n, span in enumerate(s, 1)] for s in spans]

@@ -27,6 +27,7 @@ from relpe.encodings import (
     SirenSPEConfig,
     T5Config,
     TransformerXLConfig,
+    TreeSQConfig,
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.models.decoder import Decoder, DecoderConfig
@@ -130,6 +131,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention": SoftmaxAttentionConfig(),
     },
     "sinusoid relu": {"encoding": SinusoidConfig()},
+    "tree_sq relu": {"encoding": TreeSQConfig(max_depth=6)},
     "learned softmax": {
         "encoding": LearnedPositionConfig(num_positions=1000),
         "attention": SoftmaxAttentionConfig(),
@@ -219,6 +221,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "events": EVENTS,
     },
     "algebraic delta": {"encoding": AlgebraicConfig(), "attention": DeltaAttentionConfig()},
+    "algebraic delta, negative eigenvalues": {
+        "encoding": AlgebraicConfig(),
+        "attention": DeltaAttentionConfig(negative_eigenvalues=True),
+    },
     "layers: none delta and rope delta": {
         "encoding": RopeConfig(),
         "attention": DeltaAttentionConfig(initial_half_lives=(2.0, 30.0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
@@ -12,6 +13,7 @@ from relpe.encodings import (
     AlibiConfig,
     ConvSPEConfig,
     EncodingConfig,
+    KerpleConfig,
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
@@ -20,6 +22,7 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    T5Config,
     TransformerXLConfig,
     TreeSQConfig,
 )
@@ -34,6 +37,7 @@ from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.decoder import Decoder, DecoderConfig
 
 LINEAR, SOFTMAX = LinearAttentionConfig(), SoftmaxAttentionConfig()
+DELTA = DeltaAttentionConfig(initial_half_lives=(2.0, 30.0))
 FADING, WINDOWED = LinearAttentionConfig(half_lives=(1.0, 40.0)), WindowedAttentionConfig(span=11)
 SMALL = SirenNetworkConfig(width=8)
 STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
@@ -50,26 +54,39 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
     "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),
     "algebraic sum": (AlgebraicConfig(structure=MIXED), SOFTMAX, {"kernel", "angles"}),
+    "algebraic, decaying logits": (
+        AlgebraicConfig(decay=0.98),
+        SOFTMAX,
+        {"kernel", "angles", "window"},
+    ),
+    "rope delta": (RopeConfig(), DELTA, {"kernel", "angles", "memory"}),
+    "none, delta": (NoEncodingConfig(), DELTA, {"memory"}),
     "numerator": (AlgebraicConfig(placement="numerator"), FADING, {"kernel", "angles", "fading"}),
-    "siren": (SirenConfig(network=SMALL), WINDOWED, {"features", "window"}),
+    "siren": (SirenConfig(network=SMALL), WINDOWED, {"features", "bias", "window"}),
     "siren, per head": (
         SirenConfig(network=SMALL, window=WindowConfig(width=(8.0, 150.0), per_head=True)),
         WINDOWED,
-        {"features", "window"},
+        {"features", "bias", "window"},
     ),
     "siren, joint": (
         SirenConfig(network=SMALL, window=None, coordinates="joint", num_axes=2),
         SOFTMAX,
-        {"features"},
+        {"features", "bias"},
     ),
     "siren, additive": (
         SirenConfig(network=SMALL, coordinates="additive", num_axes=2),
         WINDOWED,
-        {"features", "window"},
+        {"features", "bias", "window"},
     ),
-    "transformer-xl": (TransformerXLConfig(num_sinusoids=4, span=20), WINDOWED, {"features"}),
+    "transformer-xl": (
+        TransformerXLConfig(num_sinusoids=4, span=20),
+        WINDOWED,
+        {"features", "bias"},
+    ),
     "shaw": (ShawConfig(window=4), SOFTMAX, {"features"}),
     "alibi": (AlibiConfig(), WINDOWED, {"window"}),
+    "kerple": (KerpleConfig(), SOFTMAX, {"window"}),
+    "t5": (T5Config(), SOFTMAX, {"window"}),
     "sinusoid": (SinusoidConfig(), LINEAR, {"positions"}),
     "learned": (LearnedPositionConfig(num_positions=30), SOFTMAX, {"positions"}),
     "tree": (TreeSQConfig(), SOFTMAX, {"positions"}),

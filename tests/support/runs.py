@@ -65,9 +65,9 @@ def with_model(experiment, **settings):
     return changed(experiment, task={"model": experiment["task"]["model"] | settings})
 
 
-def stop_at(patch, step):
-    """Send SIGTERM while the batch of a step is drawn."""
-    _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+def stop_at(patch, step, examples=Examples):
+    """Send SIGTERM while the batch of a step is drawn, from a class of examples."""
+    _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM), examples)
 
 
 def break_at(patch, step):
@@ -79,15 +79,15 @@ def break_at(patch, step):
     _before_drawing(patch, step, fail)
 
 
-def _before_drawing(patch: pytest.MonkeyPatch, step, act):
-    draw = Examples.__getitem__
+def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples=Examples):
+    draw = examples.__getitem__
 
     def drawn(self, index):
         if index == step:
             act()
         return draw(self, index)
 
-    patch.setattr(Examples, "__getitem__", drawn)
+    patch.setattr(examples, "__getitem__", drawn)
 
 
 def checkpoint(folder, name="last"):

@@ -23,7 +23,8 @@ from tokenization.plan import Chord, PlannedChord
 
 SILENT: Final = (PlannedChord(0, None),)
 """Chords of a bar without pitched notes."""
-# Chosen on the training splits of POP909 and the groove corpus (benchmarks.bench_chords).
+# Chosen on the training splits of POP909 and the groove corpus
+# (benchmarks.tokenization.bench_chords).
 _BEATS = np.float32(1)
 """Weight of the mean score of the beats; that of the notes of all beats together is 1."""
 _SWITCH = np.float32(2.5)

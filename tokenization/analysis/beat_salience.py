@@ -2,7 +2,8 @@
 
 A small convolutional network with dilations (a temporal convolutional network: Davies and Böck,
 *Temporal convolutional networks for musical audio beat tracking*, EUSIPCO 2019) reads what notes
-begin in each frame. Its weights are in `beat_salience.npz`; `benchmarks.fit_beats` fits them.
+begin in each frame. Its weights are in `beat_salience.npz`; `benchmarks.tokenization.fit_beats`
+fits them.
 """
 
 from __future__ import annotations

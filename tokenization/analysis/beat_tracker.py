@@ -32,7 +32,7 @@ def _intervals(shortest: int, longest: int, ratio: float) -> NDArray[np.int64]:
 _INTERVALS = _intervals(9, 110, 1.03)
 """Frames between two beats: 27 to 333 beats per minute."""
 _LOGS = np.log(_INTERVALS)
-# Fitted to performances for development: benchmarks.fit_beats.
+# Fitted to performances for development: benchmarks.tokenization.fit_beats.
 _CHANGE_COST = 30.0
 _FREE_CHANGE = 0.5
 _BEAT_BIAS = 0.9

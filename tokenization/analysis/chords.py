@@ -24,8 +24,9 @@ CHORD_INTERVALS = (
     *((0, 4, 7), (0, 3, 7), (0, 3, 6), (0, 4, 8), (0, 4, 7, 10), (0, 4, 7, 11)),
     *((0, 3, 7, 10), (0, 3, 6, 9), (0, 3, 6, 10), (0, 2, 7), (0, 5, 7)),
 )
-# Log-odds fitted to the training split of POP909 (measured by benchmarks.bench_chords). They are
-# rounded to halves, so that sums are exact and the same music gives the same chords everywhere.
+# Log-odds fitted to the training split of POP909 (measured by
+# benchmarks.tokenization.bench_chords). They are rounded to halves, so that sums are exact and the
+# same music gives the same chords everywhere.
 _INSIDE, _OUTSIDE = 6.5, -1.0
 _BASS_IS_ROOT, _BASS_IS_INSIDE = 2.5, 0.5
 _USUAL = (2.5, 2.0, -0.5, -1.0, -0.5, -0.5, -0.5, -2.0, -2.0, 0.5, 0.0)

@@ -18,7 +18,7 @@ from tokenization.plan import Plan
 MAX_BARS: Final = 10_000
 """Longer pieces have no form."""
 _REACH = 256  # bars between phrases that are compared
-# Chosen on the training split of POP909 (benchmarks.bench_plan).
+# Chosen on the training split of POP909 (benchmarks.tokenization.bench_plan).
 _SAME_ROOTS = 0.6
 """Similarity of bars that have the same roots and are not returns of one bar, which is 1."""
 _WINDOW = 6

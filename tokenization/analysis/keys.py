@@ -68,7 +68,7 @@ def _parse(key: str) -> tuple[int, str]:
 
 
 # Fitted by logistic regression to the key labels of the training splits of POP909 and of the groove
-# corpus, and rounded to halves (measured by benchmarks.bench_plan).
+# corpus, and rounded to halves (measured by benchmarks.tokenization.bench_plan).
 _PROFILES = np.array(
     [
         [7, -0.5, 0.5, -4, 3.5, 2.5, -4, 6, -1, -2, -6, 1.5],

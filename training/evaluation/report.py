@@ -457,6 +457,11 @@ def report(models: Sequence[str], output: Path) -> Path:
                 "first"
             )
         name = model if name in entries else name
+        if "answers" in read_json(path, (), "evaluate again"):
+            raise TrainingError(
+                f"{model}: has answers to a generated task, expected results on music; relpe-train "
+                "evaluate prints those of a run"
+            )
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
         # the stored name is the one that was given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}

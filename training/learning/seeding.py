@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-Stream = Literal["data", "noise", "draws"]
-_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4}
+Stream = Literal["data", "noise", "draws", "validation", "test"]
+_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4, "validation": 5, "test": 6}
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:

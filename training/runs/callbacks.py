@@ -18,7 +18,7 @@ from tqdm import tqdm
 from training.config import TrainerConfig
 from training.learning.distributed import any_of
 from training.runs.device import memory_in_use
-from training.tasks.music import MusicModule
+from training.tasks.module import TaskModule
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Report(pl.Callback):
         self._bar: tqdm[Any] | None = None
         self._start = (0.0, 0.0)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Open the progress bar."""
         self._start = (pl_module.budget.progress(trainer.global_step), time.monotonic())
         if self._show and sys.stderr.isatty():
@@ -81,7 +81,7 @@ class Report(pl.Callback):
     def on_train_batch_end(  # type: ignore[override]
         self,
         trainer: pl.Trainer,
-        pl_module: MusicModule,
+        pl_module: TaskModule,
         outputs: dict[str, torch.Tensor],
         *_: object,
     ) -> None:
@@ -125,7 +125,7 @@ class Report(pl.Callback):
             self._line_shown = time.monotonic()
             logger.info("%5.1f%%  %s", 100 * progress, text)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Log the result of a validation."""
         step = trainer.global_step
         spent = {"tokens": step * self._tokens_per_step, "seconds": pl_module.budget.elapsed()}
@@ -157,7 +157,7 @@ class Checkpoints(pl.Callback):
         self._best = float("inf")
         self._due: int | None = None
         self._signal: int | None = None
-        self._module: MusicModule | None = None
+        self._module: TaskModule | None = None
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Checkpoints(pl.Callback):
         held = checkpoint["callbacks"].get(cls.__qualname__, {})
         return held.get("due") == checkpoint["global_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
         Also run the validation that was due when the run was stopped, if any.
@@ -198,7 +198,7 @@ class Checkpoints(pl.Callback):
         self._module.asked_to_stop = True
         signal.signal(number, self._handlers[number])
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: MusicModule, *_: object) -> None:  # type: ignore[override]
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: TaskModule, *_: object) -> None:  # type: ignore[override]
         """Stop when the budget is used up; write checkpoints when they are due."""
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
@@ -215,7 +215,7 @@ class Checkpoints(pl.Callback):
         if stopped_by:
             raise InterruptedRunError(step, stopped_by)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
 
         `last.ckpt` stores the best value. If it were not updated, a resumed run would compare with

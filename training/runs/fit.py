@@ -12,7 +12,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from tokenization.presets import load_tokenizer
 from training.config import ExperimentConfig
 from training.errors import TrainingError
 from training.files import LOCK, alone_in
@@ -34,7 +33,9 @@ from training.runs.loggers import build_loggers, check_loggers
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
-from training.tasks.music import MusicData, MusicModule
+from training.tasks.generated import GeneratedData
+from training.tasks.module import TaskModule
+from training.tasks.music import MusicData
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +116,8 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData
-    module: MusicModule
+    data: MusicData | GeneratedData
+    module: TaskModule
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
     """Contents of run.json; None for a new run."""
@@ -162,7 +163,7 @@ def _open(
     if init_from is None:
         return segment
     weights, origin = load_decoder(init_from)
-    first = first_weights(init_from, origin, load_tokenizer(config.task.data))
+    first = first_weights(init_from, origin, config.task.tokenizer)
     start_from(module.decoder, weights, init_from)
     return replace(segment, first=first)
 
@@ -184,7 +185,7 @@ def _check_folder(folder: Path, *, fresh: bool) -> None:
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
-def _resume(module: MusicModule, last: Path, *, sharded: bool) -> dict[str, Any]:
+def _resume(module: TaskModule, last: Path, *, sharded: bool) -> dict[str, Any]:
     """Restore weights and elapsed time; return the checkpoint.
 
     Lightning restores everything else.
@@ -236,7 +237,9 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
             first=segment.first,
             processes=segment.processes.world,
         )
-        load_tokenizer(config.task.data).save(folder)
+        tokenizer = config.task.tokenizer
+        if tokenizer is not None:
+            tokenizer.save(folder)
 
 
 def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
@@ -260,8 +263,14 @@ def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
 def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
     config, folder, processes = segment.config, segment.folder, segment.processes
     settings, validates = config.trainer, segment.data.validates
-    # one process writes the samples, but with fsdp no process has all weights
-    samples = 0 if settings.strategy == "fsdp" else settings.samples
+    callbacks: list[pl.Callback] = [
+        Report(settings.log_every, config.task.tokens_per_step, show=show),
+        Checkpoints(folder, settings, validates=validates),
+    ]
+    if config.task.data is not None:  # only music has samples
+        # one process writes them, but with fsdp no process has all weights
+        samples = 0 if settings.strategy == "fsdp" else settings.samples
+        callbacks.append(Samples(folder, config.task.data, samples))
     environment = choose_environment(processes, os.environ)
     trainer = pl.Trainer(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",
@@ -277,11 +286,7 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         limit_val_batches=None if validates else 0,
         logger=not processes.rank
         and build_loggers(config, folder, segment.step, is_due=segment.is_due),
-        callbacks=[
-            Report(settings.log_every, config.task.tokens_per_step, show=show),
-            Checkpoints(folder, settings, validates=validates),
-            Samples(folder, config.task.data, samples),
-        ],
+        callbacks=callbacks,
         log_every_n_steps=settings.log_every,
         enable_checkpointing=False,
         enable_progress_bar=False,

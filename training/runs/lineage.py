@@ -26,8 +26,10 @@ NAME = "training.json"
 """File of a released model that lists its runs."""
 
 
-def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer) -> FirstWeights:
-    """Origin and lineage of the weights of `--init-from`; `tokenizer` is that of the data.
+def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer | None) -> FirstWeights:
+    """Origin and lineage of the weights of `--init-from`.
+
+    `tokenizer` is that of the data; None for generated tasks, whose tokens are not compared.
 
     Logs a warning if tokens of styles have other names in the data.
 
@@ -35,6 +37,8 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer) -> Fi
         TrainingError: their vocabulary is not that of the data.
     """
     folder = Path(model) if is_run(Path(model)) else find_checkpoint(model)
+    if tokenizer is None:
+        return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
     before = load_tokenizer(folder)
     if before.vocabulary.hash != tokenizer.vocabulary.hash:
         raise TrainingError(

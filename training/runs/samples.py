@@ -23,7 +23,7 @@ from training.continuations import continuations, write_sample
 from training.data.corpus import Corpus
 from training.learning.distributed import whole
 from training.runs.weights import fill
-from training.tasks.music import MusicModule
+from training.tasks.module import TaskModule
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Samples(pl.Callback):
         held, step = checkpoint["callbacks"].get(cls.__qualname__, {}), checkpoint["global_step"]
         return held.get("due") == step and not _folder_of(run / "samples", step).exists()
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Write the samples of this step if the run was stopped before they were complete."""
         step = trainer.global_step
         if self._due == step and not _folder_of(self._folder, step).exists():
@@ -78,7 +78,7 @@ class Samples(pl.Callback):
         """Note that samples are due, for the checkpoint that is written after the validation."""
         self._due = trainer.global_step if self._count else None
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
         """Write the samples of this step."""
         self._sample(trainer, pl_module)
 
@@ -92,7 +92,7 @@ class Samples(pl.Callback):
         """Wait for samples that are being written."""
         self._wait()
 
-    def _sample(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:
+    def _sample(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:
         """Write samples; only rank 0 does this, with gathered weights."""
         self._due = None
         if not self._count:

@@ -31,7 +31,8 @@ class Gates(NamedTuple):
     """What a layer computes from its inputs for each position and head, (b, l, h)."""
 
     strength: Tensor
-    """Share of what is stored for a key that its value replaces, 0 to 1."""
+    """Share of what is stored for a key that its value replaces, 0 to 1; above 1, up to 2, what is
+    stored changes its sign."""
     log_decay: Tensor
     """Logarithm of the factor of everything stored, at most 0."""
 
@@ -48,6 +49,10 @@ class DeltaAttentionConfig(Checked):
     initial_half_lives: tuple[float, float] = (16.0, 4096.0)
     """Half-lives of what is stored, in positions, before training: of the first and of the last
     head, geometric for the heads between them."""
+    negative_eigenvalues: bool = False
+    """Whether strengths reach 2 instead of 1. Eigenvalues of the transition of the state, which
+    are 1 - strength, then reach -1, without which no number of layers tracks the parity of a long
+    sequence (Grazzi et al., 2024)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,6 +60,11 @@ class DeltaAttentionConfig(Checked):
             raise ValueError(
                 f"initial_half_lives are {self.initial_half_lives}, expected two positive numbers"
             )
+
+    @property
+    def strongest(self) -> float:
+        """The largest write strength."""
+        return 2.0 if self.negative_eigenvalues else 1.0
 
     @property
     def name(self) -> AttentionName:
@@ -67,19 +77,21 @@ class DeltaAttentionConfig(Checked):
 
     def build_gates(self, width: int, num_heads: int) -> DeltaGates:
         """The gates of a layer with inputs of `width`."""
-        return DeltaGates(self.initial_half_lives, width, num_heads)
+        return DeltaGates(self, width, num_heads)
 
 
 class DeltaGates(nn.Module):
-    """Write strength sigmoid(z) and decay 2^(-softplus(y) / (ln 2 half-life)), y and z linear in x.
+    """Write strength c sigmoid(z) and decay 2^(-softplus(y) / (ln 2 half-life)).
 
-    For y = 0 the half-life is that of the parameter `log_half_life` (h).
+    y and z are linear in the inputs, and c is the largest strength, `strongest`. For y = 0 the
+    half-life is that of the parameter `log_half_life` (h).
     """
 
-    def __init__(self, half_lives: tuple[float, float], width: int, num_heads: int) -> None:
+    def __init__(self, config: DeltaAttentionConfig, width: int, num_heads: int) -> None:
         super().__init__()
+        self.strongest = config.strongest
         self.project = nn.Linear(width, 2 * num_heads, bias=False)
-        halves = torch.from_numpy(np.geomspace(*half_lives, num_heads)).log()
+        halves = torch.from_numpy(np.geomspace(*config.initial_half_lives, num_heads)).log()
         self.log_half_life = nn.Parameter(halves.to(torch.get_default_dtype()))
 
     def forward(self, x: Tensor) -> Gates:
@@ -88,7 +100,7 @@ class DeltaGates(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             strength, decay = raw.to(torch.promote_types(raw.dtype, torch.float32)).chunk(2, -1)
             rate = (-self.log_half_life.to(decay)).exp()
-            return Gates(strength.sigmoid(), -functional.softplus(decay) * rate)
+            return Gates(self.strongest * strength.sigmoid(), -functional.softplus(decay) * rate)
 
 
 class DeltaOperation:

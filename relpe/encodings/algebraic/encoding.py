@@ -145,6 +145,8 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
                 self.parts.extend(TreeMaps(leaf, start) for leaf in run)
             else:
                 self.parts.append(Rotations(list(run), start, basis=config.basis))
+        if not config.basis and not any(isinstance(part, TreeMaps) for part in self.parts):
+            self.partners = tuple(feature ^ 1 for feature in range(head_dim))
         self.requires_grad_(config.trainable)
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState:

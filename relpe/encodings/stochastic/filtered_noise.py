@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -151,6 +151,11 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         """See `StochasticEncoding.covariance`."""
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
+
+    def matrices(self, codes: FilteredNoiseCodes) -> Tensor | None:
+        """See `QueryKeyEncoding.matrices`; None if the codes are too large to be stored."""
+        sets = [one.shared for one in codes.by_layer or (codes,)]
+        return None if any(one is None for one in sets) else torch.stack(cast("list[Tensor]", sets))
 
     @outside_graphs  # noise is drawn and tiles are located outside graphs
     def codes_at(

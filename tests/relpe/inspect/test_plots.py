@@ -6,9 +6,12 @@ import sys
 import pytest
 import torch
 
+from relpe.attention.layer import SelfAttention
 from relpe.encodings.base import QueryKeyEncoding
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.t5 import T5
 from relpe.encodings.stochastic.sine import SineSPE
-from relpe.inspect.learned import kernel
+from relpe.inspect.learned import kernel, scores
 from relpe.inspect.plots import main, pictures
 from relpe.models.checkpoint import save_model
 from relpe.models.decoder import Decoder
@@ -119,6 +122,36 @@ def test_the_fading_plot_matches_the_attention():
     ratio = weights[0, -1] / weights[0, -1, :, -1:]
     lags = torch.arange(length - 1, -1, -1)
     torch.testing.assert_close(torch.exp2(found[:, None] * lags), ratio)
+
+
+def test_the_memory_plot_is_what_the_delta_rule_keeps_without_inputs():
+    model = decoder("none, delta")
+    picture = pictures(model)["memory"]
+    assert [*picture.panels] == ["layer 1", "layer 2"]
+    attention = model.blocks[1].attention
+    assert isinstance(attention, SelfAttention)
+    assert attention.gates is not None
+    decay = attention.gates(torch.zeros(1, 1, 16)).log_decay[0, 0].double()
+    found = picture.panels["layer 2"][:, -1].log() / picture.x[-1]
+    torch.testing.assert_close(found, decay, rtol=1e-5, atol=0)
+
+
+def test_the_plot_of_a_learned_bias_of_buckets_is_its_factor_of_weights():
+    model = decoder("t5")
+    assert isinstance(model.encoding, T5)
+    torch.nn.init.normal_(model.encoding.biases)
+    (panel,) = pictures(model)["window"].panels.values()
+    torch.testing.assert_close(panel[:, 0], model.encoding.biases[0].exp())
+    torch.testing.assert_close(panel[:, 256], model.encoding.biases[-1].exp())
+
+
+def test_the_bias_plot_is_the_score_of_a_query_of_zeros():
+    model = decoder("transformer-xl")
+    assert isinstance(model.encoding, OffsetEncoding)
+    table = scores(model.encoding, 1, torch.arange(3))
+    assert table.bias is not None
+    panels = pictures(model)["bias"].panels
+    torch.testing.assert_close([*panels.values()][-1][:, :3], table.bias.T)
 
 
 @pytest.mark.parametrize(

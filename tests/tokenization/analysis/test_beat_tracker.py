@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.performances import perform
+from benchmarks.tokenization.performances import perform
 from tests.support.strategies import scores
 from tokenization.analysis import beat_salience
 from tokenization.analysis.beat_salience import frames_of, salience

@@ -14,15 +14,15 @@ from relpe.attention.delta.rule import gated_delta_rule
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def inputs(length: int, dtype: torch.dtype = torch.float64) -> Inputs:
-    """q, k, v, strengths, logarithms of decays, and a state that is not empty."""
+def inputs(length: int, dtype: torch.dtype = torch.float64, strongest: float = 1.0) -> Inputs:
+    """q, k, v, strengths up to `strongest`, logarithms of decays, and a state that is not empty."""
     draw = torch.Generator().manual_seed(length)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw, dtype=torch.float64)
 
     q, k = (functional.normalize(normal(2, length, 3, 8), dim=-1) for _ in range(2))
-    strength, decay = normal(2, length, 3).sigmoid(), -normal(2, length, 3).exp()
+    strength, decay = strongest * normal(2, length, 3).sigmoid(), -normal(2, length, 3).exp()
     made = [q, k, normal(2, length, 3, 5), strength, decay, normal(2, 3, 8, 5)]
     q, k, v, strength, decay, state = (x.to(dtype).requires_grad_() for x in made)
     return q, k, v, strength, decay, state
@@ -43,8 +43,9 @@ def recurrence(
 
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 150])
 @pytest.mark.parametrize("chunk", [1, 7, 32])
-def test_chunks_equal_the_recurrence(length: int, chunk: int) -> None:
-    ours, theirs = inputs(length), inputs(length)
+@pytest.mark.parametrize("strongest", [1.0, 2.0])
+def test_chunks_equal_the_recurrence(length: int, chunk: int, strongest: float) -> None:
+    ours, theirs = (inputs(length, strongest=strongest) for _ in range(2))
     q, k, v, strength, decay, state = ours
     found = gated_delta_rule(q, k, v, strength, decay, state, chunk)
     wanted = recurrence(*theirs)
@@ -55,6 +56,13 @@ def test_chunks_equal_the_recurrence(length: int, chunk: int) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert a.grad is not None
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-10)
+
+
+def test_an_empty_sequence_leaves_the_state() -> None:
+    q, k, v, strength, decay, state = inputs(0)
+    out, end = gated_delta_rule(q, k, v, strength, decay, state)
+    assert out.shape == v.shape
+    assert end.equal(state)
 
 
 def test_float32_is_close_to_float64() -> None:
@@ -114,3 +122,24 @@ def test_the_first_half_life_is_that_of_the_config() -> None:
 def test_half_lives_are_checked() -> None:
     with pytest.raises(ValueError, match="expected two positive numbers"):
         DeltaAttentionConfig(initial_half_lives=(0.0, 4.0))
+
+
+def test_negative_eigenvalues_change_the_sign_of_what_is_stored() -> None:
+    """Parity by one number of state: written once, its sign changes with each strength of 2."""
+    bits = [0, 1, 1, 0, 1, 0, 0, 1, 1, 1] * 7
+    key = torch.ones(1, len(bits) + 1, 1, 1, dtype=torch.float64)
+    values, strength = torch.zeros_like(key), torch.tensor([1.0, *(2.0 * x for x in bits)])
+    values[:, 0] = 1
+    strength = strength.double()[None, :, None]
+    state = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
+    out, _ = gated_delta_rule(key, key, values, strength, 0 * strength, state)
+    parity = torch.tensor(bits).cumsum(0) % 2
+    torch.testing.assert_close(out[0, 1:, 0, 0], (1 - 2 * parity).double())
+
+
+def test_strengths_reach_2_with_negative_eigenvalues() -> None:
+    x = torch.full((1, 1, 8), 100.0)
+    for negative, most in ((False, 1.0), (True, 2.0)):
+        gates = DeltaAttentionConfig(negative_eigenvalues=negative).build_gates(8, 2)
+        torch.nn.init.ones_(gates.project.weight)
+        assert gates(x).strength.tolist() == [[[most, most]]]

@@ -1,0 +1,98 @@
+"""Estimated times of jobs of the page, compared with the times that they take, sound included.
+
+Run from the top of the repository: `python -m benchmarks.app.bench_eta`. Runs jobs of several
+lengths one after the other on the released models, as the page does but without a browser, and
+prints CSV: the estimate beside the button, the time until the sound of all variations is ready,
+both in seconds, and their ratio. The first job of each model has no estimate, since nothing is
+known about its speed. The last line has the number of ratios within a factor of 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from app.compose.models import Models
+from app.compose.new_bars import in_bars
+from app.compose.options import MAX_FILE_BYTES, MusicOptions
+from app.server.studio import Studio
+from app.server.uploads import read_upload
+from app.web.session import Tab
+from app.web.view import View
+
+WITHIN = 1.5
+"""Largest factor between estimate and time that counts as right."""
+
+
+class Asked(NamedTuple):
+    """A job: music after a prompt, or a piece from nothing."""
+
+    prompt: str
+    """A file of `examples/` without suffix; empty for a piece from nothing."""
+    length: int
+    unit: str = "bars"
+    variations: int = 1
+
+
+JOBS = (
+    *(Asked("ballad", 8), Asked("ballad", 32), Asked("ballad", 4), Asked("ballad", 64)),
+    *(Asked("waltz", 16), Asked("ballad", 16, variations=4), Asked("waltz", 60, "seconds")),
+    *(Asked("", 32), Asked("", 8), Asked("", 64), Asked("", 60, "seconds")),
+    *(Asked("", 16, variations=4), Asked("waltz", 32, variations=2)),
+    *(Asked("groove", 8), Asked("groove", 32), Asked("groove", 16, variations=4)),
+    *(Asked("groove", 60, "seconds"), Asked("groove", 4)),
+)
+
+
+def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float]:
+    """The estimate before a job, None if there is none, and the time that it takes."""
+    studio, upload = view.studio, None
+    if asked.prompt:
+        upload = read_upload(Path(f"examples/{asked.prompt}.mid"), MAX_FILE_BYTES, studio.models)
+    tab = Tab(upload, {}, asked.length, unit=asked.unit, variations=asked.variations)
+    told = view.seconds_needed(tab, asked.length)
+    options = MusicOptions(seed=seed, variations=asked.variations)
+    if asked.unit == "bars":
+        options = replace(options, bars=asked.length)
+    elif upload is None:
+        options = replace(options, seconds=asked.length, bars=asked.length // 2)
+    else:
+        options = in_bars(replace(options, seconds=asked.length), upload.prompt)
+    began = time.monotonic()
+    for frame in studio.compose("bench", upload, options):
+        if alert := frame.get("alert"):
+            raise RuntimeError(alert)
+    return told, time.monotonic() - began
+
+
+def main() -> None:
+    """Prints a line for each job."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1, help="how often all jobs are run")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    ratios: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        view = View(Studio(Models(), Path(folder)))
+        print("prompt,length,variations,estimate,seconds,ratio")
+        for seed in range(options.seeds):
+            for asked in JOBS:
+                told, took = seconds_of(view, asked, seed)
+                what = f"{asked.prompt or 'nothing'},{asked.length} {asked.unit},{asked.variations}"
+                if told is None:
+                    print(f"{what},,{took:.2f},", flush=True)
+                    continue
+                ratios.append(told / took)
+                print(f"{what},{told:.2f},{took:.2f},{told / took:.2f}", flush=True)
+        view.studio.stop_all()
+    right = sum(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)
+    print(f"within a factor of {WITHIN}: {right} of {len(ratios)}")
+
+
+if __name__ == "__main__":
+    main()

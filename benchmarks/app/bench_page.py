@@ -1,0 +1,98 @@
+"""Waiting times of a user: for the page itself, the report of an upload, and the first note.
+
+Run from the top of the repository: `python -m benchmarks.app.bench_page`. Needs Playwright and
+Chromium. Starts `relpe ui` with the released models, as users do, and prints CSV.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from playwright.sync_api import Page, sync_playwright
+
+FIRST_NOTE = (
+    "() => / [1-9]\\d* notes/.test(document.querySelector('[data-part=subtitle]').innerText)"
+)
+PATIENCE = 120_000
+"""Time-out in milliseconds."""
+
+
+def wait_for_server(address: str) -> None:
+    """Wait until the page answers.
+
+    Raises:
+        TimeoutError: it does not answer within two minutes.
+    """
+    end = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < end:
+        try:
+            with urlopen(address, timeout=1):
+                return
+        except (URLError, TimeoutError):
+            time.sleep(0.05)
+    raise TimeoutError(f"{address} does not answer")
+
+
+def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float]:
+    """Seconds until the page is drawn, from upload to report, and from click to first note."""
+    begin = time.perf_counter()
+    page.goto(address)
+    page.wait_for_selector(".player-roll")
+    opened = time.perf_counter()
+    page.set_input_files("#continue-upload input[type=file]", str(prompt))
+    page.wait_for_selector("#continue-facts dl")
+    read = time.perf_counter()
+    page.get_by_role("button", name="Continue", exact=True).locator("visible=true").first.click()
+    page.wait_for_function(FIRST_NOTE, polling=10)
+    return opened - begin, read - opened, time.perf_counter() - read
+
+
+def main() -> None:
+    """Prints the median of each wait."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", type=Path, default=Path("examples/ballad.mid"))
+    parser.add_argument("--visits", type=int, default=5)
+    parser.add_argument("--port", type=int, default=7871)
+    options = parser.parse_args()
+    address = f"http://127.0.0.1:{options.port}"
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "app", "ui", "--port", str(options.port)]
+    with (
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
+        sync_playwright() as driver,
+    ):
+        try:
+            wait_for_server(address)
+            print("wait,seconds")
+            print(f"from the command to a page that answers,{time.perf_counter() - begin:.2f}")
+            browser = driver.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+            )
+            visits = []
+            for _ in range(options.visits):
+                page = browser.new_page()
+                page.set_default_timeout(PATIENCE)
+                visits.append(one_visit(page, address, options.prompt))
+                page.close()  # ends the job
+                time.sleep(1)
+            names = (
+                "page drawn",
+                "from the upload to its facts",
+                "from the click to the first note",
+            )
+            for name, seconds in zip(names, zip(*visits, strict=True), strict=True):
+                print(f"{name},{statistics.median(seconds):.2f}")
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()

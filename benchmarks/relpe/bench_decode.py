@@ -1,0 +1,373 @@
+"""Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
+
+Run from the top of the repository: `python -m benchmarks.relpe.bench_decode`, optionally with the
+names of some parts. Prints CSV. In `speed`, `encodings` and `patterns`, all methods take turns in
+one process on one thread; results are medians of CPU time, which depend little on other work on the
+machine. The other parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds
+ten more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import statistics
+import sys
+import time
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from app.compose.continuation import Result, generate_piece
+from app.compose.models import ComputeOptions, load_music_model
+from app.compose.options import MusicOptions
+from benchmarks.relpe.decode_peers import (
+    SIZES,
+    dynamic_cache,
+    onnx_products,
+    static_cache,
+    stream,
+)
+from relpe.attention.delta.operation import DeltaAttentionConfig
+from relpe.attention.feature_maps import FavorConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding.compiled import CompiledDecoder
+from relpe.decoding.eager import PlainSteps, prefill
+from relpe.decoding.kernels import Matrices
+from relpe.decoding.position_codes import PositionCodes
+from relpe.encodings import (
+    AlgebraicConfig,
+    ConvSPEConfig,
+    NoEncodingConfig,
+    SineSPEConfig,
+    SirenSPEConfig,
+)
+from relpe.models.checkpoint import load_model
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from relpe.decoding.base import TokenSteps
+    from relpe.models.decoder import Decoder
+
+BATCHES = (1, 4, 32, 256, 1024)
+CONTEXTS = (2048, 8192)
+FAR = 100_000
+
+
+def main() -> None:
+    """Runs the named parts, or all."""
+    parts = {
+        "speed": speed,
+        "encodings": encodings,
+        "patterns": patterns,
+        "batches": batches,
+        "music": music,
+        "quality": quality,
+        "memory": memory,
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
+    parser.add_argument("--model", default="piano", help="model for music, quality and memory")
+    parser.add_argument("--tokens", type=int, default=50_000, help="length of the long sequence")
+    parser.add_argument("--bars", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
+    print(f"# {' '.join(sys.argv)}")
+    for name in options.parts or parts:
+        parts[name](options)
+
+
+def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
+    """Median CPU time per call in milliseconds of methods that take turns."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(repeats):
+        for name, way in ways.items():
+            started = time.process_time()
+            for _ in range(calls):
+                way()
+            found[name].append(1000 * (time.process_time() - started) / calls)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def rows_of(
+    steps: TokenSteps, model: Decoder, rows: int, start: int = 0, read: int = 0
+) -> Callable[[], object]:
+    """A function that takes one step of all `rows`; three tokens of ten are below 3.
+
+    The rows have read `read` tokens, each of which closes an event, before position `start`.
+    """
+    tokens = torch.zeros(1, read, dtype=torch.int64)
+    state = prefill(model, model.init_state(1), tokens, start - read)
+    slots = [steps.admit(state, start) for _ in range(rows)]
+    tokens = itertools.cycle((5, 7, 1, 6, 2, 9, 4, 0, 8, 3))
+    return lambda: steps.step(slots, [next(tokens)] * rows)
+
+
+def bytes_read(compiled: CompiledDecoder) -> int:
+    """Bytes of weights, codes and state that a step of one row reads when its windows are full."""
+    weights, attention = compiled.weights, compiled.attention
+    codes = PositionCodes(compiled.decoder, compiled.noise)
+    parts = (part if isinstance(part, Matrices) else (part,) for part in weights[1:])
+    read = [*(array for part in parts for array in part), attention.through, attention.constant]
+    of_state = compiled.steps().state_bytes + codes.position_bytes
+    return sum(array.nbytes for array in read) + of_state
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Times one row: our compiled and eager steps, other engines, softmax with caches, floors."""
+    print("size,way,context,ms_per_token,ours_int8_times_faster")
+    for size in SIZES:
+        model = size.config().build().eval()
+        ways: dict[str, Callable[[], object]] = {}
+        compiled = {kind: CompiledDecoder(model, kind) for kind in ("int8", "float32")}
+        for kind, one in compiled.items():
+            ways[f"ours, {kind},any"] = rows_of(one.steps(), model, 1)
+        ways[f"ours, int8,{FAR}"] = rows_of(compiled["int8"].steps(), model, 1, FAR)
+        ways["ours, eager,any"] = rows_of(PlainSteps(model), model, 1)
+        for context in CONTEXTS:
+            ways[f"softmax, static cache,{context}"] = static_cache(size, context)
+            llama = dynamic_cache(size, context)
+            if llama is None:
+                print("# transformers is not installed: left out")
+            else:
+                ways[f"softmax, Llama of transformers, dynamic cache,{context}"] = llama
+        for int8 in (False, True):
+            engine = onnx_products(size, int8=int8)
+            if engine is None:
+                print("# onnxruntime is not installed: left out")
+            else:
+                kind = "int8" if int8 else "float32"
+                ways[f"ONNX Runtime, {kind}, matrix products alone,any"] = engine
+        for kind, one in compiled.items():
+            touched = bytes_read(one)
+            ways[f"floor of {kind}: {touched / 1e6:.1f} MB read,any"] = stream(touched)
+        with torch.inference_mode():
+            times = turns(ways, options.repeats, 20)
+        best = times["ours, int8,any"]
+        for name, ms in times.items():
+            print(f"{size.name},{name},{ms:.3f},{ms / best:.2f}", flush=True)
+
+
+def encodings(options: argparse.Namespace) -> None:
+    """Times the compiled and the eager step of one row, with each encoding."""
+    print("size,encoding,compiled_ms,eager_ms,times_faster")
+    favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
+    kinds: dict[str, dict[str, Any]] = {
+        "sine SPE": {"encoding": SineSPEConfig()},
+        "convolutional SPE": {"encoding": ConvSPEConfig()},
+        "SIREN-generated SPE": {"encoding": SirenSPEConfig()},
+        "algebraic, FAVOR+": {"encoding": AlgebraicConfig(), "attention": favor},
+        "algebraic, window of 1024": {
+            "encoding": AlgebraicConfig(),
+            "attention": WindowedAttentionConfig(span=1024),
+        },
+        "none": {"encoding": NoEncodingConfig()},
+    }
+    windowed = LayerConfig(attention=WindowedAttentionConfig(span=640), encoding=AlgebraicConfig())
+    mixed: dict[str, Any] = {
+        "encoding": SineSPEConfig(num_realizations=32),
+        "layers": (LayerConfig(count=3), windowed),
+    }
+    events = EventsConfig(closing=((0, 3),))
+    kinds["sine SPE, 32 draws"] = {"encoding": mixed["encoding"]}
+    kinds["the same, and windows of 640, 3:1"] = mixed
+    kinds["the same, events of 3.3 tokens"] = {**mixed, "events": events}
+    for name, changes in kinds.items():
+        model = replace(SIZES[0].config(), **changes).build().eval()
+        ways = {
+            "compiled": rows_of(CompiledDecoder(model).steps(), model, 1),
+            "eager": rows_of(PlainSteps(model), model, 1),
+        }
+        ms = turns(ways, options.repeats, 64)
+        ratio = ms["eager"] / ms["compiled"]
+        print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
+
+
+def patterns(options: argparse.Namespace) -> None:
+    """Times compiled steps of layers of different kinds, all in turns, with full windows.
+
+    Ratios are to linear attention in all layers, to position 1,000 and to one row.
+    """
+    print("layers,ms_per_token,times_linear,times_at_1e6,times_32_rows,state_MB")
+    window = LayerConfig(attention=WindowedAttentionConfig(span=512), encoding=AlgebraicConfig())
+    linear, delta = LayerConfig(count=3), LayerConfig(attention=DeltaAttentionConfig(), count=3)
+    heads: dict[str, Any] = {"num_heads": 4, "encoding": AlgebraicConfig()}
+    events: dict[str, Any] = {"events": EventsConfig(closing=((0, 3),))}
+    kinds: dict[str, dict[str, Any]] = {
+        "linear": {},
+        "linear and windowed 3:1": {"layers": (linear, window)},
+        "delta": {**heads, "layers": (delta,)},
+        "delta and windowed 3:1": {**heads, "layers": (delta, window)},
+        "windowed": {**heads, "layers": (window,)},
+        "linear, events": events,
+        "delta and windowed 3:1, events": {**heads, "layers": (delta, window), **events},
+    }
+    base = replace(SIZES[0].config(), num_layers=4)
+    ways: dict[str, Callable[[], object]] = {}
+    megabytes: dict[str, float] = {}
+    for name, changes in kinds.items():
+        model = replace(base, **changes).build().eval()
+        compiled = CompiledDecoder(model)
+        megabytes[name] = compiled.steps().state_bytes / 2**20
+        ways[name] = rows_of(compiled.steps(), model, 1, 1000, 600)
+        ways[f"{name}, far"] = rows_of(compiled.steps(), model, 1, 10**6, 600)
+        ways[f"{name}, 32 rows"] = rows_of(compiled.steps(), model, 32, 1000, 600)
+    times = turns(ways, options.repeats, 64)  # twice the positions whose codes are made together
+    for name in kinds:
+        own = times[name]
+        print(
+            f"{name},{own:.3f},{own / times['linear']:.2f},{times[f'{name}, far'] / own:.2f},"
+            f"{32 * own / times[f'{name}, 32 rows']:.1f},{megabytes[name]:.2f}"
+        )
+
+
+def batches(options: argparse.Namespace) -> None:
+    """Times steps of many rows, and prints the memory of their states."""
+    print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
+    for size in SIZES:
+        model = size.config().build().eval()
+        compiled = CompiledDecoder(model)
+        single = float("nan")
+        for threads in (1, 2):
+            for rows in BATCHES:
+                if rows == BATCHES[-1] and size is not SIZES[0]:
+                    continue
+                steps = compiled.steps(threads)
+                step = rows_of(steps, model, rows)
+                step()
+                found = []
+                for _ in range(options.repeats):
+                    started = time.perf_counter()
+                    calls = max(1, 64 // rows)
+                    for _ in range(calls):
+                        step()
+                    found.append((time.perf_counter() - started) / calls)
+                seconds = statistics.median(found)
+                rate = rows / seconds
+                if rows == threads == 1:
+                    single = rate
+                state = steps.state_bytes * rows / 2**20
+                print(
+                    f"{size.name},int8,{threads},{rows},{1000 * seconds:.2f},{rate:.0f},"
+                    f"{rate / single:.2f},{state:.1f}",
+                    flush=True,
+                )
+
+
+def music(options: argparse.Namespace) -> None:
+    """Times pieces of a released model, including sampling and grammar."""
+    print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
+    for backend in ("compiled", "torch"):
+        model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
+        list(model.preparing())
+        for variations in (1, 4):
+            wanted = MusicOptions(bars=options.bars, seed=0, variations=variations)
+            result = list(generate_piece(model, wanted))[-1]
+            assert isinstance(result, Result)
+            print(
+                f"{options.model},{model.backend},{variations},{result.tokens_per_second:.0f},"
+                f"{result.bars_per_second:.2f},{result.real_time_factor:.1f}",
+                flush=True,
+            )
+
+
+def quality(options: argparse.Namespace) -> None:
+    """Compares nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
+    print("model,tokens,nll_float32,nll_int8,difference,standard_error")
+    model = load_model(options.model)
+    exact, rounded = (CompiledDecoder(model, kind) for kind in ("float32", "int8"))
+    rng = np.random.default_rng(0)
+    tokens = [1]
+    step = rows_of_tokens(exact, model)
+    for _ in range(10_000):
+        logits = step(tokens[-1])
+        weights = np.exp(logits - logits.max())
+        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+    losses = [losses_of(one, model, tokens) for one in (exact, rounded)]
+    difference = losses[1] - losses[0]
+    print(
+        f"{options.model},{len(tokens) - 1},{losses[0].mean():.4f},{losses[1].mean():.4f},"
+        f"{difference.mean():.5f},{difference.std() / len(difference) ** 0.5:.5f}"
+    )
+
+
+def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int], np.ndarray]:
+    """A function that returns the logits after one more token of one row."""
+    steps = compiled.steps()
+    slot = steps.admit(model.init_state(1), 0)
+    return lambda token: steps.step([slot], [token])[0].astype(np.float64)
+
+
+def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) -> np.ndarray:
+    """Nats of each token except the first."""
+    step = rows_of_tokens(compiled, model)
+    losses = []
+    for token, following in itertools.pairwise(tokens):
+        logits = step(token)
+        top = logits.max()
+        losses.append(np.log(np.exp(logits - top).sum()) + top - logits[following])
+    return np.array(losses)
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Measures time per token and memory of a growing sequence, in a separate process."""
+    state = CompiledDecoder(load_model(options.model)).steps().state_bytes
+    print(f"# state of a sequence: {state / 1e3:.0f} kB")
+    print("model,token,ms_per_token,resident_MB")
+    marks = [count for count in (1000, 10_000, 100_000) if count < options.tokens]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
+        rows = own.submit(long_sequence, options.model, [*marks, options.tokens]).result()
+    for count, milliseconds, megabytes in rows:
+        print(f"{options.model},{count},{milliseconds:.3f},{megabytes:.0f}")
+
+
+def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
+    """Generates one sequence; returns a row at each of `marks`, ascending numbers of tokens.
+
+    A row has the number of tokens, the median milliseconds of the last 1,000, and the resident
+    megabytes of this process.
+    """
+    torch.set_num_threads(1)
+    model = load_model(model_name)
+    step = rows_of_tokens(CompiledDecoder(model), model)
+    rng, token = np.random.default_rng(0), 1
+    recent: deque[float] = deque(maxlen=1000)
+    rows: list[tuple[int, float, float]] = []
+    for count in range(1, marks[-1] + 1):
+        started = time.perf_counter()
+        logits = step(token)
+        recent.append(1000 * (time.perf_counter() - started))
+        weights = np.exp(logits - logits.max()).cumsum()
+        token = int(weights.searchsorted(rng.random() * weights[-1]))
+        if count in marks:
+            rows.append((count, statistics.median(recent), resident_megabytes()))
+    return rows
+
+
+def resident_megabytes() -> float:
+    """Resident memory of this process now; NaN on systems other than Linux."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return float("nan")
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    main()

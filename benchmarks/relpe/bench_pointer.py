@@ -1,0 +1,153 @@
+"""Time of a generation step with a pointer compared with one without.
+
+Run from the top of the repository: `python -m benchmarks.relpe.bench_pointer`. Prints CSV. Two
+batches of the same rows, one of them with a pointer, take turns in one process on one thread;
+results are medians of CPU time. A step includes the model, sampling, the grammar and its biases, as
+in `relpe-train evaluate`. The context is an example prompt, repeated, so that there are many
+matches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from relpe.decoding.batch import ContinuousBatch
+from relpe.decoding.choose import choose_steps
+from relpe.decoding.eager import prefill
+from relpe.decoding.sampling import SamplingOptions
+from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.pointer import GateConfig, Pointer, PointerConfig
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.midi import read_midi
+from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PIANO_FAMILIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relpe.models.decoder import Decoder
+    from tokenization.tokenizer import Tokenizer
+
+EXAMPLES = {"piano": "pop", "piano-spe": "pop", "groove": "groove"}
+"""Models, and the example prompt of each."""
+READ = 2048
+"""Tokens of the context that the model reads: a full window."""
+
+
+def main() -> None:
+    """Prints a line per model and number of rows, then a line per length of a sequence."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(EXAMPLES), choices=list(EXAMPLES))
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--context", type=int, default=16_384, help="tokens before the first step")
+    parser.add_argument("--steps", type=int, default=256, help="steps of each batch")
+    parser.add_argument("--tokens", type=int, default=1_000_000, help="length of the long sequence")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
+    print(f"# {' '.join(sys.argv)}")
+    print("model,rows,ms_per_step_without,ms_per_step_with,ratio,pointer_us_per_token")
+    for name in options.models:
+        folder = find_checkpoint(name)
+        decoder, tokenizer = load_model(folder), load_tokenizer(folder)
+        ids = long_prompt(tokenizer, Path("examples", f"{EXAMPLES[name]}.mid"), options.context)
+        for rows in options.rows:
+            without, with_pointer = step_times(decoder, tokenizer, ids, rows, options.steps)
+            print(
+                f"{name},{rows},{without:.3f},{with_pointer:.3f},{with_pointer / without:.3f},"
+                f"{1000 * (with_pointer - without) / rows:.1f}",
+                flush=True,
+            )
+    print("token,us_per_token")
+    marks = [mark for mark in (1_000, 10_000, 100_000) if mark < options.tokens]
+    for count, microseconds in pointer_times([*marks, options.tokens]):
+        print(f"{count},{microseconds:.1f}", flush=True)
+
+
+def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
+    """A pointer for the vocabulary of a tokenizer, with bars as units and without fitted gates."""
+    families = PIANO_FAMILIES if isinstance(tokenizer, PianoRemi) else MULTITRACK_FAMILIES
+    firsts = (0, families.pitch, families.velocity, families.duration)
+    return PointerConfig(
+        unit=BAR,
+        ignored=((families.velocity, families.duration), (families.duration, families.return_)),
+        families=firsts,
+        gates=GateConfig(family=(0.0,) * len(firsts)),
+    )
+
+
+def long_prompt(tokenizer: Tokenizer, path: Path, length: int) -> np.ndarray:
+    """At least `length` ids of a repeated file, followed by the Bar token of a new bar."""
+    ids = np.asarray(tokenizer.encode(read_midi(path.read_bytes())).ids)
+    bars = np.flatnonzero(ids == BAR)
+    once = ids[bars[0] : bars[-1]]
+    repeated = np.tile(once, -(-length // len(once)))
+    return np.concatenate([ids[: bars[0]], repeated, ids[bars[0] : bars[0] + 1]])
+
+
+def step_times(
+    decoder: Decoder, tokenizer: Tokenizer, ids: np.ndarray, rows: int, steps: int
+) -> tuple[float, float]:
+    """Median CPU milliseconds of a step of all rows, without and with a pointer."""
+    grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(ids)
+    limit = BarLimit(grammar.bar, grammar.bar + 10_000)
+    rule = ConstrainedGrammar(grammar, limit, biases_of_prompt(ids, grammar))
+    start = max(len(ids) - READ, 0)
+    read = torch.from_numpy(ids[None, start:-1].astype(np.int64))
+    state = prefill(decoder, decoder.init_state(1), read, start)
+    maker = choose_steps(decoder, "auto")
+    batches: list[ContinuousBatch[ConstrainedGrammar]] = []
+    pointer = Pointer(pointer_of(tokenizer))
+    pointer.extend(ids.tolist())
+    pointer.end_prompt()
+    for own in (None, pointer):
+        batch: ContinuousBatch[ConstrainedGrammar] = ContinuousBatch(maker.make())
+        options = SamplingOptions()
+        batch.enter(state, len(ids) - 1, int(ids[-1]), rule, options, range(rows), own)
+        batches.append(batch)
+    times: list[list[float]] = [[], []]
+    for batch in batches:  # compiles, and fills caches
+        batch.step()
+    for _ in range(steps):
+        for batch, found in zip(batches, times, strict=True):
+            started = time.process_time()
+            batch.step()
+            found.append(1000 * (time.process_time() - started))
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:
+    """Microseconds of CPU time per token of a random sequence, at each of `marks`.
+
+    For each token, the pointer reads it and is mixed with 100 logits. Results are means over the
+    last tenth of the tokens before the mark, at most 10,000.
+    """
+    rng = np.random.default_rng(0)
+    pointer = Pointer(PointerConfig(unit=0))
+    logits, allowed = np.zeros(100, np.float32), np.arange(100)
+    rows: list[tuple[int, float]] = []
+    for mark in marks:
+        last = min(mark // 10, 10_000)
+        pointer.extend(rng.integers(100, size=mark - last - pointer.count).tolist())
+        tokens = rng.integers(100, size=last).tolist()
+        started = time.process_time()
+        for token in tokens:
+            pointer.extend([token])
+            pointer.mix(logits, allowed)
+        rows.append((mark, 1e6 * (time.process_time() - started) / last))
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""The cases of `bench_encodings`: our encodings, and naive implementations of the same.
+
+Like those of the authors, the naive implementations compute all codes, maps or scores. Both have
+the same parameters, queries and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.relpe.naive_encodings import broadcast, convolved_codes, doubled_powers
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
+from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.spectra import skew_of_spectrum
+from relpe.encodings.offset.alibi import AlibiConfig
+from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.transformer_xl import TransformerXLConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.rope import RopeConfig
+from relpe.encodings.stochastic.conv import ConvSPEConfig
+from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.encodings.stochastic.siren import SirenSPEConfig
+from tests.support import reference_algebraic, reference_stochastic
+
+if TYPE_CHECKING:
+    from relpe.encodings.base import QueryKeyEncoding
+
+CPU = torch.device("cpu")
+LAYERS = 6
+"""Layers that share codes, in the cases of several layers."""
+DENSE_LENGTH = 8192
+"""Maximum length of dense attention; at twice this length, a call takes half a minute."""
+
+Method = Literal["naive", "ours"]
+Outputs = Sequence[Tensor]
+Function = Callable[[int], Outputs]
+"""Takes the seed of the noise."""
+
+
+class Shape(NamedTuple):
+    """Sizes of one comparison; one row of a batch."""
+
+    length: int = 2048
+    heads: int = 8
+    features: int = 64
+    draws: int = 64
+    span: int = 256
+    taps: int = 128
+    sines: int = 5
+
+
+class Pair(NamedTuple):
+    """Two implementations of the same computation."""
+
+    leaves: list[Tensor]
+    """Tensors whose gradients are computed in training."""
+    ours: Function
+    naive: Function | None = None
+    naive_same_noise: Function | None = None
+    """The naive form with the same noise as ours, if `naive` draws its own."""
+
+    def way(self, method: Method) -> Function:
+        """The function of a method."""
+        function = self.ours if method == "ours" else self.naive
+        assert function is not None
+        return function
+
+    @property
+    def checked(self) -> Function | None:
+        """The naive form with which the outputs of ours are compared."""
+        return self.naive_same_noise or self.naive
+
+
+@dataclass(frozen=True)
+class Case:
+    """A comparison, with target ratios of time (`faster`) and memory (`leaner`)."""
+
+    name: str
+    build: Callable[[Shape, torch.dtype], Pair]
+    train: bool = False
+    faster: float | None = None
+    leaner: float | None = None
+
+    @property
+    def mode(self) -> Literal["forward", "training"]:
+        """Whether gradients are computed."""
+        return "training" if self.train else "forward"
+
+    def pair(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Pair:
+        """Both implementations, with the same parameters and inputs each time."""
+        torch.manual_seed(0)
+        return self.build(shape, dtype)
+
+    def call(self, pair: Pair, function: Function, seed: int) -> Outputs:
+        """Outputs and, in training, gradients of `leaves`."""
+        if not self.train:
+            with torch.no_grad():
+                return function(seed)
+        out = function(seed)
+        generator = torch.Generator().manual_seed(1)
+        grads = [torch.randn(x.shape, dtype=x.dtype, generator=generator) for x in out]
+        return [*(x.detach() for x in out), *torch.autograd.grad(list(out), pair.leaves, grads)]
+
+
+def inputs(shape: Shape, dtype: torch.dtype, count: int = 2) -> list[Tensor]:
+    """Queries, keys and, if three are requested, values: leaf tensors (1, l, h, d)."""
+    size = (1, shape.length, shape.heads, shape.features)
+    return [torch.randn(size).to(dtype).requires_grad_() for _ in range(count)]
+
+
+def line(shape: Shape) -> Tensor:
+    """Positions (1, l, 1)."""
+    return torch.arange(shape.length)[None, :, None]
+
+
+def encoded(
+    encoding: QueryKeyEncoding, q: Tensor, k: Tensor, positions: Tensor, seed: int
+) -> Outputs:
+    """Encodes queries and keys in each layer with the same codes; returns those of the last."""
+    codes, _ = encoding.prepare(positions, encoding.init_state(seed, CPU))
+    layers = getattr(encoding, "num_layers", 1)
+    out: Outputs = ()
+    for layer in range(layers):
+        out = encoding.encode(q, k, codes, layer)
+    return out
+
+
+def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
+    """Sine SPE compared with explicit codes (Liutkus et al., 2021, section 3.1)."""
+    config = SineSPEConfig(num_sines=shape.sines, num_realizations=shape.draws, gated=gated)
+    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    q, k = inputs(shape, dtype)
+    positions = line(shape)
+
+    def naive(seed: int) -> Outputs:
+        noise = encoding.init_state(seed, CPU)
+        return reference_stochastic.apply_sine_spe(encoding, q, k, positions[0, :, 0], noise, 0)
+
+    ours = partial(encoded, encoding, q, k, positions)
+    return Pair([q, k, *encoding.parameters()], ours, naive)
+
+
+def filtered(
+    shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1, siren: bool = False
+) -> Pair:
+    """Filtered noise compared with explicit codes by grouped convolution (ibid., section 3.2)."""
+    if siren:
+        config = SirenSPEConfig(num_realizations=shape.draws, gated=gated)
+    else:
+        config = ConvSPEConfig(taps=(shape.taps,), num_realizations=shape.draws, gated=gated)
+    encoding = config.build(num_layers=layers, num_heads=shape.heads, head_dim=shape.features)
+    encoding = encoding.to(dtype)
+    q, k = inputs(shape, dtype)
+
+    def naive(seed: int, *, same_noise: bool) -> Outputs:
+        state = encoding.init_state(seed, CPU)
+        codes = convolved_codes(encoding, state, shape.length, same_noise=same_noise)
+        out: Outputs = ()
+        for layer in range(layers):
+            out = broadcast(encoding, codes, q, k, state, layer)
+        return out
+
+    ours = partial(encoded, encoding, q, k, line(shape))
+    return Pair(
+        [q, k, *encoding.parameters()],
+        ours,
+        partial(naive, same_noise=False),
+        partial(naive, same_noise=True),
+    )
+
+
+def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
+    """Rotations by angles compared with a table of matrix powers (Kogkalidis et al., 2024)."""
+    config = AlgebraicConfig(basis=basis)
+    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
+    rotations = encoding.parts[0]
+    assert isinstance(rotations, Rotations)
+    with torch.no_grad():
+        for triangle in rotations.triangles:
+            triangle.normal_(std=0.1)
+    encoding = encoding.to(dtype)  # drawn in float32 first, since each dtype draws other numbers
+    q, k = inputs(shape, dtype)
+
+    def naive(seed: int) -> Outputs:
+        skew = skew_of_spectrum(rotations.spectra()[0])[0].to(dtype)
+        maps = doubled_powers(torch.matrix_exp(skew), shape.length)[None]
+        return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
+
+    ours = partial(encoded, encoding, q, k, line(shape))
+    return Pair([q, k, *encoding.parameters()], ours, naive)
+
+
+def rope(shape: Shape, dtype: torch.dtype) -> Pair:
+    """Rotary embedding."""
+    encoding = RopeConfig().build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
+    q, k = inputs(shape, dtype)
+    return Pair([q, k], partial(encoded, encoding, q, k, line(shape)))
+
+
+def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
+    """Windowed attention compared with dense attention with a mask."""
+    q, k, v = inputs(shape, dtype, 3)
+    operation = WindowedAttentionConfig(span=shape.span).build()
+    size = (1, shape.heads, shape.features)
+
+    def ours(seed: int) -> Outputs:
+        return operation(q, k, v, operation.init_state(size, torch.Generator(), q, shape.features))[
+            :1
+        ]
+
+    def naive(seed: int) -> Outputs:
+        places = torch.arange(shape.length)
+        ages = places[:, None] - places
+        mask = (ages >= 0) & (ages < shape.span)
+        out = functional.scaled_dot_product_attention(
+            *(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask
+        )
+        return [out.transpose(1, 2)]
+
+    return Pair([q, k, v], ours, naive if shape.length <= DENSE_LENGTH else None)
+
+
+def scored(
+    shape: Shape, dtype: torch.dtype, *, kind: Literal["siren", "transformer_xl", "alibi"]
+) -> Pair:
+    """Windowed attention that scores offsets, compared with all scores at once."""
+    configs = {
+        "alibi": AlibiConfig(span=shape.span),
+        "transformer_xl": TransformerXLConfig(span=shape.span),
+        # at this width its window ends with the span
+        "siren": SirenConfig(window=WindowConfig(width=(shape.span / 2.2,), max_span=shape.span)),
+    }
+    config = configs[kind]
+    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    q, k, v = inputs(shape, dtype, 3)
+    operation = WindowedAttentionConfig(span=shape.span).build()
+    size = (1, shape.heads, shape.features)
+
+    def ours(seed: int) -> Outputs:
+        codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))
+        state = operation.init_state(size, torch.Generator(), q, shape.features)
+        return operation(q, k, v, state, encoding.scoring(codes, 0))[:1]
+
+    def naive(seed: int) -> Outputs:
+        codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))
+        return [softmax_with_table(q, k, v, encoding.table(codes, 0))]
+
+    return Pair([q, k, v, *encoding.parameters()], ours, naive)
+
+
+WINDOWED = Case("windowed", windowed)
+"""Windowed attention, which is also timed at several lengths and spans, in a separate table."""
+
+CASES = [
+    Case("sine_spe", partial(sine, gated=False), faster=12, leaner=15),
+    Case("sine_spe, gated", partial(sine, gated=True), faster=12, leaner=15),
+    Case("sine_spe, gated", partial(sine, gated=True), train=True, faster=8),
+    Case("conv_spe", partial(filtered, gated=False), faster=4),
+    Case("conv_spe, gated", filtered, faster=4),
+    Case("conv_spe, gated", filtered, train=True),
+    Case(f"conv_spe, gated, {LAYERS} layers", partial(filtered, layers=LAYERS), faster=4),
+    Case("siren_spe, gated", partial(filtered, siren=True)),
+    Case(f"siren_spe, gated, {LAYERS} layers", partial(filtered, siren=True, layers=LAYERS)),
+    Case("algebraic", algebraic, faster=25),
+    Case("algebraic", algebraic, train=True, faster=25),
+    Case("algebraic, basis", partial(algebraic, basis=True)),
+    WINDOWED,
+    Case("windowed", windowed, train=True),
+    Case("siren, windowed", partial(scored, kind="siren")),
+    Case("transformer_xl, windowed", partial(scored, kind="transformer_xl")),
+    Case("alibi, windowed", partial(scored, kind="alibi")),
+    Case("rope", rope),
+]

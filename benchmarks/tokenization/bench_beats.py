@@ -1,0 +1,218 @@
+"""Beats and bars that `estimate_beats` finds in performances whose beats are known, as CSV.
+
+    python -m benchmarks.tokenization.bench_beats DATA [--split test] [--pieces 12]
+        [--against REVISION] > x.csv
+
+DATA is the folder of the corpora. The performances:
+
+- `recorded`: recordings of `giantmidi`, aligned with the scores of `chopin` that they play
+  (`benchmarks.tokenization.alignment`), where at least three quarters of the notes agree. Op. 10 is
+  for development, the others are for tests;
+- `pop909 original`: songs as their arrangers played them, with the beats of the corpus;
+- `played CORPUS`: scores played in uneven time (`benchmarks.tokenization.performances`);
+- `even CORPUS`: the same scores in strict time.
+
+Nothing is fitted to the test split. With a REVISION of the repository, the tracker of that revision
+is measured in the same run. A beat is right within 70 ms of a true one; F-measures count wrong and
+missing beats (Davies et al., 2009, section 3). `beats_any_octave` is the best of three: the true
+beats, twice as many, and every second one. `confidence_error` is the mean difference between the
+confidence and the F-measure. `one_tempo` is the share whose beats are all equally long. Onsets are
+compared with the nearest twelfth of a beat, in milliseconds, medians: `onset_ms` of the estimated
+beats, `raw_ms` of 120 beats per minute. `seconds` is processor time per ten minutes of music.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import platform
+import subprocess
+import sys
+import time
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.tokenization.alignment import align
+from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.performances import (
+    CORPORA,
+    Performance,
+    perform,
+    read_scores,
+    score_names,
+)
+from tokenization.analysis.beat_tracker import estimate_beats
+from tokenization.analysis.beats import Beats, warp
+from tokenization.midi import read_midi
+from tokenization.score import Score, all_notes
+
+TOLERANCE_SECONDS = 0.07
+STEPS_PER_BEAT = 12
+LEAST_AGREEMENT = 0.75
+ETUDES = "Chopin_Frederic_Etudes_Op_10_g0hoN6_HDVU.mid"
+RECORDINGS = {
+    "validation": {"010_": ETUDES},
+    "test": {
+        "025_": ETUDES,
+        "044_": "Chopin_Polonaise_in_F-sharp_minor_Op44_ehm_kDU563Q.mid",
+        "061_": "Chopin_Polonaise-fantaisie_Op61_177qJoCI9Zw.mid",
+    },
+}
+"""Beginnings of the names of scores in `chopin`, and recordings in `giantmidi`."""
+CONFIDENCES = (0, 0.5, 0.65, 0.8, 0.9, 1.01)
+
+
+class Measures(NamedTuple):
+    """Measures of one performance; see the top of the file."""
+
+    beats: float
+    beats_any_octave: float
+    downbeats: float
+    confidence: float
+    confidence_error: float
+    one_tempo: float
+    onset_ms: float
+    raw_ms: float
+    seconds: float
+
+
+def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
+    """F-measure of beats (n,) against (m,), in ascending seconds; each is matched at most once."""
+    if not len(found) or not len(wanted):
+        return 0.0
+    nearest = np.abs(found[:, None] - wanted).argmin(axis=1)
+    is_near = np.abs(found - wanted[nearest]) <= TOLERANCE_SECONDS
+    return 2 * len(np.unique(nearest[is_near])) / (len(found) + len(wanted))
+
+
+def recorded(data: Path, split: str) -> Iterator[Performance]:
+    """Recordings aligned with their scores."""
+    with (
+        zipfile.ZipFile(data / "chopin" / "chopin.zip") as scores,
+        zipfile.ZipFile(data / "giantmidi" / "giantmidi_sample.zip") as recordings,
+    ):
+        for beginning, name in RECORDINGS[split].items():
+            recording = read_midi(recordings.read(f"giantmidi/midi/{name}"), name=name)
+            for path in sorted(scores.namelist()):
+                if path.startswith(f"chopin/midi/{beginning}"):
+                    found = align(read_midi(scores.read(path), name=path), recording)
+                    if found and found[1] >= LEAST_AGREEMENT:
+                        yield found[0]
+
+
+def annotated(data: Path, names: list[str]) -> Iterator[Performance]:
+    """POP909's own files with its annotated beats."""
+    with zipfile.ZipFile(data / "pop909" / "pop909.zip") as archive:
+        for name in names:
+            song = Path(name).stem
+            folder = f"pop909/original/{song}"
+            lines = archive.read(f"{folder}/beat_midi.txt").decode().splitlines()
+            beats, short, long = np.array([line.split() for line in lines if line], float).T
+            # In triple metre the third column marks every second bar.
+            bars = np.flatnonzero(long)
+            bars = np.flatnonzero(short) if np.median(np.diff(bars)) == 6 else bars
+            score = read_midi(archive.read(f"{folder}/{song}.mid"), name=song)
+            yield Performance(score, beats, bars)
+
+
+def kinds(data: Path, split: str, pieces: int) -> Iterator[tuple[str, Iterator[Performance]]]:
+    """Names of kinds of performances, and the performances."""
+    yield "recorded", recorded(data, split)
+    songs = spread(score_names(data, "pop909", split), pieces)
+    yield "pop909 original", annotated(data, songs)
+    for kind, strength in (("played", None), ("even", 0.0)):
+        for corpus in CORPORA:
+            names = spread(score_names(data, corpus, split), pieces)
+            scores = enumerate(read_scores(data, corpus, names))
+            yield (
+                f"{kind} {corpus}",
+                (perform(score, number, strength) for number, (_, score) in scores),
+            )
+
+
+def tracker_of(revision: str) -> Callable[[Score], Beats]:
+    """`estimate_beats` as it was at a revision of the repository."""
+    module = types.ModuleType("tracker_of_revision")
+    for path in ("tokenization/analysis/beats.py", "tokenization/analysis/beat_tracker.py"):
+        shown = subprocess.run(["git", "show", f"{revision}:{path}"], capture_output=True)
+        if shown.returncode == 0:
+            sys.modules[module.__name__] = module  # dataclasses look their module up
+            exec(compile(shown.stdout, path, "exec"), module.__dict__)
+    return module.estimate_beats
+
+
+def measure(track: Callable[[Score], Beats], performance: Performance) -> Measures:
+    """Measures a tracker on one performance."""
+    score, beats, bars = performance
+    begin = time.process_time()
+    found = track(score)
+    seconds = time.process_time() - begin
+    times = found.seconds
+    double = np.interp(np.arange(2 * len(beats) - 1) / 2, np.arange(len(beats)), beats)
+    octaves = [f_measure(times, wanted) for wanted in (beats, double, beats[::2], beats[1::2])]
+    confidence = getattr(found, "confidence", np.nan)
+    warped = warp(score, times)
+    onsets = np.unique(score.seconds_at(all_notes(score.tracks)[:, 0]))
+    quarters = all_notes(warped.tracks)[:, 0] / warped.ticks_per_beat
+    steps = np.unique(quarters) * STEPS_PER_BEAT
+    nearest = np.rint(steps) / STEPS_PER_BEAT * warped.ticks_per_beat
+    moved = warped.seconds_at(np.rint(nearest).astype(np.int64))
+    errors = np.abs(moved - warped.seconds_at(np.unique(all_notes(warped.tracks)[:, 0])))
+    raw = np.abs(np.rint(onsets * 2 * STEPS_PER_BEAT) / 2 / STEPS_PER_BEAT - onsets)
+    return Measures(
+        octaves[0],
+        max(octaves),
+        f_measure(times[found.downbeats], beats[bars]),
+        confidence,
+        abs(confidence - octaves[0]),
+        float(len(warp(score, times).tempos) == 1),
+        1000 * float(np.median(errors)),
+        1000 * float(np.median(raw)),
+        600 * seconds / max(onsets[-1] - onsets[0], 1.0),
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Beats found in performances, as CSV")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--split", default="test", choices=tuple(RECORDINGS))
+    parser.add_argument("--pieces", type=int, default=12, help="maximum number of each corpus")
+    parser.add_argument("--against", metavar="REVISION", help="measure this revision as well")
+    options = parser.parse_args()
+    trackers = {"new": estimate_beats}
+    if options.against:
+        trackers = {options.against: tracker_of(options.against), **trackers}
+    out = csv.writer(sys.stdout)
+    out.writerow(["# command", " ".join(sys.argv)])
+    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
+    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    out.writerow(["performances", "tracker", "number", *Measures._fields])
+    pairs: list[tuple[float, float]] = []
+    for kind, performances in kinds(options.data, options.split, options.pieces):
+        rows: dict[str, list[Measures]] = {name: [] for name in trackers}
+        for performance in performances:
+            for name, track in trackers.items():
+                rows[name].append(measure(track, performance))
+        for name, measures in rows.items():
+            means = np.mean(measures, axis=0)
+            out.writerow([kind, name, len(measures), *(f"{mean:.3f}" for mean in means)])
+        pairs += [(row.confidence, row.beats) for row in rows["new"] if not kind.startswith("even")]
+        sys.stdout.flush()
+    out.writerow(["confidence from", "to", "number", "confidence", "beats"])
+    table = np.array(pairs)
+    for low, high in pairwise(CONFIDENCES):
+        inside = table[(table[:, 0] >= low) & (table[:, 0] < high)]
+        if len(inside):
+            means = (f"{mean:.3f}" for mean in inside.mean(axis=0))
+            out.writerow([low, min(high, 1), len(inside), *means])
+
+
+if __name__ == "__main__":
+    main()

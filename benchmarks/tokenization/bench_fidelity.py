@@ -1,0 +1,176 @@
+"""Quantization errors of onsets, durations, velocities and tempos, as CSV.
+
+    python -m benchmarks.tokenization.bench_fidelity CORPUS [CORPUS ...] [--files N] > fidelity.csv
+
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/` selects the files
+with `solo/` in their paths. Onsets and ends are rounded to the nearest of 4, 8, 12 or 24 positions
+of a quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid.
+Errors are in seconds at the tempos of the file. Drift is the change of the end of the piece when
+tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to
+250.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import platform
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi import read_midi
+from tokenization.score import Score, Tempo
+
+ItemT = TypeVar("ItemT")
+
+GRIDS = (4, 8, 12, 24)
+WHOLE_BPM = np.arange(30, 241)
+MIDITOK_BPM = np.linspace(40, 250, 32)
+
+
+def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of a corpus, in the order of paths."""
+    path, _, part = corpus.partition("#")
+    if Path(path).is_dir():
+        for file in sorted(Path(path).rglob("*.mid")):
+            if part in file.as_posix():
+                yield str(file), file.read_bytes()
+        return
+    with zipfile.ZipFile(path) as archive:
+        for name in sorted(archive.namelist()):
+            if name.endswith(".mid") and part in name:
+                yield name, archive.read(name)
+
+
+def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
+    """At most `at_most` items, evenly spread, and at least one if there are any."""
+    return items[:: max(1, -(-len(items) // max(1, at_most)))]
+
+
+class Errors(NamedTuple):
+    """Errors of one file on one grid."""
+
+    onsets: np.ndarray
+    """Seconds, of all notes."""
+    durations: np.ndarray
+    """Seconds, of all notes except those of drums."""
+    velocities: np.ndarray
+    merged: int
+    """Number of notes with the track, pitch and position of another."""
+    drift: float
+    """Seconds at the end of the piece."""
+    miditok_drift: float
+
+
+def errors(score: Score, positions: int) -> Errors:
+    """Errors of a score on a grid of `positions` per quarter note."""
+    # at this resolution, times of the file and of the grid are integers
+    resolution = score.ticks_per_beat * positions
+    changes = score.tempos or (Tempo(0, 120.0),)
+    exact = Score(resolution, (), tuple(Tempo(tick * positions, bpm) for tick, bpm in changes))
+    seconds = exact.seconds_at
+
+    def steps(ticks: np.ndarray) -> np.ndarray:
+        return (2 * positions * ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
+
+    whole = 4 * positions
+    lengths = np.array(
+        [*range(1, whole + 1), *(int(whole * 2 ** (k / 4) + 0.5) for k in range(1, 17))]
+    )
+    onset_errors, duration_errors, velocity_errors = [], [], []
+    merged = 0
+    for track in score.tracks:
+        ticks, durations, pitches, velocities = track.notes.T
+        onsets = steps(ticks)
+        merged += len(onsets) - len(np.unique(onsets * 128 + pitches))
+        begins = seconds(onsets * score.ticks_per_beat)
+        onset_errors.append(begins - seconds(ticks * positions))
+        velocity_errors.append(velocities // 4 * 4 + 2 - velocities)
+        if not track.is_drum:
+            wanted = np.maximum(steps(ticks + durations) - onsets, 1)
+            nearest = lengths[
+                np.searchsorted((lengths[1:] + lengths[:-1] + 1) // 2, wanted, "right")
+            ]
+            rounded = seconds((onsets + nearest) * score.ticks_per_beat) - begins
+            played = seconds((ticks + durations) * positions) - seconds(ticks * positions)
+            duration_errors.append(rounded - played)
+    end = np.array(score.end_ticks * positions)
+    drifts: list[float] = []
+    for known in (WHOLE_BPM, MIDITOK_BPM):
+        # of several tempos at one position, the last counts
+        bpm_at = {
+            int(steps(np.array(tick))) * score.ticks_per_beat: known[np.abs(known - bpm).argmin()]
+            for tick, bpm in changes
+        }
+        moved = Score(resolution, (), tuple(Tempo(tick, float(bpm_at[tick])) for tick in bpm_at))
+        drifts.append(abs(float(moved.seconds_at(end) - seconds(end))))
+    return Errors(
+        onsets=np.abs(np.concatenate(onset_errors)),
+        durations=np.abs(np.concatenate([np.empty(0), *duration_errors])),
+        velocities=np.abs(np.concatenate(velocity_errors)),
+        merged=merged,
+        drift=drifts[0],
+        miditok_drift=drifts[1],
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Errors of grids and whole tempos, as CSV")
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
+    options = parser.parse_args()
+    out = csv.writer(sys.stdout)
+    out.writerow(["# command", " ".join(sys.argv)])
+    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    out.writerow(
+        [
+            *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
+            *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
+            *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
+            *("miditok_drift_s_mean", "miditok_drift_s_p95"),
+        ]
+    )
+    for corpus in options.corpora:
+        files = list(midi_files(corpus))
+        scores: list[Score] = []
+        for name, content in spread(files, options.files or len(files)):
+            try:
+                scores.append(read_midi(content, name=name))
+            except MidiError as error:
+                sys.stderr.write(f"left out: {error}\n")
+        if not scores:
+            parser.error(f"{corpus}: found no .mid files with notes")
+        for positions in GRIDS:
+            found = [errors(score, positions) for score in scores]
+            onsets, durations, velocities, merged, drifts, miditok_drifts = zip(*found, strict=True)
+            notes = sum(map(len, onsets))
+            row = (
+                *mean_and_p95(1e3 * np.concatenate(onsets)),
+                *mean_and_p95(1e3 * np.concatenate(durations)),
+                *mean_and_p95(np.concatenate(velocities)),
+                100 * sum(merged) / notes,
+                *mean_and_p95(np.array(drifts)),
+                max(drifts),
+                *mean_and_p95(np.array(miditok_drifts)),
+            )
+            shown = [f"{value:.3g}" for value in row]
+            out.writerow([Path(corpus).name, len(scores), notes, positions, *shown])
+            sys.stdout.flush()
+
+
+def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
+    """Mean and 95th percentile; NaN if there are no values."""
+    if not len(values):
+        return float("nan"), float("nan")
+    return float(values.mean()), float(np.percentile(values, 95))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""Speed and memory of the tokenizers compared with MidiTok's REMI and other tokenizers, as CSV.
+
+    python -m benchmarks.tokenization.bench_tokenizer CORPUS [CORPUS ...]
+        [--files 60] [--rounds 7] > x.csv
+    python -m benchmarks.tokenization.bench_tokenizer CORPUS [CORPUS ...] --versions > x.csv
+
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` selects the
+files with `original/` in their paths. The two tokenizers of a row take turns in one process; CPU
+time is measured, and the result is the median of the ratios, so that other work on the machine
+matters little. MidiTok has the same grid, velocities and tempos. `encode` starts from parsed files,
+`decode` from encoded ones; `parse` is parsing, `file to ids` is parsing and encoding, and `ids to
+file` is decoding and writing. Reading and writing is compiled if Numba is installed. Memory is the
+growth of a new process after its imports. `whole corpus` converts all files from bytes to ids in
+two warm processes; its columns are wall and CPU seconds.
+
+`--versions` compares version 2 of the vocabulary with version 1 instead: `encode` and `decode` with
+and without a plan, and `step`, the grammar's mask and next state for each token of a piece. The
+plan has a Return and two chords in every bar. A ratio over 1 means that version 2 is faster.
+
+Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
+(github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
+`midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import io
+import multiprocessing
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import miditok
+import mido
+import symusic
+
+from benchmarks.tokenization.bench_fidelity import midi_files, spread
+from tokenization.midi import read_midi, write_midi
+from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
+from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
+from tokenization.presets import PRESETS
+from tokenization.remi.vocabulary import BAR
+
+SPAWN = multiprocessing.get_context("spawn")
+WORKERS = 2
+
+
+class Codec(NamedTuple):
+    """The steps of a tokenizer; each takes the result of the previous one."""
+
+    parse: Callable[[bytes], Any]
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    write: Callable[[Any], bytes] | None = None
+
+    def file(self, sequence: Any) -> bytes:  # noqa: ANN401  every library has its own type
+        """From ids to the bytes of a file."""
+        assert self.write is not None
+        return self.write(self.decode(sequence))
+
+    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
+        """Ids of a file."""
+        return self.encode(self.parse(content))
+
+
+def ours(preset: str) -> Codec:
+    """A tokenizer of this package."""
+    tokenizer: Any = PRESETS[preset].build()
+    for _ in range(USES_BY_NUMPY):
+        fastest_kernel()  # the first files are read by NumPy
+    return Codec(
+        read_midi,
+        tokenizer.encode,
+        # as in typical use, with the original names and metres
+        lambda sequence: tokenizer.decode(
+            sequence.ids,
+            sequence.signatures,
+            **({"tracks": sequence.tracks} if sequence.tracks else {}),
+        ),
+        write_midi,
+    )
+
+
+def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Codec:
+    """MidiTok's REMI on twelve positions per quarter; tempos, metres and programs are optional."""
+    remi = miditok.REMI(
+        miditok.TokenizerConfig(
+            pitch_range=(0, 127) if with_programs else (21, 109),
+            beat_res={(0, 4): 12, (4, 64): 4},
+            num_velocities=32,
+            use_programs=with_programs,
+            programs=list(range(-1, 128)),
+            use_tempos=with_tempo,
+            num_tempos=211,
+            tempo_range=(30, 240),
+            use_time_signatures=with_tempo,
+        )
+    )
+
+    def decode(encoded: Any) -> object:  # noqa: ANN401  one sequence, or one for each track
+        # from ids, as ours does; MidiTok's own sequence would still contain the names of tokens
+        if isinstance(encoded, list):
+            return remi.decode([sequence.ids for sequence in encoded])
+        return remi.decode(encoded.ids)
+
+    # MidiTok's preprocessing changes its argument.
+    return Codec(
+        symusic.Score.from_midi,
+        lambda score: remi.encode(deepcopy(score)),
+        decode,
+        lambda score: score.dumps_midi(),
+    )
+
+
+def anticipation() -> Codec:
+    """Thickstun et al., 2023: triples of onset, duration and note in hundredths of a second."""
+    convert = importlib.import_module("anticipation.convert")
+    return Codec(
+        lambda content: mido.MidiFile(file=io.BytesIO(content)),
+        lambda midi: convert.compound_to_events(convert.midi_to_compound(midi)),
+        convert.events_to_midi,
+    )
+
+
+def aria() -> Codec:
+    """AbsTokenizer of Bradshaw and Colton, 2025."""
+    midi = importlib.import_module("ariautils.midi")
+    tokenizer = importlib.import_module("ariautils.tokenizer").AbsTokenizer()
+    return Codec(
+        lambda content: midi.MidiDict(**midi.midi_to_dict(mido.MidiFile(file=io.BytesIO(content)))),
+        lambda music: tokenizer.encode(tokenizer.tokenize(music)),
+        lambda ids: tokenizer.detokenize(tokenizer.decode(ids)),
+    )
+
+
+def skytnt() -> Codec:
+    """Version 2 of SkyTNT's midi-model: events of eight tokens each."""
+    tokenizer = importlib.import_module("midi_tokenizer").MIDITokenizer("v2")
+    read = importlib.import_module("MIDI").midi2score
+    return Codec(read, tokenizer.tokenize, tokenizer.detokenize)
+
+
+CODECS: dict[str, Callable[[], Codec]] = {
+    "piano": lambda: ours("piano"),
+    "multitrack": lambda: ours("multitrack"),
+    "MidiTok, notes only": lambda: miditok_remi(with_tempo=False),
+    "MidiTok": miditok_remi,
+    "MidiTok, programs": lambda: miditok_remi(with_programs=True),
+    "SkyTNT v2": skytnt,
+    "aria": aria,
+    "anticipation": anticipation,
+}
+
+
+def version_2(preset: str, *, with_plan: bool) -> Codec:
+    """Version 2 of a tokenizer, optionally with a plan."""
+    tokenizer: Any = PRESETS[f"{preset}-2"].build()
+
+    def parse(content: bytes) -> tuple[Any, Plan | None]:
+        score = read_midi(content)
+        if not with_plan:
+            return score, None
+        bars = int((tokenizer.encode(score).ids == BAR).sum())
+        return score, Plan(
+            tuple(_PLANNED_BARS[bar % 4] for bar in range(bars)), Key(0, minor=False)
+        )
+
+    def decode(sequence: Any) -> object:  # noqa: ANN401  as in `ours`
+        decode = tokenizer.decode_document if with_plan else tokenizer.decode
+        return decode(sequence.ids, sequence.signatures, sequence.tracks)
+
+    return Codec(parse, lambda parsed: tokenizer.encode(*parsed), decode)
+
+
+_PLANNED_BARS = tuple(
+    BarPlan(source, (PlannedChord(0, Chord(root, 1)), PlannedChord(2, Chord(root, 4, 0))))
+    for source, root in enumerate((0, 9, 5, 7))
+)
+
+
+def grammar_steps(tokenizer: Any, ids: Any) -> None:  # noqa: ANN401
+    """The mask and the next state for each token."""
+    state = tokenizer.grammar()
+    for token in ids:
+        state.allowed.any()
+        state = state.advance(token)
+
+
+def version_rows(sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
+    """The rows that compare both versions of the vocabulary."""
+    for preset in ("piano", "multitrack"):
+        own = ours(preset)
+        for with_plan in (False, True):
+            name = f"{preset}-2{' with plan' if with_plan else ''}"
+            codec = version_2(preset, with_plan=with_plan)
+            for step in ("encode", "decode"):
+                yield [name, preset, f"{step}, ms", *measure(codec, own, step, sample, num_rounds)]
+            works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
+            counts: list[int] = []
+            for one, which in ((codec, f"{preset}-2"), (own, preset)):
+                rows = [one.ids(content).ids[:STEP_TOKENS].tolist() for content in sample]
+                steps = partial(grammar_steps, PRESETS[which].build())
+                works.append((steps, rows))
+                counts.append(sum(map(len, rows)) // len(rows))
+            rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
+            each = [[1e3 * ms / n for ms, n in zip(one, counts, strict=True)] for one in rounds]
+            mine, theirs = zip(*each, strict=True)
+            ratios = [that / this for this, that in each]
+            yield [
+                *(name, preset, "step, us a token"),
+                *(statistics.median(mine), statistics.median(theirs), statistics.median(ratios)),
+                *(min(ratios), max(ratios), min(theirs) / min(mine)),
+            ]
+
+
+STEP_TOKENS = 1000
+"""Number of tokens of each piece whose grammar steps are measured."""
+
+STEPS = ("encode", "decode", "parse", "file to ids")
+BOTH_WAYS = (*STEPS, "ids to file")
+COMPARED = (
+    ("piano", "MidiTok, notes only", STEPS[:1]),
+    ("piano", "MidiTok", BOTH_WAYS),
+    ("multitrack", "MidiTok, programs", BOTH_WAYS),
+    *(("multitrack", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
+)
+
+
+def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
+    """CPU time of one step per file."""
+    begin = time.process_time()
+    for value in inputs:
+        step(value)
+    return 1e3 * (time.process_time() - begin) / len(inputs)
+
+
+def measure(
+    own: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
+) -> tuple[float, ...]:
+    """Milliseconds of both; median, lowest and highest ratio, and the ratio of the best times."""
+    works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
+    for codec in (own, other):
+        inputs: Sequence[Any] = files
+        if step in ("encode", "decode", "ids to file"):
+            inputs = list(map(codec.parse, inputs))
+        if step in ("decode", "ids to file"):
+            inputs = list(map(codec.encode, inputs))
+        functions = {
+            "encode": codec.encode,
+            "decode": codec.decode,
+            "parse": codec.parse,
+            "file to ids": codec.ids,
+            "ids to file": codec.file,
+        }
+        function = functions[step]
+        function(inputs[0])
+        works.append((function, inputs))
+    rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
+    mine, theirs = zip(*rounds, strict=True)
+    ratios = [that / this for this, that in rounds]
+    return (
+        *(statistics.median(mine), statistics.median(theirs), statistics.median(ratios)),
+        *(min(ratios), max(ratios), min(theirs) / min(mine)),
+    )
+
+
+def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
+    """Memory by which this process grows when a codec encodes and decodes files."""
+    codec = CODECS[name]()
+    before = _peak_megabytes()
+    for content in files:
+        codec.decode(codec.ids(content))
+    return _peak_megabytes() - before
+
+
+def _peak_megabytes() -> float:
+    """Peak memory of this process; getrusage would include that of its parent."""
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmHWM:") + 1]) / 1024
+
+
+def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
+    """Result of a function that is called in a fresh process."""
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
+    """Ids of files as 16-bit integers, and the CPU seconds of their encoding."""
+    begin = time.process_time()
+    codec = ours(preset)
+    ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]
+    return ids, time.process_time() - begin
+
+
+def whole_corpus(preset: str, files: Sequence[bytes]) -> tuple[float, float]:
+    """Wall and CPU seconds that two processes take for all files."""
+    with ProcessPoolExecutor(WORKERS, SPAWN) as pool:
+        chunks = [files[at : at + 32] for at in range(0, len(files), 32)]
+        list(pool.map(encode_all, [preset] * 8 * WORKERS, [files[:4]] * 8 * WORKERS))
+        begin = time.perf_counter()
+        done = list(pool.map(encode_all, [preset] * len(chunks), chunks))
+        return time.perf_counter() - begin, sum(seconds for _, seconds in done)
+
+
+def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
+    """The rows of the table."""
+    for own, other, steps in COMPARED:
+        try:
+            pair = CODECS[own](), CODECS[other]()
+        except ImportError as error:
+            yield [own, other, f"not installed ({error.name})"]
+            continue
+        for step in steps:
+            yield [own, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
+    if sys.platform == "linux":
+        largest = sorted(files, key=len)[-10:]
+        for own, other in (("piano", "MidiTok"), ("multitrack", "MidiTok, programs")):
+            grown = [in_fresh_process(grown_megabytes, name, largest) for name in (own, other)]
+            yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
+    for preset in ("piano", "multitrack"):
+        what = f"whole corpus, {len(files)} files, s"
+        yield [preset, "(processor time)", what, *whole_corpus(preset, files)]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Comparison of tokenizers, as CSV")
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument(
+        "--files", type=int, default=60, help="number of files, evenly spread over each corpus"
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--versions", action="store_true", help="compare both versions of the vocabulary"
+    )
+    options = parser.parse_args()
+    out = csv.writer(sys.stdout)
+    out.writerow(["# command", " ".join(sys.argv)])
+    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
+    packages = ("numpy", "miditok", "symusic")
+    out.writerow(
+        ["# versions", platform.python_version(), *(f"{p} {version(p)}" for p in packages)]
+    )
+    ratios = ("ratio_median", "ratio_low", "ratio_high", "ratio_of_best")
+    out.writerow(["corpus", "ours", "theirs", "what", "ours", "theirs", *ratios])
+    for corpus in options.corpora:
+        named = list(midi_files(corpus))
+        if not named:
+            parser.error(f"{corpus} has no .mid files")
+        files = [content for _, content in named]
+        sample = [content for _, content in spread(named, options.files)]
+        compared = (
+            version_rows(sample, options.rounds)
+            if options.versions
+            else rows(files, sample, options.rounds)
+        )
+        for texts in compared:
+            shown = (f"{value:.3g}" if isinstance(value, float) else value for value in texts)
+            out.writerow([Path(corpus).name, *shown])
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

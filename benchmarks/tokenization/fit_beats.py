@@ -1,0 +1,206 @@
+"""Fits the network and the confidence of the beat tracker, and writes `beat_salience.npz`.
+
+    python -m benchmarks.tokenization.fit_beats DATA [--minutes 60] [--output beat_salience.npz]
+
+DATA is the folder of the corpora. The network is fitted to performances of the scores in the
+training splits, drawn anew for each step; the confidence to performances and recordings of the
+validation splits. Nothing is fitted to test splits, nor to works of which there are recordings
+(`benchmarks.tokenization.performances.RECORDED`). The released weights were fitted for 40 minutes
+on a shared core, in two parts, the second of which began with the weights of the first; a new fit
+gives other weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.tokenization.bench_beats import f_measure, recorded
+from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.performances import Performance, perform, read_scores, score_names
+from tokenization.analysis import beat_salience
+from tokenization.analysis.beat_salience import NUM_FEATURES, RATE, frames_of
+from tokenization.analysis.beat_tracker import beat_frames, evidence
+from tokenization.score import Score
+
+SHARES = {
+    "chopin": 0.24,
+    "polish": 0.22,
+    "mutopia": 0.2,
+    "lieder": 0.13,
+    "pop909": 0.11,
+    "quartets": 0.04,
+    "groove": 0.03,
+    "leadsheets": 0.02,
+    "groovemidi": 0.01,
+}
+"""Share of each corpus in the performances."""
+FRAMES = 60 * RATE
+NUM_ROWS = 4
+WIDTH, NUM_LAYERS, NUM_TAPS = 24, 9, 5
+LEARNING_RATE = 2.5e-3
+SPREAD = {0: 1.0, 1: 0.6, 2: 0.25}
+"""Target of a frame by its distance from the beat."""
+
+
+class Network(nn.Module):
+    """The network of `tokenization.analysis.beat_salience`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(NUM_FEATURES, WIDTH, NUM_TAPS, padding="same")
+        self.dilated = nn.ModuleList(
+            nn.Conv1d(WIDTH, WIDTH, NUM_TAPS, padding="same", dilation=2**layer)
+            for layer in range(NUM_LAYERS)
+        )
+        self.mix = nn.ModuleList(nn.Conv1d(WIDTH, WIDTH, 1) for _ in range(NUM_LAYERS))
+        self.last = nn.Conv1d(WIDTH, 2, 1)
+        with torch.no_grad():
+            for layer in self.mix.parameters():
+                layer.mul_(0.3)
+            nn.init.constant_(cast("torch.Tensor", self.last.bias), -3)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Log-odds (b, frames, 2) of features (b, frames, NUM_FEATURES)."""
+        hidden = self.first(features.transpose(1, 2)).relu()
+        for dilated, mix in zip(self.dilated, self.mix, strict=True):
+            hidden = hidden + mix(dilated(hidden).relu())
+        return self.last(hidden.relu()).transpose(1, 2)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The weights, named as in `beat_salience.npz`."""
+
+        def taps(layer: nn.Module) -> np.ndarray:
+            return cast("torch.Tensor", layer.weight).detach().numpy().transpose(2, 1, 0)
+
+        arrays = {"taps_first": taps(self.first), "bias_first": self.first.bias}
+        for number, (dilated, mix) in enumerate(zip(self.dilated, self.mix, strict=True)):
+            arrays |= {f"taps_{number}": taps(dilated), f"bias_{number}": dilated.bias}
+            arrays |= {f"mix_weight_{number}": taps(mix)[0], f"mix_bias_{number}": mix.bias}
+        arrays |= {"last_weight": taps(self.last)[0], "last_bias": self.last.bias}
+        return {
+            name: (value.detach().numpy() if isinstance(value, torch.Tensor) else value)
+            for name, value in arrays.items()
+        }
+
+
+def example(performance: Performance) -> tuple[np.ndarray, np.ndarray]:
+    """Features (frames, NUM_FEATURES) and targets (frames, 2) of a performance."""
+    features, start, _ = frames_of(performance.score)
+    targets = np.zeros((len(features), 2), np.float32)
+    beats = np.rint((performance.beats - start) * RATE).astype(np.int64)
+    for column, frames in enumerate((beats, beats[performance.downbeats])):
+        for distance, target in sorted(SPREAD.items(), reverse=True):
+            for place in (frames - distance, frames + distance):
+                inside = place[(place >= 0) & (place < len(targets))]
+                targets[inside, column] = np.maximum(targets[inside, column], target)
+    return features, targets
+
+
+def batch(
+    scores: dict[str, list[Score]], draw: random.Random
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Features, targets and a mask of frames, of excerpts of new performances."""
+    features = np.zeros((NUM_ROWS, FRAMES, NUM_FEATURES), np.float32)
+    targets = np.zeros((NUM_ROWS, FRAMES, 2), np.float32)
+    mask = np.zeros((NUM_ROWS, FRAMES, 1), np.float32)
+    for row in range(NUM_ROWS):
+        corpus = draw.choices(list(SHARES), list(SHARES.values()))[0]
+        performance = perform(draw.choice(scores[corpus]), draw.randrange(10**9))
+        found, wanted = example(performance)
+        # Some excerpts begin before the piece, since the network must know beginnings and ends.
+        first = draw.randrange(-FRAMES // 4, max(1, len(found) - FRAMES // 2))
+        begin, end = max(first, 0), min(len(found), first + FRAMES)
+        features[row, begin - first : end - first] = found[begin:end]
+        targets[row, begin - first : end - first] = wanted[begin:end]
+        mask[row, begin - first : end - first] = 1
+    return torch.from_numpy(features), torch.from_numpy(targets), torch.from_numpy(mask)
+
+
+def fit(scores: dict[str, list[Score]], seconds: float, seed: int) -> Network:
+    """Fits a network for a number of seconds."""
+    torch.manual_seed(seed)
+    draw, network = random.Random(seed), Network()
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=1e-3)
+    begin, step, losses = time.monotonic(), 0, []
+    while (done := (time.monotonic() - begin) / seconds) < 1:
+        rate = LEARNING_RATE * min(1, step / 100) * (1 - done) ** 0.7 + 1e-5
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        features, targets, mask = batch(scores, draw)
+        loss = functional.binary_cross_entropy_with_logits(
+            network(features), targets, reduction="none"
+        )
+        loss = (loss * mask).sum() / mask.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), 1)
+        optimizer.step()
+        step += 1
+        losses.append(float(loss))
+        if step % 100 == 0:
+            print(f"{done:.0%} step {step}: {np.mean(losses[-100:]):.4f}", file=sys.stderr)
+    return network
+
+
+def fit_confidence(performances: list[Performance]) -> np.ndarray:
+    """Coefficients of the logistic regression of the F-measure on the evidence of the beats."""
+    rows, wanted = [], []
+    for performance in performances:
+        features, start, _ = frames_of(performance.score)
+        odds = beat_salience.salience(features)[:, 0]
+        frames = beat_frames(odds)
+        rows.append(evidence(odds, frames))
+        wanted.append(f_measure(start + frames / RATE, performance.beats))
+    table, target = np.array(rows), np.array(wanted)
+    coefficients = np.zeros(table.shape[1])
+    for _ in range(50):  # Newton's method, slightly regularised
+        found = 1 / (1 + np.exp(-table @ coefficients))
+        slope = table.T @ (target - found) - 0.01 * coefficients
+        curvature = (table.T * (found * (1 - found))) @ table + 0.01 * np.eye(len(coefficients))
+        coefficients += np.linalg.solve(curvature, slope)
+    return coefficients
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+
+
+def main() -> None:
+    """Fit and write."""
+    parser = argparse.ArgumentParser(description="Fit the beat tracker")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=beat_salience.WEIGHTS)
+    options = parser.parse_args()
+
+    def read(corpus: str, split: str, at_most: int) -> list[Score]:
+        names = spread(score_names(options.data, corpus, split), at_most)
+        return [score for _, score in read_scores(options.data, corpus, names)]
+
+    scores = {corpus: read(corpus, "train", 10_000) for corpus in SHARES}
+    arrays = fit(scores, 60 * options.minutes, options.seed).arrays()
+    arrays = {name: value.astype(np.float16) for name, value in arrays.items()}
+    _write(options.output, arrays | {"confidence": np.zeros(3)})
+    held_out = [
+        perform(score, seed)
+        for corpus in SHARES
+        for seed, score in enumerate(read(corpus, "validation", 10))
+    ]
+    held_out += recorded(options.data, "validation")
+    beat_salience.load.cache_clear()
+    _write(options.output, arrays | {"confidence": fit_confidence(held_out)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Speed of training steps: models in which every token passes the blocks, and with events.
+
+Run from the top of the repository: `python -m benchmarks.training.bench_events --data data/piano`.
+The models have the shape of `piano/piano.yaml` and train on windows of the validation split, on one
+thread, in float32 or with `--bfloat16`, in turns. Prints the median CPU time of a step, with the
+shares of the forward pass, the backward pass and the optimizer, and tokens and notes per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+import training
+from relpe.models.decoder import DecoderConfig
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
+from tokenization.presets import load_tokenizer
+from tokenization.remi.vocabulary import closing_ids
+from training.config import OptimizerConfig, build, read_yaml
+from training.data.corpus import Corpus, windows
+from training.experiment import build_experiment
+from training.learning.chunked_loss import negative_log_likelihoods
+from training.learning.muon import Muon, parameter_groups
+
+HYBRID = build(
+    tuple[LayerConfig, ...],  # pyright: ignore[reportArgumentType]
+    [
+        {"count": 3},
+        {"attention": {"kind": "windowed", "span": 640}, "encoding": {"kind": "algebraic"}},
+    ],
+)
+DELTA = build(
+    tuple[LayerConfig, ...],  # pyright: ignore[reportArgumentType]
+    [
+        {"count": 3, "attention": {"kind": "delta"}, "encoding": {"kind": "algebraic"}},
+        {"attention": {"kind": "windowed", "span": 640}, "encoding": {"kind": "algebraic"}},
+    ],
+)
+
+
+class Trained:
+    """A model in training, and the CPU times of its steps."""
+
+    def __init__(
+        self, config: DecoderConfig, optimizer: OptimizerConfig, *, bfloat16: bool
+    ) -> None:
+        self.bfloat16 = bfloat16
+        torch.manual_seed(0)
+        self.decoder = config.build()
+        groups = parameter_groups(self.decoder, 0.1, orthogonalized=True)
+        dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.optimizer = Muon(groups, lr=1e-3, betas=optimizer.betas, dtype=dtype)
+        self.times: list[tuple[float, float, float]] = []
+
+    def step(self, batch: torch.Tensor) -> None:
+        """One step on tokens (b, l + 1)."""
+        moments = [time.process_time()]
+        state = self.decoder.init_state(len(batch), seed=1)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):
+            [nats] = negative_log_likelihoods(self.decoder, batch, state)
+        moments.append(time.process_time())
+        (nats / batch[:, 1:].numel()).backward()
+        moments.append(time.process_time())
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        moments.append(time.process_time())
+        times = np.diff(moments)
+        self.times.append((float(times[0]), float(times[1]), float(times[2])))
+
+
+def main() -> None:
+    """Measures all models in turns."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--models", nargs="+", default=["flat", "events", "events, 3:1"])
+    parser.add_argument("--bfloat16", action="store_true", help="train with autocast to bfloat16")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    path = Path(training.__file__).parent / "configs" / "piano" / "piano.yaml"
+    experiment = build_experiment(read_yaml(path))
+    tokenizer = load_tokenizer(options.data)
+    flat = replace(experiment.task.model, vocabulary_size=len(tokenizer.vocabulary))
+    events = EventsConfig(closing=EventsConfig.ranges(closing_ids(tokenizer.vocabulary)))
+    configs = {
+        "flat": flat,
+        "events": replace(flat, events=events),
+        "flat, 3:1": replace(flat, layers=HYBRID),
+        "events, 3:1": replace(flat, layers=HYBRID, events=events),
+        "events, delta 3:1": replace(flat, layers=DELTA, num_heads=4, events=events),
+    }
+    models = {
+        name: Trained(configs[name], experiment.optimizer, bfloat16=options.bfloat16)
+        for name in options.models
+    }
+    steps = options.steps + 1  # the first is not counted
+    corpus = Corpus.load(options.data, "validation")
+    rows = torch.from_numpy(windows(corpus, tokenizer, options.length, steps * options.rows))
+    names = np.array(tokenizer.vocabulary.names)
+    notes = np.char.startswith(names, "Pitch_") | np.char.startswith(names, "Drum_")
+    share = float(notes[rows[:, 1:].numpy()].mean())
+    for batch in rows.split(options.rows):
+        for model in models.values():
+            model.step(batch)
+    print(f"# {' '.join(sys.argv)}")
+    print("model,parameters,seconds,forward,backward,optimizer,tokens_per_s,notes_per_s,ratio")
+    first = 0.0
+    for name, model in models.items():
+        size = sum(weight.numel() for weight in model.decoder.parameters())
+        times = np.array(model.times[1:])
+        seconds = median(times.sum(1).tolist())
+        shares = times.sum(0) / times.sum()
+        speed = options.rows * options.length / seconds
+        first = first or speed
+        print(
+            f'"{name}",{size},{seconds:.3f},{shares[0]:.2f},{shares[1]:.2f},{shares[2]:.3f},'
+            f"{speed:.0f},{speed * share:.0f},{speed / first:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

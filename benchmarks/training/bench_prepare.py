@@ -1,0 +1,251 @@
+"""Cost of preparing and reading a corpus of many files, as CSV.
+
+`python -m benchmarks.training.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
+[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, once without interruption and once
+killed in the middle and resumed. Draws training examples from the result and from other prepared
+corpora, without augmentation and with that of the released groove model. Without `--corpus`, files
+are generated: 24 bars of random notes each, in 250 folders.
+`python -m benchmarks.training.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names
+in a folder and in a zip archive, assigns them to splits and plans the work.
+`python -m benchmarks.training.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches
+of a million tokens, 2 MB each, and draws examples from them.
+
+Rates are per CPU second of one process, so that other work on the machine matters little. Each
+measurement runs in a separate process. Its memory is in MB: `anonymous` is allocated memory at the
+end, `mapped` are pages of files, which the system can reclaim, `peak` is the maximum of their sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenization.midi import write_midi
+from tokenization.presets import PRESETS, load_tokenizer
+from tokenization.remi.losses import Losses
+from tokenization.score import Score, Track
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus
+from training.data.corpus_writer import COUNTS, Encoded, Member, join
+from training.data.examples import Crops
+from training.data.mixtures.listing import Listing
+from training.data.mixtures.mixture import CorpusConfig
+from training.data.prepare import plan_batches, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GROOVE = Augmentation(program=0.5, drums=0.3, dropped=0.1, velocity=0.5, tempo=1.25)
+
+
+def made_score(seed: int, bars: int) -> Score:
+    """Random notes, eight per bar."""
+    draw, size = np.random.default_rng(seed), 8 * bars
+    onsets = np.sort(draw.integers(0, bars * 48, size)) * 40
+    lengths, velocities = draw.integers(1, 25, size) * 40, draw.integers(40, 100, size)
+    notes = np.stack([onsets, lengths, draw.integers(36, 96, size), velocities], 1)
+    return Score(480, (Track(notes),))
+
+
+def make_files(folder: Path, count: int) -> None:
+    """Files of 24 bars, in 250 folders."""
+    for number in range(count):
+        path = folder / f"{number % 250:03}" / f"{number:07}.mid"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(write_midi(made_score(number, 24)))
+
+
+def memory_mb() -> dict[str, float]:
+    """Memory of this process in MB: allocated, of mapped files, and the peak of both together."""
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    names = {"anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
+    return {name: int(status[key].split()[0]) / 1e3 for name, key in names.items()}
+
+
+def planning(path: Path, output: Path) -> dict[str, Any]:
+    """Finds the names of all files, and assigns them to splits and batches."""
+    listing = Listing.of(path.name, CorpusConfig(source=str(path)), Path(), None)
+    batches = plan_batches([listing], output, PRESETS["piano"].build())
+    return {"files": sum(len(batch.source.names) for batch in batches)}
+
+
+def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
+    """Joins batches to the split train of a corpus."""
+    folder.mkdir()
+    tokenizer = PRESETS["piano"].build()
+    tokenizer.save(folder)
+    encoded = [Encoded(batch, 0, "train") for batch in batches]
+    data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
+    (folder / "data.json").write_text(json.dumps({"format": 2} | data))
+    facts = data["splits"]["train"]
+    return {key: facts[key] for key in ("files", "tokens")}
+
+
+def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> dict[str, Any]:
+    """Converts all files to tokens, in one process."""
+    data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
+    facts = data["splits"].values()
+    return {
+        key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")
+    } | {"hash": data["hash"][:8]}
+
+
+def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
+    """Draws training examples as one process of the groove recipe does."""
+    crops = Crops(
+        corpus=Corpus.load(folder, "train"),
+        tokenizer=load_tokenizer(folder),
+        length=2048,
+        batch_size=2,
+        seed=0,
+        augmentation=augmentation,
+    )
+    tokens = sum(int((crops[step][:, 1:] != 0).sum()) for step in range(steps))
+    return {"tokens": tokens} | memory_mb()
+
+
+def _timed(call: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> dict[str, Any]:
+    begin, wall = time.process_time(), time.monotonic()
+    found = call(*arguments)
+    seconds = {"cpu_seconds": time.process_time() - begin, "seconds": time.monotonic() - wall}
+    return memory_mb() | found | seconds
+
+
+def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
+    """Result of a call in a fresh process, with its seconds and memory."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_timed, call, arguments).result()
+
+
+def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
+    """Prepare in a process that is killed after it has written `batches` batches."""
+    words = [sys.executable, "-m", "training.cli", "prepare", "--workers", "1"]
+    words += ["--corpus", str(corpus), "--output", str(output), "--tokenizer", tokenizer]
+    words += [] if include is None else ["--include", include]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    left = output.with_name(output.name + ".partial") / "batches"
+    while process.poll() is None and len([*left.glob("*/*.npz")]) < batches:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+
+
+COLUMNS = ("files", "tokens", "notes", "bars", "cpu_seconds", "seconds")
+COLUMNS = (*COLUMNS, "anonymous", "mapped", "peak", "hash")
+
+
+def show(what: str, found: dict[str, Any]) -> None:
+    """Print a line of the table."""
+    rates = [
+        f"{found[key] / found['cpu_seconds']:.0f}" if key in found else ""
+        for key in ("files", "tokens")
+    ]
+    cells = [found.get(key, "") for key in COLUMNS]
+    cells = [round(cell, 2) if isinstance(cell, float) else cell for cell in cells]
+    csv.writer(sys.stdout).writerow([what, *cells, *rates])
+    sys.stdout.flush()
+
+
+def read_all(folder: Path, label: str, steps: int) -> None:
+    """Draw examples of a prepared corpus."""
+    show(f"read {label}", measured(reading, folder, NOTHING, steps))
+    if load_tokenizer(folder).config.kind == PRESETS["multitrack"].kind:
+        show(f"read {label}, augmented", measured(reading, folder, GROOVE, steps))
+
+
+def bench_files(work: Path, options: argparse.Namespace) -> None:
+    """Prepare files, without and with an interruption, and read them."""
+    corpus = options.corpus or work / "midi"
+    if options.corpus is None:
+        make_files(corpus, options.count or 20_000)
+    whole = measured(preparing, corpus, options.include, work / "whole", options.tokenizer)
+    show("prepare", whole)
+    size = sum(path.stat().st_size for path in (work / "whole").rglob("*") if path.is_file())
+    show(f"on disk: {size / whole['tokens']:.3f} bytes a token", {})
+    arguments = (corpus, options.include, work / "parts", options.tokenizer)
+    killed(max(1, whole["files"] // 400), *arguments)
+    show("prepare: the rest, after being killed in the middle", measured(preparing, *arguments))
+    read_all(work / "whole", "the prepared corpus", options.steps)
+    for folder in options.data:
+        read_all(folder, folder.name, options.steps)
+
+
+def bench_names(work: Path, options: argparse.Namespace) -> None:
+    """Find names, assign them to splits and plan the work."""
+    count = options.count or 1_000_000
+    names = [f"{n % 4096:03x}/{n * 2654435761 % 2**64:016x}{n:016x}.mid" for n in range(count)]
+    with zipfile.ZipFile(work / "midi.zip", "w") as archive:
+        for name in names:
+            archive.writestr(zipfile.ZipInfo(name), b"MThd")
+    show("plan an archive", measured(planning, work / "midi.zip", work / "out"))
+    for name in names:
+        path = work / "midi" / name
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+        path.touch()
+    show("plan a folder", measured(planning, work / "midi", work / "out"))
+
+
+def bench_shards(work: Path, options: argparse.Namespace) -> None:
+    """Join batches of 200 pieces of 5,000 tokens, 130 bars each, and read them."""
+    tokenizer = PRESETS["piano"].build()
+    piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
+    bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
+    ids = np.tile(piece, (200, 1))
+    batches = [work / f"batch-{number}.npz" for number in range(options.count or 1000)]
+    for number, path in enumerate(batches):
+        ids[:, -3], ids[:, -2] = number % 500, 5 + number // 500  # no piece is a copy
+        ids[:, -4] = np.arange(200)
+        np.savez(
+            path,
+            ids=ids.ravel(),
+            lengths=np.full(200, len(piece)),
+            bars=np.tile(bars, 200),
+            num_bars=np.full(200, len(bars)),
+            runs=np.zeros(0, np.uint64),
+            num_runs=np.zeros(200, np.int64),
+            masked=np.zeros(200, np.uint8),
+            counts=np.zeros((200, 1 + len(COUNTS) + len(Losses._fields)), np.int64),
+            texts=np.array(json.dumps([[f"{number}-{n}.mid" for n in range(200)], {}, {}])),
+        )
+    found = measured(joining, batches, work / "out")
+    show("join", found)
+    read_all(work / "out", "the joined corpus", options.steps)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Preparing and reading corpora, as CSV")
+    parser.add_argument("what", choices=("files", "names", "shards"))
+    parser.add_argument("--count", type=int, help="number of files, names or batches")
+    parser.add_argument("--corpus", type=Path, help="folder or zip of MIDI files")
+    parser.add_argument("--include")
+    parser.add_argument("--tokenizer", default="piano")
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="prepared corpora")
+    parser.add_argument("--steps", type=int, default=200, help="batches to draw")
+    options = parser.parse_args()
+    out = csv.writer(sys.stdout)
+    out.writerow(["# command", " ".join(sys.argv)])
+    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
+    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    out.writerow(["what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second"])
+    benches = {"files": bench_files, "names": bench_names, "shards": bench_shards}
+    with tempfile.TemporaryDirectory() as name:
+        benches[options.what](Path(name), options)
+
+
+if __name__ == "__main__":
+    main()

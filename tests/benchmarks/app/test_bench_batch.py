@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import csv
+import sys
+
+import torch
+
+from benchmarks.app import bench_batch
+from relpe.models.checkpoint import save_model
+from relpe.models.decoder import DecoderConfig
+from tokenization.remi.remi import PianoRemi
+
+
+def test_a_row_for_each_width(tmp_path, monkeypatch, capsys):
+    save_model(DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16).build(), tmp_path)
+    PianoRemi().save(tmp_path)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    given = ["--model", str(tmp_path), "--clips", "2", "--bars", "1", "--widths", "2", "1"]
+    monkeypatch.setattr(sys, "argv", ["bench_batch", *given])
+    bench_batch.main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    rows = list(csv.DictReader(lines))
+    assert [(row["width"], row["clips"]) for row in rows] == [("1", "2"), ("2", "2")]
+    assert all(float(row["clips_per_minute"]) > 0 < float(row["peak_MB"]) for row in rows)

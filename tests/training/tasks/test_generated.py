@@ -1,0 +1,270 @@
+"""Generated tasks: laws of their sequences, and training and evaluation of a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.runs import assert_same_weights, checkpoint, stop_at
+from training.cli import main
+from training.errors import TrainingError
+from training.evaluation.answers import answers
+from training.experiment import build_experiment
+from training.learning.seeding import generator
+from training.runs.fit import fit
+from training.tasks.generated import NO_TARGET, Batches, split_of
+
+MODEL = {
+    "vocabulary_size": 192,
+    "width": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "hidden": 16,
+    "attention": {"kind": "delta"},
+    "encoding": {"kind": "none"},
+}
+TASKS = {
+    "recall": {"kind": "recall"},
+    "copying": {"kind": "copying"},
+    "parity": {"kind": "permutations", "objects": 2},
+    "s3": {"kind": "permutations", "objects": 3},
+    "s5": {"kind": "permutations", "objects": 5},
+}
+SIZES = (8, 13, 24)
+every_task = pytest.mark.parametrize("name", TASKS)
+
+
+def experiment_of(name, **changes):
+    task = {"model": MODEL, "size": 12, "batch_size": 8, "test_sizes": [8, 24]}
+    task |= {"test_examples": 16, **TASKS[name], **changes}
+    trainer = {
+        **{"token_budget": 4 * 8 * 12, "threads": 1, "device": "cpu", "precision": "32"},
+        **{"validate_every": 2, "samples": 0, "loggers": []},
+    }
+    experiment = build_experiment({"task": task, "trainer": trainer})
+    tokens = 4 * experiment.task.tokens_per_step
+    return build_experiment({"task": task, "trainer": trainer | {"token_budget": tokens}})
+
+
+def task_of(name, **changes):
+    return experiment_of(name, **changes).task
+
+
+def drawn(name, size, count=20, split="train", seed=0):
+    rows = task_of(name).draw(generator(seed, 0, "data"), count, size, split)
+    assert rows.shape[0] == count
+    return rows[..., 0], rows[..., 1]
+
+
+def recalled(row, task):
+    """Target of each position by a dictionary of the pairs before it."""
+    known, found = {}, [NO_TARGET] * len(row)
+    for place in range(0, len(row), 2):
+        key, value = row[place], row[place + 1]
+        if key in known:
+            found[place] = known[key]
+        known[key] = value
+    return found
+
+
+def copied(row, task):
+    """Target of each position by reading the string again after the separator."""
+    place = row.index(task.num_symbols)
+    text = row[:place]
+    assert row[place + 1 :] == text[:-1]
+    return [NO_TARGET] * len(text) + text
+
+
+def tracked(row, task):
+    """Target of each position by moving a deck of objects."""
+    every = list(itertools.permutations(range(task.objects)))
+    deck, found = tuple(range(task.objects)), []
+    for one in row:
+        deck = tuple(every[one][item] for item in deck)
+        found.append(every.index(deck))
+    return found
+
+
+REFERENCES = {"recall": recalled, "copying": copied, "permutations": tracked}
+
+
+@every_task
+@pytest.mark.parametrize("size", SIZES)
+def test_targets_are_the_function_of_the_inputs_that_a_slow_reference_computes(name, size):
+    task = task_of(name)
+    inputs, targets = drawn(name, size)
+    assert inputs.shape[1] == task.length_of(size)
+    assert inputs.min() >= 0
+    assert inputs.max() < task.num_tokens
+    assert [REFERENCES[task.kind](row, task) for row in inputs.tolist()] == targets.tolist()
+
+
+@every_task
+def test_a_target_does_not_depend_on_later_inputs(name):
+    # the references read a prefix; copying has no separator in a shorter one
+    task = task_of(name)
+    inputs, targets = drawn(name, 12, count=5)
+    for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
+        for end in range(len(row) // 2 + 2, len(row) + 1, 2):
+            if task.kind == "copying":
+                place = row.index(task.num_symbols)
+                assert target[end - 1] == row[end - 1 - place]
+            else:
+                assert REFERENCES[task.kind](row[:end], task) == target[:end]
+
+
+@every_task
+def test_the_answer_is_not_an_input_before_it_is_asked_for(name):
+    """No input equals a target more often than chance, other than by the rule of the task."""
+    task = task_of(name)
+    inputs, targets = drawn(name, 24, count=400)
+    asked = targets != NO_TARGET
+    for shift in (0, 1):
+        earlier = np.roll(inputs, shift, axis=1)[:, 2:]
+        share = (earlier == targets[:, 2:])[asked[:, 2:]].mean()
+        assert share < task.chance + 0.03
+
+
+@every_task
+def test_guesses_are_right_as_often_as_chance(name):
+    task = task_of(name)
+    _, targets = drawn(name, 24, count=400)
+    found = targets[targets != NO_TARGET]
+    _, counts = np.unique(found, return_counts=True)
+    assert counts.max() / len(found) == pytest.approx(task.chance, abs=0.02)
+    decoder = replace(task.model, vocabulary_size=task.num_tokens).build().eval()
+    measured = answers(decoder, task.test_set(24), batch_size=5)
+    assert measured.tokens == pytest.approx(task.chance, abs=0.06)
+    assert measured.examples == 0
+
+
+@every_task
+def test_splits_have_no_sequence_in_common(name):
+    rows = {
+        split: {
+            row.tobytes() for seed in range(4) for row in drawn(name, 8, 60, split, seed)[0].copy()
+        }
+        for split in ("train", "validation", "test")
+    }
+    assert all(rows.values())
+    for one, other in itertools.combinations(rows.values(), 2):
+        assert not one & other
+    [row] = drawn(name, 13, 1, "test")[0]
+    assert split_of(row) == "test"
+
+
+@every_task
+def test_a_batch_depends_on_the_seed_and_the_step_only(name):
+    first, second = (experiment_of(name).task for _ in range(2))
+    config = experiment_of(name)
+    batches = [task.build_data(config.trainer).examples for task in (first, second)]
+    assert torch.equal(batches[0][7], batches[1][7])
+    assert {batches[0][step].shape[1] for step in range(40)} == {
+        first.length_of(size) for size in range(8, 13)
+    }
+    assert torch.equal(first.test_set(24), second.test_set(24))
+
+
+def test_products_of_permutations_form_a_group():
+    from training.tasks.permutations import products
+
+    for objects, order in ((2, 2), (3, 6), (5, 120)):
+        table = products(objects)
+        assert (table[0] == np.arange(order)).all()
+        assert (table[:, 0] == np.arange(order)).all()
+        assert (np.sort(table, 1) == np.arange(order)).all()
+        a, b, c = np.random.default_rng(0).integers(order, size=(3, 500))
+        assert (table[table[a, b], c] == table[a, table[b, c]]).all()
+
+
+@every_task
+def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
+    name, tmp_path, monkeypatch, capsys
+):
+    config = experiment_of(name)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert fit(config, whole, show=False).step == 4
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, Batches)
+        assert fit(config, parts, show=False).step == 3
+    result = fit(config, parts, show=False)
+    assert result.step == 4
+    assert result.validation is not None
+    assert_same_weights(checkpoint(whole), checkpoint(parts))
+    assert not (whole / "tokenizer.json").exists()
+    assert main(["evaluate", "--run", str(whole), "--threads", "1"]) == 0
+    shown = capsys.readouterr().out
+    results = json.loads((whole / "evaluation" / "results.json").read_text())
+    assert set(results["answers"]) == {"8", "24"}
+    assert results["chance"] == config.task.chance
+    assert "| 24, beyond training |" in shown
+
+
+def test_a_model_that_copies_is_right_everywhere():
+    """A decoder that knows the answers: the measure finds them all, and one that is wrong."""
+    task = task_of("copying")
+    examples = task.test_set(8)
+
+    class Knowing(torch.nn.Module):
+        embedding = torch.nn.Embedding(1, 1)
+        num_axes = 1
+
+        def init_state(self, rows):
+            return None
+
+        def forward(self, tokens, positions, state):
+            targets = examples[: len(tokens), :, 1].clamp(min=0)
+            return torch.nn.functional.one_hot(targets, 192).double(), state
+
+    assert answers(Knowing(), examples, len(examples)) == (1.0, 1.0)
+    examples = examples.clone()
+    changed = examples.clone()
+    changed[0, -1, 1] = (changed[0, -1, 1] + 1) % 32
+    tokens, right = answers(Knowing(), changed, len(changed))
+    assert right == 1 - 1 / len(examples)
+    assert tokens == 1 - 1 / (8 * len(examples))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("copying", {"size": 7}, "size is 7, expected at least 8"),
+        ("copying", {"test_sizes": []}, "test_sizes are"),
+        ("copying", {"num_symbols": 300}, "the task has 301 tokens"),
+        ("copying", {"data": "somewhere"}, "data"),
+        ("recall", {"num_keys": 20}, "num_keys is 20, expected at least the largest size, 24"),
+        ("s3", {"objects": 1}, "objects is 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, changes, message):
+    with pytest.raises(TrainingError, match=message):
+        task_of(name, **changes)
+
+
+def test_too_few_sequences_are_refused():
+    with pytest.raises(TrainingError, match="too few sequences of size 1"):
+        task_of("parity").draw(generator(0, 0, "data"), 2, 1, "validation")
+
+
+def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, data):
+    run = tmp_path / "run"
+    fit(experiment_of("parity"), run, show=False)
+    assert main(["evaluate", "--run", str(run)]) == 0
+    for command in (
+        ["export", "--run", str(run), "--output", str(tmp_path / "model")],
+        ["report", str(run), "--output", str(tmp_path / "report")],
+        ["evaluate", "--run", str(run), "--data", str(data)],
+        ["fit-pointer", str(run), "--data", str(data)],
+    ):
+        capsys.readouterr()
+        assert main(command) == 2, command
+        [line] = capsys.readouterr().err.splitlines()
+        assert "generated task" in line or "tokenizer" in line, line
+    capsys.readouterr()
+    assert main(["evaluate", "--run", "piano"]) == 2
+    assert "--data" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""Accuracy of a model of a generated task, at each of its test sizes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relpe.models.decoder import Decoder
+from training.config import MOST_THREADS
+from training.errors import TrainingError, check_range
+from training.experiment import is_run, read_experiment
+from training.files import replacing
+from training.learning.positions import positions_of
+from training.runs.device import choose_device
+from training.runs.weights import load_decoder, round_as_released
+from training.tasks.generated import NO_TARGET, GeneratedTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersOptions:
+    """Settings of an evaluation."""
+
+    model: str
+    """Folder of the run."""
+    weights: str = "best"
+    batch_size: int = 64
+    device: str = "auto"
+    threads: int | None = None
+    """CPU threads of torch; None: its default."""
+    output: Path | None = None
+    """Folder for results; None: `evaluation` in the run's folder."""
+
+    def __post_init__(self) -> None:
+        check_range("--batch-size", self.batch_size, 1)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+
+
+class Answers(NamedTuple):
+    """Share of right answers to examples of one size."""
+
+    tokens: float
+    """Of all targets: token accuracy."""
+    examples: float
+    """Of all examples, those whose targets are all right: exact match."""
+
+
+def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
+    """Measure the answers of a run to the test examples of its task; write results.json.
+
+    Weights are rounded to bfloat16 as for a release; computation is in float32.
+
+    Raises:
+        TrainingError: the model is not a run of a generated task.
+    """
+    folder = Path(options.model)
+    task = read_experiment(folder).task if is_run(folder) else None
+    if not isinstance(task, GeneratedTask):
+        raise TrainingError(
+            f"{options.model}: a model of music is measured on a prepared corpus; give it with "
+            "--data"
+        )
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    decoder, origin = load_decoder(folder, options.weights)
+    round_as_released(decoder)
+    decoder.to(choose_device(options.device, "--device")).eval()
+    results = {
+        "model": options.model,
+        "weights": origin._asdict(),
+        "task": task.kind,
+        "size": task.size,
+        "chance": task.chance,
+        "answers": {
+            str(size): answers(decoder, task.test_set(size), options.batch_size)._asdict()
+            for size in task.test_sizes
+        },
+    }
+    output = options.output or folder / "evaluation"
+    output.mkdir(parents=True, exist_ok=True)
+    with replacing(output / "results.json") as path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
+    """Share of right answers to examples (n, l, 2), by the most likely token at each target."""
+    device = decoder.embedding.weight.device
+    right = asked = exact = 0
+    with torch.inference_mode():
+        for batch in examples.split(batch_size):
+            tokens, targets = batch.to(device).unbind(-1)
+            state = decoder.init_state(len(batch))
+            logits, _ = decoder(tokens, positions_of(tokens, decoder.num_axes), state)
+            wanted = targets != NO_TARGET
+            hits = (logits.argmax(-1) == targets) & wanted
+            right, asked = right + int(hits.sum()), asked + int(wanted.sum())
+            exact += int((hits == wanted).all(-1).sum())
+    return Answers(right / asked, exact / len(examples))
+
+
+def answers_table(results: dict[str, Any]) -> list[str]:
+    """Lines of a Markdown table of results."""
+    lines = ["| size | token accuracy | exact match |", "|---|---|---|"]
+    for size, values in results["answers"].items():
+        note = "" if int(size) <= results["size"] else ", beyond training"
+        lines.append(f"| {size}{note} | {values['tokens']:.1%} | {values['examples']:.1%} |")
+    return [*lines, f"| chance | {results['chance']:.1%} | |"]
