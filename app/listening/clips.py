@@ -1,8 +1,11 @@
-"""The clips of a study, as its listeners and its report need them."""
+"""The clips of a study, as its listeners and its report need them.
+
+Nothing here loads PyTorch: the rating page would take three times the memory.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -31,10 +34,16 @@ class Study(NamedTuple):
     """The clips of a listening test, with what is kept from listeners."""
 
     title: str
+    seed: int
+    rows: dict[str, Row]
+    """Of the manifest and the key, by their `file`."""
     clips: dict[str, Clip]
-    """By their `file` in the manifest."""
+    conditions: tuple[str, ...]
+    """Their names, in the order of the configuration; empty if it is missing."""
     anchors: tuple[str, ...]
     """Names of the low anchors."""
+    listening: Any
+    """The section `listening` of the configuration, as it was read."""
 
 
 def read_study(folder: Path) -> Study:
@@ -55,8 +64,31 @@ def read_study(folder: Path) -> Study:
         file: Clip(file, row.prompt or f"piece {row.repetition}", row.condition, _length(row))
         for file, row in rows.items()
     }
-    title, anchors = _named(folder)
-    return Study(title, clips, anchors)
+    try:
+        said = yaml.safe_load((folder / STUDY_NAME).read_text("utf-8"))
+        kinds = {
+            str(one.get("name") or one["kind"].replace("_", " ")): one["kind"]
+            for one in said["conditions"]
+        }
+        return Study(
+            title=str(said["name"]),
+            seed=int(said.get("seed", 0)),
+            rows=rows,
+            clips=clips,
+            conditions=tuple(kinds),
+            anchors=tuple(name for name, kind in kinds.items() if kind in _ANCHORS),
+            listening=said.get("listening", {}),
+        )
+    except FileNotFoundError:
+        return Study(folder.resolve().name, 0, rows, clips, (), (), {})
+    except (
+        *(OSError, UnicodeDecodeError, yaml.YAMLError),
+        *(KeyError, TypeError, AttributeError, ValueError),
+    ) as error:
+        raise CommandError(
+            f"{folder / STUDY_NAME}: this is not the study of relpe batch; restore it from the "
+            "folder that relpe batch made, or remove it and name the low anchors with --anchor"
+        ) from error
 
 
 def _length(row: Row) -> float | None:
@@ -64,21 +96,3 @@ def _length(row: Row) -> float | None:
         return float(row.clip_seconds)
     except ValueError:  # a batch of an earlier version
         return None
-
-
-def _named(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """The title of a study, and the names of its low anchors."""
-    try:
-        said = yaml.safe_load((folder / STUDY_NAME).read_text("utf-8"))
-        conditions = [c for c in said["conditions"] if c["kind"] in _ANCHORS]
-        return str(said["name"]), tuple(
-            str(condition.get("name") or condition["kind"].replace("_", " "))
-            for condition in conditions
-        )
-    except FileNotFoundError:
-        return folder.resolve().name, ()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as e:
-        raise CommandError(
-            f"{folder / STUDY_NAME}: this is not the study of relpe batch; restore it from the "
-            "folder that relpe batch made, or remove it and name the low anchors with --anchor"
-        ) from e

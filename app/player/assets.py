@@ -65,6 +65,6 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
-EVENTS = ("continue_this", "discard", "region", "replay", "stop", "tracks", "undo")
+EVENTS = ("continue_this", "discard", "favourite", "region", "replay", "stop", "tracks", "undo")
 """Events that the player triggers."""
 SCRIPT = MODULES.script("player.js", EVENTS)

@@ -114,6 +114,8 @@ class Frame(TypedDict, total=False):
     variations: list[VariationFrame]
     can_undo: bool
     can_discard: bool
+    favourites: list[int]
+    """The variations that are among the favourites of the session."""
     table: bool
     """Whether the table of tracks, in which `heard` and `played` are chosen, is open."""
     busy: bool

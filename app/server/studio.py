@@ -8,6 +8,7 @@ import secrets
 import shutil
 import threading
 import time
+import zipfile
 from collections import defaultdict
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
 from app.errors import DiskError
+from app.files import appearing
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
@@ -31,7 +33,7 @@ from app.server.store import KeptJobs, SessionFolders
 from app.server.studies import Studies
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator
+    from collections.abc import Collection, Generator, Iterator, Sequence
 
     from app.compose.models import Models
     from app.compose.prompt import Prompt
@@ -318,6 +320,27 @@ class Studio:
         if kind in SOUND_KINDS:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
+
+    def packed(self, chosen: Sequence[tuple[str, int]]) -> Path:
+        """A ZIP file with the music and the settings of variations, given by job and number.
+
+        Raises:
+            LookupError: there is no such variation.
+            DiskError: the file cannot be written.
+        """
+        files = [
+            (number, self.file(job, variation, kind))
+            for number, (job, variation) in enumerate(chosen, 1)
+            for kind in ("midi", "replay")
+        ]
+        path = self.folders.new(self.kept.get(chosen[0][0])[0]) / "favourites.zip"
+        try:
+            with appearing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+                for number, file in files:
+                    archive.write(file, f"{number:02d}_{file.name}")
+        except OSError as error:
+            raise DiskError(error) from error
+        return path
 
     def again(self, job: str) -> list[MusicOptions]:
         """The options that generate each variation of a job again. Raises LookupError as `file`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from itertools import islice
@@ -157,6 +158,25 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
-    if not items:
-        return opens
-    return f"{opens}<h2>Results of this session</h2><ul>{''.join(items)}</ul>"
+    listed = f"<h2>Results of this session</h2><ul>{''.join(items)}</ul>" if items else ""
+    return opens + listed + _favourites(session)
+
+
+def _favourites(session: Session) -> str:
+    """The favourites of a session, and a button that downloads them; empty if there are none."""
+    if not session.favourites:
+        return ""
+    results = {one.step.frame.get("job", ""): index for index, one in enumerate(session.results)}
+    items: list[str] = []
+    for one in reversed(session.favourites):
+        opens = f"data-index='{results[one.job]}'" if one.job in results else "disabled"
+        items.append(
+            f"<li><button type='button' {opens}><b>★ {html.escape(one.title)}</b>"
+            f"<span>{html.escape(one.text)}</span></button></li>"
+        )
+    chosen = html.escape(json.dumps([one[:2] for one in session.favourites]))
+    return (
+        f"<h2>Favourites</h2><ul>{''.join(items)}<li><button type='button' class='zip' "
+        f"data-zip='{chosen}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
+        "</ul><p role='alert'></p>"
+    )

@@ -68,6 +68,9 @@ def build_page(
     def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
+    def favourites(request: object) -> dict[str, object]:
+        return calls.files.favourites(request)
+
     with gr.Blocks(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
@@ -104,7 +107,10 @@ def build_page(
                     elem_id="player",
                 )
                 results = gr.HTML(
-                    elem_id="results", apply_default_css=False, js_on_load=RESULTS_SCRIPT
+                    elem_id="results",
+                    apply_default_css=False,
+                    js_on_load=RESULTS_SCRIPT,
+                    server_functions=[favourites],
                 )
 
         view: list[Component] = [roll, results]
@@ -125,6 +131,7 @@ def build_page(
         _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
         for event, call in (
             (roll.discard, calls.jobs.discard),
+            (roll.favourite, calls.tabs.favour),
             (roll.undo, calls.tabs.undo),
             (roll.continue_this, calls.uploads.continue_this),
             (results.back, calls.tabs.go_back),

@@ -37,6 +37,8 @@ MOST_STEPS = 30
 """Number of steps that can be undone in each tab."""
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
+MOST_FAVOURITES = 40
+"""Number of favourites that a session keeps, the newest ones."""
 MOST_BYTES = 512 << 20
 """Memory of the music of all sessions."""
 MOST_BYTES_OF_SESSION = 64 << 20
@@ -65,6 +67,15 @@ class Result(NamedTuple):
     step: Step
     made: float
     """Time in seconds since the epoch."""
+
+
+class Favourite(NamedTuple):
+    """A variation that the user likes."""
+
+    job: str
+    variation: int
+    title: str
+    text: str
 
 
 class Asked(NamedTuple):
@@ -134,6 +145,7 @@ class Session:
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
+        self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
         """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
@@ -190,14 +202,28 @@ class Session:
         tab, busy = self.current, self.asked is not None
         done = tab.frame.get("phase") == "done"
         here = self.asked is not None and self.asked.tab == self.tab
+        job = tab.frame.get("job", "")
         lost = Frame(alert=OPENED_ANEW) if tab.frame is self.lost_in else Frame()
         state = Frame(
             busy=busy,
             can_undo=bool(tab.past) and not busy,
             can_discard=here or (done and not busy),
             table=self.tab == "groove",
+            favourites=[one.variation for one in self.favourites if one.job == job],
         )
         return tab.frame | lost | state
+
+    def favour(self, variation: int) -> None:
+        """Adds a variation of the result of the open tab to the favourites, or removes it."""
+        frame = self.current.frame
+        key = frame.get("job", ""), variation
+        others = [one for one in self.favourites if one[:2] != key]
+        if len(others) == len(self.favourites):
+            several = len(frame.get("variations", [])) > 1
+            text = frame.get("subtitle", "")
+            text += f" · variation {variation + 1}" if several else ""
+            others.append(Favourite(*key, frame.get("title", ""), text))
+        self.favourites = others[-MOST_FAVOURITES:]
 
     def discard(self) -> None:
         """Discards the result of the open tab; undo brings it back."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.batch.complete import STUDY_NAME
-from app.batch.manifest import NAME, Row, read_manifest
-from app.batch.study import StudyConfig, read_study
+from app.batch.listening import ListeningConfig, listening_of
+from app.batch.manifest import NAME, Row
 from app.errors import CommandError
+from app.listening.clips import read_study
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +33,9 @@ class Material:
     """A study with its clips; an item is a prompt, or without prompts a repetition."""
 
     folder: Path
-    config: StudyConfig
+    title: str
+    seed: int
+    listening: ListeningConfig
     conditions: tuple[str, ...]
     items: tuple[str, ...]
     clips: Mapping[tuple[int, int], tuple[Row, ...]]
@@ -59,8 +62,12 @@ def read_material(folder: Path) -> Material:
             f"{folder}: found no {STUDY_NAME}, expected a folder that relpe batch STUDY.yaml has "
             "completed; run it first"
         )
-    config = read_study(folder / STUDY_NAME)
-    rows = sorted(read_manifest(folder / NAME).values(), key=lambda row: row.file)
+    study = read_study(folder)
+    try:
+        listening = listening_of(study.listening)
+    except ValueError as error:
+        raise CommandError(f"{folder / STUDY_NAME}: {error}") from error
+    rows = sorted(study.rows.values(), key=lambda row: row.file)
     if not rows:
         raise CommandError(f"{folder / NAME}: found no clips; run relpe batch with --resume")
     for row in rows:
@@ -70,7 +77,7 @@ def read_material(folder: Path) -> Material:
             )
         if not (folder / row.audio).is_file():
             raise CommandError(f"{folder / row.audio}: this file is missing; run relpe batch again")
-    conditions = tuple(dict.fromkeys(one.name for one in config.conditions))
+    conditions = study.conditions
     items = tuple(dict.fromkeys(sorted(map(_item, rows))))
     clips: dict[tuple[int, int], tuple[Row, ...]] = {}
     for at, condition in enumerate(conditions):
@@ -82,7 +89,7 @@ def read_material(folder: Path) -> Material:
                     "run relpe batch with --resume"
                 )
             clips[at, place] = tuple(sorted(found, key=lambda row: int(row.repetition)))
-    return Material(folder, config, conditions, items, clips)
+    return Material(folder, study.title, study.seed, listening, conditions, items, clips)
 
 
 def _item(row: Row) -> str:

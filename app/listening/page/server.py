@@ -136,11 +136,10 @@ class ListeningServer:
         return answer
 
     async def _study(self, _: Request) -> Response:
-        config = self.material.config
-        chosen = config.listening
+        chosen = self.material.listening
         return _json(
             {
-                "title": config.name,
+                "title": self.material.title,
                 "welcome": chosen.welcome,
                 "consent": chosen.consent,
                 "attention": chosen.attention > 0,
@@ -155,7 +154,7 @@ class ListeningServer:
         mean = sum(float(row.clip_seconds) for row in clips) / len(clips)
         trials = trials_of(self.material, 0)
         played = sum(len(trial.sides) for trial in trials) * (mean + 2)
-        questions = self.material.config.listening.questions
+        questions = self.material.listening.questions
         return 90 + played + 4 * sum(len(trial.questions(questions)) + 1 for trial in trials)
 
     async def _join(self, request: Request) -> Response:
@@ -165,7 +164,7 @@ class ListeningServer:
             raise RefusedError(429, "Too many listeners begin from here now.", retry_after=wait)
         self._joins.add(address, 1)
         plan = partial(trials_of, self.material)
-        code = self.material.config.listening.completion_code
+        code = self.material.listening.completion_code
         joined = await asyncio.to_thread(self.store.join, plan, code)
         return _json({"listener": joined})
 
@@ -185,7 +184,7 @@ class ListeningServer:
             raise _unknown() from None
 
     def _state(self, listener: Listener) -> dict[str, object]:
-        trial, chosen = listener.trial, self.material.config.listening
+        trial, chosen = listener.trial, self.material.listening
         told: dict[str, object] = {"listener": listener.code, "position": listener.position}
         told |= {"trials": len(listener.trials)}
         if trial is None:
@@ -253,7 +252,7 @@ class ListeningServer:
         self, told: dict[str, object], code: str, number: int, trial: Trial, now: str
     ) -> Answer:
         """An answer as it is written. Raises RefusedError if it is malformed or comes too early."""
-        chosen = self.material.config.listening
+        chosen = self.material.listening
         question = told.get("question")
         if question not in trial.questions(chosen.questions):
             expected = ", ".join(trial.questions(chosen.questions))
@@ -286,7 +285,7 @@ class ListeningServer:
 
     async def _next(self, request: Request) -> Response:
         told = await _object(request)
-        code, questions = _code(request), self.material.config.listening.questions
+        code, questions = _code(request), self.material.listening.questions
 
         def asked(trial: Trial) -> Sequence[str]:
             return trial.questions(questions)

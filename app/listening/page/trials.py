@@ -63,8 +63,8 @@ def trials_of(material: Material, number: int) -> list[Trial]:
     Ratings and pairs are two blocks, each with its practice trials; every other listener begins
     with the pairs.
     """
-    chosen = material.config.listening
-    draws = random.Random(f"{material.config.seed} {material.config.name} {number}")
+    chosen = material.listening
+    draws = random.Random(f"{material.seed} {material.title} {number}")
     blocks = [_block(_ratings(material, number), chosen.ratings, chosen.training)]
     blocks.append(_block(_pairs(material, number), chosen.preferences, chosen.training))
     blocks = [block for block in blocks if block.trials]

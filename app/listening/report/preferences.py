@@ -192,7 +192,12 @@ def _comparisons(
             p=found[pair],
             p_holm=corrected[pair],
             effect_size=rank_biserial(of_pair[pair].values),
-            power=power_of(of_pair[pair].values, round(2 * of_interest - 1, 9), len(tested)),
+            power=power_of(
+                of_pair[pair].values,
+                round(2 * of_interest - 1, 9),
+                len(tested),
+                has_steps=True,
+            ),
             is_certain=beyond[pair] < LEVEL,
         )
         for pair, interval in zip(both, apart, strict=True)

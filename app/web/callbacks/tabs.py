@@ -38,6 +38,15 @@ class TabCallbacks:
                 tab.go(result.step)
             return self._view.show(session, moved=True)
 
+    def favour(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Adds a variation of the result that is shown to the favourites, or removes it."""
+        with self._view.locked(request) as session:
+            frame = session.current.frame
+            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
+            if index is not None and frame.get("phase") == "done":
+                session.favour(index)
+            return self._view.show(session)
+
     def undo(self, request: gr.Request) -> tuple[object, ...]:
         """Undoes the last step in the current tab."""
         with self._view.locked(request) as session:

@@ -1,9 +1,30 @@
-// The list of results, and the token by which the server recognises a reloaded page.
-export function start({ element, props, watch, trigger }) {
+// The lists of results and favourites, and the token by which the server recognises a reloaded page.
+export function start({ element, props, watch, trigger, server }) {
   element.addEventListener("click", (event) => {
     const button = event.target.closest("[data-index]");
     if (button) trigger("back", { index: Number(button.dataset.index) });
+    const zip = event.target.closest("[data-zip]");
+    if (zip) download(zip);
   });
+  async function download(button) {
+    button.disabled = true;
+    const alert = element.querySelector("[role=alert]");
+    try {
+      const { path, error } = await server.favourites(JSON.parse(button.dataset.zip));
+      alert.textContent = error ?? "";
+      if (!path) return;
+      const { root = "", api_prefix = "" } = window.gradio_config ?? {};
+      const link = document.createElement("a");
+      link.href = `${root}${api_prefix}/file=${path.split("/").map(encodeURIComponent).join("/")}`;
+      link.download = path.split("/").pop();
+      link.click();
+    } catch (error) {
+      console.warn(error);
+      alert.textContent = "The favourites are not available: the program has ended, or the connection was lost.";
+    } finally {
+      button.disabled = false;
+    }
+  }
   function fillTimes() {
     for (const time of element.querySelectorAll("time:empty")) {
       const when = new Date(time.dateTime);

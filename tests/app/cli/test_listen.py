@@ -101,4 +101,4 @@ def test_wrong_settings_are_refused_with_their_section(tmp_path, capsys):
     study = folder / "study.yaml"
     study.write_text(study.read_text().replace("heard: 0.9", "heard: 2"))
     assert main(["listen", str(folder), "--export"]) == 2
-    assert "study.listening: heard is 2" in capsys.readouterr().err
+    assert "study.yaml: listening: heard is 2" in capsys.readouterr().err

@@ -468,9 +468,9 @@ def _method(report: Report) -> str:
                 "question. A difference counts for other prompts only if a t test with the "
                 "variance of the bootstrap, corrected in the same way, finds it too.",
                 "Effect size: matched-pairs rank-biserial correlation, from −1 to 1.",
-                "Power: noncentral t distribution with the efficiency of Wilcoxon's test, at "
-                "the level of the first step of Holm's correction, 0.05 divided by the number "
-                "of pairs.",
+                "Power: tests of listeners who are resampled from those of the study, moved or "
+                "weighted to the size of interest, at the level of the first step of Holm's "
+                "correction, 0.05 divided by the number of pairs.",
                 "The analysis should be chosen before the answers are seen: conditions, "
                 "thresholds, and sizes of interest.",
                 f"Made by relpe {version('relpe')}.",

@@ -2,6 +2,7 @@
 // A frame is the whole state, so a lost frame does no harm; its long texts (notes, bar lines, tempos)
 // only grow while music is generated, and Gradio sends only what was added.
 
+import { BlindTest } from "./blind.js";
 import { Variations } from "./compare.js";
 import { Files } from "./files.js";
 import { PromptRegion } from "./region.js";
@@ -59,6 +60,13 @@ class Player {
       onMix: (isHeard) => this.settleMix(isHeard),
       onMove: () => this.render(),
       onError,
+    });
+    this.blind = new BlindTest(part, this.sound, {
+      show: (index) => {
+        this.choose(index);
+        if (this.sound.deck.paused) this.sound.toggle();
+      },
+      onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
     });
     this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
     this.listen(element);
@@ -229,6 +237,10 @@ class Player {
     const files = new Set(variation?.files ?? []);
     const isDone = Boolean(files.size) && !isBusy;
     this.files.show(files);
+    const isRendered = frame.variations.every((one) => one.sound === "ready");
+    this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
+    part("favourite").hidden = !isDone;
+    part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = !isDone;
     part("undo").hidden = !frame.can_undo;
     part("undo").disabled = isBusy;
@@ -261,6 +273,7 @@ class Player {
         trigger("stop");
       },
       discard: () => trigger("discard"),
+      favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => trigger("undo"),
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
@@ -313,7 +326,7 @@ class Player {
       event.preventDefault();
       event.stopPropagation();
       if (event.type === "keydown" && !event.repeat) this.sound.toggle();
-    } else if (event.type === "keydown" && /^[1-4]$/.test(event.key)) this.choose(Number(event.key) - 1);
+    } else if (event.type === "keydown" && !this.blind.isOpen && /^[1-4]$/.test(event.key)) this.choose(Number(event.key) - 1);
   }
 
   show(next) {

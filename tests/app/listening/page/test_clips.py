@@ -1,5 +1,7 @@
 import io
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import soundfile
 from app.errors import CommandError
 from app.listening.page.clips import TONE_HERTZ, TONES_AT, read_material, with_tones
 from tests.support.listening import CONDITIONS, RATE, study_folder
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +60,24 @@ def test_tones_interrupt_the_music(folder):
     ("change", "problem"),
     [
         (lambda folder: (folder / "study.yaml").unlink(), "found no study.yaml"),
-        (lambda folder: (folder / "manifest.csv").unlink(), "found no clips"),
+        (lambda folder: (folder / "manifest.csv").unlink(), "manifest.csv: this file is missing"),
         (lambda folder: (folder / "stimuli" / "a01.wav").unlink(), "this file is missing"),
-        (lambda folder: (folder / "key.csv").unlink(), "expected the conditions"),
+        (lambda folder: (folder / "key.csv").unlink(), "key.csv: this file is missing"),
         (
             lambda folder: (folder / "study.yaml").write_text("name: 1\n"),
-            "found no conditions",
+            "this is not the study of relpe batch",
+        ),
+        (
+            lambda folder: (folder / "study.yaml").write_text(
+                (folder / "study.yaml").read_text().replace("ratings: 10", "ratings: ten")
+            ),
+            "listening.ratings: found 'ten', expected a whole number",
+        ),
+        (
+            lambda folder: (folder / "study.yaml").write_text(
+                (folder / "study.yaml").read_text().replace("ratings: 10", "rating: 10")
+            ),
+            "listening.rating: unknown, expected one of ratings, preferences",
         ),
         (
             lambda folder: (folder / "manifest.csv").write_text(
@@ -82,3 +97,15 @@ def test_an_incomplete_study_is_refused_in_one_sentence(copy, change, problem):
     change(copy)
     with pytest.raises(CommandError, match=problem):
         read_material(copy)
+
+
+def test_the_page_of_listeners_starts_without_pytorch(folder):
+    code = (
+        "import sys; from pathlib import Path; import app.cli.listen;"
+        "from app.listening.page.server import guarded; from app.listening.page.store import Store;"
+        "from app.listening.page.clips import read_material;"
+        f"read_material(Path({str(folder)!r}));"
+        "print(*sorted({'torch', 'gradio'} & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
+    assert told.stdout.split() == []

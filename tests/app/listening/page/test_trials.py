@@ -18,7 +18,7 @@ def material(tmp_path_factory):
 
 def with_settings(material, **changed):
     listening = ListeningConfig(**changed)
-    return replace(material, config=replace(material.config, listening=listening))
+    return replace(material, listening=listening)
 
 
 def counted(trial):
@@ -63,7 +63,7 @@ def test_repetitions_take_turns(material):
 @pytest.mark.parametrize("number", range(6))
 def test_a_listener_gets_the_trials_that_the_settings_ask_for(material, number):
     asked = ListeningConfig(ratings=5, preferences=6, training=2, attention=3, repeated=3)
-    chosen = replace(material, config=replace(material.config, listening=asked))
+    chosen = replace(material, listening=asked)
     trials = trials_of(chosen, number)
     assert trials == trials_of(chosen, number)
     kinds = Counter((trial.kind, bool(trial.second)) for trial in trials if counted(trial))

@@ -132,8 +132,8 @@ def test_real_differences_are_found_nearly_as_often_as_predicted():
     found = rates(listeners, studies=200, interest=(share, points))
     shown(f"difference of {share:.2f} and {points:.2f}", found)
     for measured, predicted in zip(found.first_found, found.predicted, strict=True):
-        # the approximation is optimistic for few listeners whose answers are often equal
-        assert predicted - 0.25 < measured < predicted + 0.15
+        # the standard error is 0.03; the spread of few listeners is underestimated
+        assert predicted - 0.15 < measured < predicted + 0.1
 
 
 def test_all_pairs_are_compared():
