@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         self.project_in = nn.Linear(width, heads * (width // num_heads), bias=False)
         self.project_out = nn.Linear(width, width, bias=False)
         self.gates = None
-        if isinstance(config, DeltaAttentionConfig):
+        if isinstance(config, DeltaAttentionConfig | LinearAttentionConfig):
             self.gates = config.build_gates(width, num_heads)
         # one temperature for each head of queries, also for the keys that heads share
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None

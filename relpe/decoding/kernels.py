@@ -33,11 +33,12 @@ LARGEST_WEIGHT = 127
 """Largest absolute value of an int8 weight."""
 RELU, ELU, FAVOR, WINDOWED, DELTA = range(5)
 """Kinds of attention."""
-KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET, PAIRED = range(9)
+KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET, PAIRED, DECAYING = range(10)
 """Columns of `Attention.layers`: the kind of attention; the number of the layer among those with
 the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
 and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
-set of codes within it; 1 if codes turn pairs of features."""
+set of codes within it; 1 if codes turn pairs of features; 1 if the decay
+of linear attention depends on the input."""
 
 
 class Matrices(NamedTuple):
@@ -55,7 +56,7 @@ class Weights(NamedTuple):
     taps: Any  # (layers, n, m): of the short convolution, the present last; n = 0: none
     temperatures: Any  # (layers, 2, h); layers = 0: queries and keys are not normalized
     last_norm: Any  # (2, m)
-    qkv: Matrices  # if a layer has the delta rule: 3m outputs and 2h, for its strengths and decays
+    qkv: Matrices  # 3m outputs; if a layer has gates, 2h more: for strengths and decays, or decays
     attended: Matrices
     gate_value: Matrices
     down: Matrices
@@ -75,12 +76,12 @@ class Attention(NamedTuple):
     Layers may differ in their sizes r and f; arrays have room for the largest.
     """
 
-    layers: Any  # (layers, 9) int64: numbers of each layer; see `KIND`
+    layers: Any  # (layers, 10) int64: numbers of each layer; see `KIND`
     partners: Any  # (layers, d) int64: the other feature of each pair
     offsets: Any  # (layers,): of relu features
     strongest: Any  # (layers,): the largest strength in the delta rule
     projection: Any  # (layers, r, f / 2): FAVOR+
-    rates: Any  # (layers, h) float64: decay of keys; in the delta rule for a gate of ln 2
+    rates: Any  # (layers, h) float64: decay of keys; in the delta rule of what is stored
     through: Any  # (layers, h, d): the part of queries and keys that is encoded, with gates
     constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
     added: int  # number of the encoding whose vectors are added to embeddings; -1: none
@@ -324,15 +325,19 @@ def normalize(x):
 
 
 @compiled
+def softplus(x):
+    """ln(1 + e^x) in float64, which is x itself where the exponential would overflow."""
+    wide = np.float64(x)
+    return wide if wide > 20 else math.log1p(math.exp(wide))
+
+
+@compiled
 def gates_of(raw, strongest, rates, out):
     """Writes strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
     heads = len(rates)
     for head in range(heads):
         out[0, head] = strongest / (np.float32(1.0) + exp(-raw[head]))
-        # softplus, which is x itself where the exponential would overflow
-        x = np.float64(raw[heads + head])
-        positive = x if x > 20 else math.log1p(math.exp(x))
-        out[1, head] = math.exp(-positive * rates[head])
+        out[1, head] = math.exp(-softplus(raw[heads + head]) * rates[head])
 
 
 @compiled
@@ -701,6 +706,8 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
                     features(q, attention, layer, query)
                     log_key = np.float64(features(k, attention, layer, key))
                     past, rate = memory.log_scale[slot, place, head], attention.rates[layer, head]
+                    if numbers[DECAYING]:
+                        rate *= softplus(qkv[b, 3 * width + head]) / math.log(2)
                     memory.log_scale[slot, place, head] = attend_to_sums(
                         query,
                         key,

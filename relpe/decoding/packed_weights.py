@@ -15,6 +15,7 @@ from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.base import Precision
 from relpe.decoding.kernels import (
     CODED,
+    DECAYING,
     DELTA,
     ELU,
     ENCODING,
@@ -69,8 +70,7 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
         temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
     qkv = [module.project_in.weight for module in attention]
     if any(module.gates is not None for module in attention):
-        none = qkv[0].new_zeros(2 * config.num_heads, config.width)
-        gates = [none if x.gates is None else x.gates.project.weight for x in attention]
+        gates = [_gates_of(module, 2 * config.num_heads) for module in attention]
         qkv = [torch.cat(pair) for pair in zip(qkv, gates, strict=True)]
     return Weights(
         embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
@@ -85,6 +85,15 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
         logits=matrices([decoder.project_out.weight]),
         **_packed_events(decoder, matrices),
     )
+
+
+def _gates_of(module: Any, rows: int) -> torch.Tensor:  # noqa: ANN401
+    """The projection (rows, m) of a layer's gates, with zeros in the rows that it does not need."""
+    projection = module.project_in.weight.new_zeros(rows, module.project_in.weight.shape[1])
+    if module.gates is not None:
+        own = module.gates.project.weight
+        projection[: len(own)] = own
+    return projection
 
 
 def _packed_events(
@@ -170,7 +179,7 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     config = decoder.config
     heads, size = config.num_heads, config.width // config.num_heads
     layers = config.layers_in_order
-    numbers = np.zeros((len(layers), 9), np.int64)
+    numbers = np.zeros((len(layers), 10), np.int64)
     partners = np.zeros((len(layers), size), np.int64)
     offsets, strongest = np.zeros((2, len(layers)), np.float32)
     rates = np.zeros((len(layers), heads))
@@ -195,6 +204,7 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             offsets[block] = getattr(feature_map, "offset", 0.0)
             if layer.attention.half_lives is not None:
                 rates[block] = fading_rates(*layer.attention.half_lives, heads)
+            row[DECAYING] = layer.attention.gated
             projection = state.layers[block].operation.projection
             if projection is not None:
                 drawn[block] = array_of(projection)

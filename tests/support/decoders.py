@@ -250,6 +250,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
             LayerConfig(attention=DeltaAttentionConfig(), encoding=NoEncodingConfig()),
         ),
     },
+    "sine relu, gated decay": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(half_lives=(1, 40), gated=True),
+    },
+    "algebraic favor, gated decay": {
+        "encoding": AlgebraicConfig(),
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8), half_lives=(1, 40), gated=True
+        ),
+    },
+    "algebraic elu, numerator, gated decay": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40), gated=True),
+    },
     "none elu": {
         "encoding": NoEncodingConfig(),
         "attention": LinearAttentionConfig(feature_map=EluConfig()),

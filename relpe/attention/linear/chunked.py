@@ -277,7 +277,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
     made = torch.ops.relpe.causal_sums_backward(*ctx.saved_tensors, *how, *grads[:4])
-    return *made, None, None, None, None, None
+    _, k, _, kv, k_sum, scale, start = ctx.saved_tensors
+    _, grad_k, _, grad_kv, grad_k_sum = made
+    of_scale = of_start = None
+    if ctx.needs_input_grad[5]:  # a factor of a key multiplies all that the key does
+        of_scale = (k * grad_k).sum(-1, dtype=kv.dtype).view(-1, *scale.shape).sum(0).to(scale)
+    if ctx.needs_input_grad[6]:
+        of_start = ((kv * grad_kv).sum((1, 2)) + (k_sum * grad_k_sum).sum(1)).to(start)
+    return *made, of_scale, of_start, None, None, None
 
 
 # One operation for autograd and compilers, which neither record nor unroll its loop. It is defined
@@ -314,8 +321,8 @@ def causal_sums(
     n is rows times heads. Takes features q, k (n, l, f), values v (n, l, e), and the sums before:
     kv (n, f, e), k_sum (n, f) and the logarithm `start` (n,) of their factor. `scale` (n, l) are
     the logarithms of the keys' factors; it may be (s, l), and then row i uses entry i modulo s.
-    Also returns the new kv, k_sum and logarithm. Scales are constants for the gradient, since they
-    cancel when attention is normalised.
+    Also returns the new kv, k_sum and logarithm. The returned logarithm is a constant for the
+    gradient: it is the same factor that was taken out of the sums.
     """
     q, k, v = (x.to(how.dtype) for x in (q, k, v))
     tiles = how.chunk, how.chunks, how.rows

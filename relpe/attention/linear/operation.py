@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from relpe.attention.feature_maps import FeatureMap, FeatureMapConfig, ReluConfig
 from relpe.attention.linear import fla
@@ -47,6 +48,10 @@ class LinearAttentionConfig(Checked):
     """Half-lives of the first and of the last head, in positions; geometric for the heads between
     them. After one half-life, the weight of a key is halved (Sun et al., 2023, section 2.1). None:
     no decay."""
+    gated: bool = False
+    """Multiply the rate of decay of each head by a factor that depends on the input of the layer,
+    softplus(y) / ln 2, where y is linear in it (Yang et al., 2024; one gate per head). `half_lives`
+    are those for y = 0."""
 
     @property
     def name(self) -> AttentionName:
@@ -57,10 +62,34 @@ class LinearAttentionConfig(Checked):
         super().__post_init__()
         if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
             raise ValueError(f"half_lives are {self.half_lives}, expected two positive numbers")
+        if self.gated and self.half_lives is None:
+            raise ValueError("gated is true without half_lives, expected both or neither")
 
     def build(self) -> LinearOperation:
         """The operation on encoded queries and keys."""
         return LinearOperation(self.feature_map.build(), self.half_lives)
+
+    def build_gates(self, width: int, num_heads: int) -> DecayGates | None:
+        """The gates of a layer with inputs of `width`; None without `gated`."""
+        if not self.gated or self.half_lives is None:
+            return None
+        return DecayGates(self.half_lives, width, num_heads)
+
+
+class DecayGates(nn.Module):
+    """Rates of decay from the inputs of a layer, see `LinearAttentionConfig.gated`."""
+
+    def __init__(self, half_lives: tuple[float, float], width: int, num_heads: int) -> None:
+        super().__init__()
+        self.half_lives = half_lives
+        self.project = nn.Linear(width, num_heads, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Decrease of the logarithms of earlier keys' weights at inputs x (b, l, m): (b, l, h)."""
+        raw = self.project(x)
+        with torch.autocast(x.device.type, enabled=False):
+            rates = _rates_on(*self.half_lives, raw.shape[-1], x.device) / math.log(2)
+            return functional.softplus(raw.double()) * rates
 
 
 VANISHED = -1e30
@@ -103,11 +132,12 @@ class LinearOperation:
         state: LinearAttentionState,
         scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
+        gates: Tensor | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
         """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         The rotation of `scoring` is applied only in the numerator. `lengths` (b,) is the number of
-        positions of each row; see `SelfAttention`.
+        positions of each row; see `SelfAttention`. `gates` are those of `DecayGates`.
         """
         if not q.shape[1]:
             return v, state
@@ -119,8 +149,16 @@ class LinearOperation:
             q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
             log_scale, faded = keys.log_scale, None
-            if self.half_lives is not None:
+            if gates is not None:
+                ramp = gates.cumsum(1)
+                last = -1 if lengths is None else lengths - 1  # padding lets nothing decay
+                faded = ramp[torch.arange(len(ramp), device=ramp.device), last]
+                faded = faded if lengths is None else faded.where(lengths[:, None] > 0, 0.0)
+                log_scale = ramp if log_scale is None else log_scale + ramp
+            elif self.half_lives is not None:
                 ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
+                if lengths is not None:
+                    faded = faded / k.shape[1] * lengths[:, None]
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
             features = queries.values, keys.values
             if lengths is not None:
@@ -129,10 +167,8 @@ class LinearOperation:
                     features = features[0], features[1].masked_fill(beyond[..., None, None], 0.0)
                 else:
                     log_scale = log_scale.masked_fill(beyond[..., None], VANISHED)
-                if faded is not None:
-                    faded = faded / k.shape[1] * lengths[:, None]
             if turn is None:
-                by_kernel = fla.serves(v) and q.shape[1] > 1
+                by_kernel = fla.serves(v) and q.shape[1] > 1 and gates is None
                 attend = fla.causal_linear_attention if by_kernel else causal_linear_attention
                 out, sums = attend(*features, v, state.sums, log_scale)
             else:
