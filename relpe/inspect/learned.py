@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.attention.delta.operation import DeltaGates
 from relpe.attention.layer import SelfAttention
 from relpe.encodings.absolute import TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
@@ -110,7 +111,7 @@ def half_lives(decoder: Decoder, block: int) -> Float[Tensor, " h"] | None:
     attention = decoder.blocks[block].attention
     assert isinstance(attention, SelfAttention)
     gates = attention.gates
-    return None if gates is None else gates.log_half_life.double().exp()
+    return gates.log_half_life.double().exp() if isinstance(gates, DeltaGates) else None
 
 
 def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
@@ -97,6 +98,7 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     ),
     "none": (NoEncodingConfig(), LINEAR, set()),
     "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
+    "none, gated decay": (NoEncodingConfig(), replace(FADING, gated=True), {"fading"}),
 }
 ATTENTIONS = {"softmax": SOFTMAX, "windowed": WINDOWED, "relu": LINEAR}
 _seen = {type(case[0]) for case in CASES.values()}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.attention.delta import fla
 from relpe.attention.delta.rule import delta_step, gated_delta_rule
 from relpe.checks import Checked
 from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
@@ -146,6 +147,8 @@ class DeltaOperation:
                 now, w, a = [x[:, 0] for x in (q, k, v)], strength[:, 0], log_decay[:, 0]
                 out, memory = delta_step(now[0], now[1], now[2], w, a, state.memory)
                 out = out[:, None]
+            elif fla.serves(v):
+                out, memory = fla.gated_delta_rule(q, k, v, strength, log_decay, state.memory)
             else:
                 out, memory = gated_delta_rule(q, k, v, strength, log_decay, state.memory)
         return out.to(v.dtype), DeltaState(memory)

@@ -101,7 +101,8 @@ class _GatedDeltaRule(torch.autograd.Function):
         grad: Tensor,
         grad_state: Tensor,
     ) -> tuple[Tensor | None, ...]:
-        inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
+        inputs, kept = saved[:5], saved[5:]
         grads = [torch.empty_like(x) for x in inputs]
         after = grad_state.flatten(0, 1)
         spans = _spans(grad, ctx.chunk)

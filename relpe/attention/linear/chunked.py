@@ -276,8 +276,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
 @once_differentiable  # raise an error instead of a wrong second derivative
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
-    made = torch.ops.relpe.causal_sums_backward(*ctx.saved_tensors, *how, *grads[:4])
-    _, k, _, kv, k_sum, scale, start = ctx.saved_tensors
+    saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
+    made = torch.ops.relpe.causal_sums_backward(*saved, *how, *grads[:4])
+    _, k, _, kv, k_sum, scale, start = saved
     _, grad_k, _, grad_kv, grad_k_sum = made
     of_scale = of_start = None
     if ctx.needs_input_grad[5]:  # a factor of a key multiplies all that the key does

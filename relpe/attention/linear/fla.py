@@ -1,64 +1,37 @@
-"""Causal linear attention with the kernels of flash-linear-attention, if installed and correct.
-
-The package is optional, for NVIDIA GPUs, and cannot be imported with every version of Triton. It is
-used only in bfloat16, and only after a check of its results, once per process. Otherwise ordinary
-matrix products compute the same attention.
-"""
+"""Causal linear attention with the kernel of flash-linear-attention; see `relpe.attention.fla`."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.attention.fla import checked, is_candidate, relative_difference
 from relpe.attention.linear import attention as linear_attention
 from relpe.attention.linear.attention import LinearState, divisor
 from relpe.attention.linear.chunked import Tiling
 
-log = logging.getLogger(__name__)
-
 PAD = 16
 """Columns added to the values: the first one sums the keys, the others keep rows aligned."""
-TOLERANCE = 0.03
-"""Tolerance of the check, relative to the norm; bfloat16 has 8 significant bits."""
 
 
 def serves(v: Tensor) -> bool:
-    """Whether the package's kernels can be used for values like `v`."""
-    if v.device.type != "cuda" or v.dtype != torch.bfloat16:
-        return False
-    return kernel(v.device) is not None
+    """Whether the package's kernel can be used for values like `v`."""
+    return is_candidate(v) and kernel(v.device) is not None
 
 
 @lru_cache(maxsize=8)
 def kernel(device: torch.device) -> Callable[..., Any] | None:
     """The package's chunked operation, if it is available and agrees with ours on this device."""
-    try:
-        operation = import_module("fla.ops.simple_gla").chunk_simple_gla
-    except ImportError:
-        return None
-    except Exception as error:  # noqa: BLE001 - its decorators raise all kinds of errors at import
-        log.warning("flash-linear-attention is not used, since its import failed: %s", error)
-        return None
-    try:
-        difference = _difference(operation, device)
-    except Exception as error:  # noqa: BLE001 - as do its compilers
-        log.warning("flash-linear-attention is not used, since its test failed: %s", error)
-        return None
-    if difference > TOLERANCE:
-        log.warning(
-            "flash-linear-attention is not used: its relative error is %.3g, expected below %.3g",
-            difference,
-            TOLERANCE,
-        )
-        return None
-    return operation
+    return checked(
+        "fla.ops.simple_gla",
+        "chunk_simple_gla",
+        lambda operation: _difference(operation, device),
+    )
 
 
 def causal_linear_attention(
@@ -129,7 +102,4 @@ def _difference(operation: Callable[..., Any], device: torch.device) -> float:
             )
         grads = torch.autograd.grad(out.float().square().mean(), leaves)
         results.append([out, *state, *grads])
-    return max(
-        float((a.detach() - b.detach()).norm() / a.detach().norm().clamp(min=1e-6))
-        for a, b in zip(*results, strict=True)
-    )
+    return relative_difference(*results)

@@ -1,7 +1,7 @@
 """Attention within a span on GPUs by PyTorch's FlexAttention, which skips blocks of hidden keys.
 
 The kernel is compiled by Triton, once per process and shape, so that it is used in training only.
-Before, its results are checked, as those of `relpe/attention/linear/fla.py`. Otherwise blocks with
+Before, its results are checked, as those of `relpe/attention/fla.py`. Otherwise blocks with
 masks compute the same attention.
 """
 

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from relpe.attention.layer import causal_convolution
 from relpe.models.config import from_plain
@@ -52,6 +53,23 @@ def test_no_output_depends_on_a_later_token(name: str) -> None:
     before, after = run(model, tokens, [50]), run(model, changed, [50])
     torch.testing.assert_close(before[:, :30], after[:, :30], rtol=0, atol=1e-6)
     assert not torch.allclose(before[:, 30:], after[:, 30:])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_checkpoints_of_activations_do_not_change_gradients(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+
+    def gradients(recomputed: bool) -> list[torch.Tensor | None]:
+        def loss() -> torch.Tensor:
+            out, _ = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
+            return out.square().mean()
+
+        found = checkpoint(loss, use_reentrant=False) if recomputed else loss()
+        assert isinstance(found, torch.Tensor)
+        return [*torch.autograd.grad(found, list(model.parameters()), allow_unused=True)]
+
+    for again, once in zip(gradients(True), gradients(False), strict=True):
+        torch.testing.assert_close(again, once, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

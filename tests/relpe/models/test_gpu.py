@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from relpe.attention.delta import fla as delta_backend
+from relpe.attention.delta.rule import gated_delta_rule
 from relpe.attention.linear import fla as fla_backend
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.chunked import tiling
@@ -87,6 +89,19 @@ def test_kernels_of_flash_linear_attention_are_close_to_float32() -> None:
     exact, _ = causal_linear_attention(q, k, v, empty(), log_scale)
     out, _ = fla_backend.causal_linear_attention(q, k, v.bfloat16(), empty(), log_scale)
     assert (out.float() - exact).norm() < 0.02 * exact.norm()
+
+
+def test_the_kernel_of_the_delta_rule_is_close_to_float32() -> None:
+    if delta_backend.kernel(GPU) is None:
+        pytest.skip("flash-linear-attention is not here, or does not run")
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 2, 300, 4, 64, generator=draw).to(GPU).unbind(0)
+    q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+    strength, decay = torch.rand(2, 2, 300, 4, generator=draw).to(GPU).unbind(0)
+    state = torch.zeros(2, 4, 64, 64, device=GPU)
+    exact, _ = gated_delta_rule(q, k, v, strength, -decay, state)
+    out, _ = delta_backend.gated_delta_rule(q, k, v.bfloat16(), strength, -decay, state)
+    assert (out - exact).norm() < 0.03 * exact.norm()
 
 
 @pytest.mark.parametrize("name", ["sine relu, fading", "sine favor", "algebraic windowed"])
