@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -123,8 +124,7 @@ def test_int8_steps_match_the_rounded_weights(name):
         },
     ],
 )
-@pytest.mark.parametrize("threads", [1, 2])
-def test_rows_are_independent(precision, changes, threads):
+def test_rows_are_independent(precision, changes):
     model = big_decoder(**changes)
     compiled = CompiledDecoder(model, precision)
     sequences = torch.randint(97, (32, 40)).tolist()
@@ -134,7 +134,7 @@ def test_rows_are_independent(precision, changes, threads):
         steps = compiled.steps()
         slot = steps.admit(model.init_state(1), start)
         alone.append([steps.step([slot], [token])[0] for token in tokens])
-    for rows in (1, 3, 4, 32):
+    for threads, rows in itertools.product((1, 2), (1, 3, 4, 32)):
         steps = compiled.steps(threads)
         slots = [steps.admit(model.init_state(1), starts[row]) for row in range(rows)]
         for place in range(40):
