@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -26,9 +25,10 @@ from relpe.models.config import to_plain
 from relpe.models.decoder import DecoderConfig, DecoderState
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
-from training.learning.distributed import ALONE, Processes, leave_signals, rows_of
+from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.positions import positions_of
-from training.learning.seeding import Steps, generator
+from training.learning.seeding import generator
+from training.tasks.batches import StepData
 from training.tasks.module import TaskModule
 
 Split: TypeAlias = Literal["train", "validation", "test"]
@@ -162,19 +162,16 @@ def split_of(inputs: NDArray[np.int64]) -> Split:
     return "train" if part > 1 else ("validation", "test")[part]
 
 
-class GeneratedData(pl.LightningDataModule):
+class GeneratedData(StepData):
     """Training examples, starting at the trainer's current step, and validation examples."""
 
     validates = True
     """Whether there are validation examples."""
 
     def __init__(self, task: GeneratedTask, trainer: TrainerConfig, processes: Processes) -> None:
-        super().__init__()
-        self._task, self._seed, self._workers = task, trainer.seed, trainer.workers
-        self._processes = processes
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        self._rows = len(rows) // trainer.accumulate
-        self.examples = Batches(task, trainer.seed, rows)
+        super().__init__(Batches(task, trainer.seed, rows), rows, trainer, processes)
+        self._task = task
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -187,26 +184,12 @@ class GeneratedData(pl.LightningDataModule):
             "splits": {},
         }
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
-        """The rows of this process: one batch per step, starting at the trainer's global step."""
-        start = self.trainer.global_step if self.trainer else 0
-        return DataLoader(
-            self.examples,  # type: ignore[arg-type]
-            batch_size=None,
-            sampler=Steps(start),
-            num_workers=self._workers,
-            worker_init_fn=leave_signals if self._workers else None,
-        )
-
     def val_dataloader(self) -> DataLoader[Tensor]:
         """The validation examples of this process, of the largest size in training."""
         world = self._processes.world
-        count = -(-VALIDATION_EXAMPLES // world) * world
-        rows = self._task.draw(
-            generator(0, self._task.size, "validation"), count, self._task.size, "validation"
-        )
-        mine = torch.from_numpy(rows[self._processes.rank :: world])
-        return DataLoader(mine, batch_size=self._rows)  # type: ignore[arg-type]
+        count = -(-VALIDATION_EXAMPLES // world) * world  # equally many for each, without padding
+        draws = generator(0, self._task.size, "validation")
+        return self.validation_loader(self._task.draw(draws, count, self._task.size, "validation"))
 
 
 class Batches:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -27,8 +25,8 @@ from training.data.documents import Documents, DocumentShares
 from training.data.examples import Crops, Examples
 from training.errors import TrainingError, check_range
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
-from training.learning.distributed import ALONE, Processes, leave_signals, rows_of
-from training.learning.seeding import Steps
+from training.learning.distributed import ALONE, Processes, rows_of
+from training.tasks.batches import StepData
 from training.tasks.module import TaskModule
 
 logger = logging.getLogger(__name__)
@@ -123,16 +121,15 @@ class MusicTask:
         return MusicModule(decoder, self, optimizer, trainer, families)
 
 
-class MusicData(pl.LightningDataModule):
+class MusicData(StepData):
     """Training examples, starting at the trainer's current step, and validation windows."""
 
     def __init__(
         self, task: MusicTask, trainer: TrainerConfig, processes: Processes = ALONE
     ) -> None:
-        super().__init__()
-        self.facts = read_facts(task.data)
+        facts = read_facts(task.data)
         tokenizer = load_tokenizer(task.data)
-        if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
+        if facts["vocabulary"] != tokenizer.vocabulary.hash:
             raise TrainingError(
                 f"{task.data}: the vocabularies of the corpus and of its tokenizer differ; prepare "
                 "the corpus again"
@@ -149,55 +146,26 @@ class MusicData(pl.LightningDataModule):
                 "%s; the other ids are unused. Check that the config is meant for this data", sizes
             )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        self.examples = _examples(task, tokenizer, rows, trainer.seed)
-        longest = self.examples.corpus.longest
+        examples = _examples(task, tokenizer, rows, trainer.seed)
+        longest = examples.corpus.longest
         if task.length > 2 * longest:
             raise TrainingError(
                 f"task.length is {task.length}, but the longest piece of {task.data} has {longest} "
                 f"tokens, so examples would be mostly padding; use --set task.length={longest}"
             )
+        super().__init__(examples, rows, trainer, processes)
+        self.facts = facts
         validation = Corpus.load(task.data, "validation")
         self.held_out = windows(validation, tokenizer, task.length, task.validation_windows)
-        self._rows = len(rows) // trainer.accumulate
-        self._workers = trainer.workers
-        self._processes = processes
 
     @property
     def validates(self) -> bool:
         """Whether there are validation windows."""
         return len(self.held_out) > 0
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
-        """The rows of this process: one batch per step, starting at the trainer's global step."""
-        start = self.trainer.global_step if self.trainer else 0
-        return DataLoader(
-            self.examples,  # type: ignore[arg-type]
-            batch_size=None,
-            sampler=Steps(start),
-            num_workers=self._workers,
-            worker_init_fn=leave_signals if self._workers else None,
-            pin_memory=self._on_gpu,
-        )
-
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """The validation windows of this process.
-
-        All processes have the same number of windows, since they run the model together. The last
-        windows may be padding.
-        """
-        world = self._processes.world
-        padding = np.zeros((-len(self.held_out) % world, self.held_out.shape[1]), np.int64)
-        mine = np.concatenate([self.held_out, padding])[self._processes.rank :: world]
-        return DataLoader(
-            torch.from_numpy(mine),  # type: ignore[arg-type]
-            batch_size=self._rows,
-            pin_memory=self._on_gpu,
-        )
-
-    @property
-    def _on_gpu(self) -> bool:
-        """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
-        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        """The validation windows of this process."""
+        return self.validation_loader(self.held_out)
 
 
 def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> Examples:

@@ -1,0 +1,66 @@
+"""Batches of a run as Lightning reads them: one for each step, and those of validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from training.config import TrainerConfig
+from training.learning.distributed import Processes, leave_signals
+from training.learning.seeding import Steps
+
+
+class StepData(pl.LightningDataModule):
+    """Training batches, starting at the trainer's current step, and rows for validation."""
+
+    def __init__(
+        self,
+        examples: Any,  # noqa: ANN401
+        rows: range,
+        trainer: TrainerConfig,
+        processes: Processes,
+    ) -> None:
+        """Data of one process: `examples[step]` are its `rows` of the batch of a step."""
+        super().__init__()
+        self.examples = examples
+        self._rows = len(rows) // trainer.accumulate
+        self._workers = trainer.workers
+        self._processes = processes
+
+    def train_dataloader(self) -> DataLoader[Tensor]:
+        """The rows of this process: one batch per step, starting at the trainer's global step."""
+        start = self.trainer.global_step if self.trainer else 0
+        return DataLoader(
+            self.examples,
+            batch_size=None,
+            sampler=Steps(start),
+            num_workers=self._workers,
+            worker_init_fn=leave_signals if self._workers else None,
+            pin_memory=self._on_gpu,
+        )
+
+    def validation_loader(self, rows: NDArray[np.int64]) -> DataLoader[Tensor]:
+        """This process's share of the rows for validation (n, ...).
+
+        All processes have the same number of rows, since they run the model together. The last ones
+        may be padding (zeros).
+        """
+        world = self._processes.world
+        padding = np.zeros((-len(rows) % world, *rows.shape[1:]), np.int64)
+        mine = np.concatenate([rows, padding])[self._processes.rank :: world]
+        return DataLoader(
+            torch.from_numpy(mine),  # type: ignore[arg-type]
+            batch_size=self._rows,
+            pin_memory=self._on_gpu,
+        )
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
