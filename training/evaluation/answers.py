@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,20 +111,18 @@ def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
 
 
 def with_pointer(config: PointerConfig, tokens: Tensor, logits: Tensor) -> Tensor:
-    """Mixture (b, l, v) of the decoder's probabilities and a pointer's proposals, not normalised.
+    """Log-probabilities (b, l, v) of the mixture of a decoder with a pointer, up to a constant.
 
     See `relpe.models.pointer`. The balance of generation is left out.
     """
-    mixed = logits.double().softmax(-1).cpu()
-    for row, found in zip(tokens.tolist(), mixed, strict=True):
+    ids, mixed = np.arange(logits.shape[-1]), np.empty(logits.shape)
+    scores = logits.float().cpu().numpy()
+    for row, given in enumerate(tokens.tolist()):
         pointer = Pointer(replace(config, balance=BalanceConfig()))
-        for place, token in enumerate(row):
+        for place, token in enumerate(given):
             pointer.extend([token])
-            proposed, odds = pointer.proposals()
-            if len(proposed):
-                shares = torch.from_numpy(odds / math.sqrt(odds.sum()))
-                found[place].index_add_(0, torch.from_numpy(proposed.astype(np.int64)), shares)
-    return mixed.to(logits.device)
+            mixed[row, place] = pointer.mix(scores[row, place], ids)
+    return torch.from_numpy(mixed).to(logits.device)
 
 
 def answers_table(results: dict[str, Any]) -> list[str]:

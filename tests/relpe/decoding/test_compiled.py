@@ -47,6 +47,10 @@ MORE = {
         "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
     },
     "rope windowed": {"encoding": RopeConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "algebraic windowed, basis": {
+        "encoding": AlgebraicConfig(basis=True),
+        "attention": WindowedAttentionConfig(span=11),
+    },
     "learned relu": {"encoding": LearnedPositionConfig(num_positions=1000)},
 }
 
@@ -89,6 +93,15 @@ def test_float32_steps_match_the_decoder(name, prompt):
     model, tokens = decoder(name), torch.randint(11, (90,))
     made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, prompt)
     np.testing.assert_allclose(made, logits_of(model, tokens, 0)[prompt:], atol=2e-5, rtol=1e-4)
+
+
+def test_a_learned_basis_is_not_taken_for_rotations_of_pairs():
+    model, tokens = decoder("algebraic windowed, basis"), torch.randint(11, (40,))
+    for weight in model.encoding.parameters():
+        weight.data += torch.randn_like(weight) / 2
+    assert model.encoding.partners is None
+    made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, 0)
+    np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["sine relu, fading", "conv relu", "algebraic windowed"])

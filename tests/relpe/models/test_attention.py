@@ -37,6 +37,7 @@ SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
 CASES = {
     "sine relu": (LinearAttentionConfig(), SINE),
     "conv relu, fading": (FADING, CONV),
+    "sine relu, gated": (LinearAttentionConfig(half_lives=(2.0, 20.0), gated=True), SINE),
     "sinusoid relu, fading": (FADING, SinusoidConfig()),
     "algebraic relu, numerator": (FADING, AlgebraicConfig(placement="numerator")),
     "rope favor": (FAVOR, RopeConfig()),
@@ -95,6 +96,15 @@ def test_padding_has_no_effect_wherever_it_is(name: str) -> None:
         alone, own = module(x[row : row + 1, mask[row]])
         close(out[row, mask[row]], alone[0])
         close(after[row], module(x[row : row + 1, :3], own)[0][0])
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_a_row_of_padding_keeps_its_state(name: str) -> None:
+    module, x = layer(name), inputs(2, 9)
+    _, before = module(x)
+    _, after = module(x, before, mask=torch.tensor([True, False])[:, None].expand(2, 9))
+    close(module(x, after)[0][1], module(x, before)[0][1])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,11 @@ import torch
 from torch.nn import functional
 
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.pointer import GateConfig, PointerConfig
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.answers import answers
+from training.evaluation.answers import answers, with_pointer
 from training.experiment import build_experiment
 from training.learning.seeding import generator
 from training.runs.fit import fit
@@ -170,6 +172,9 @@ def test_a_batch_depends_on_the_seed_and_the_step_only(name):
         first.length_of(size) for size in range(8, 13)
     }
     assert torch.equal(first.test_set(24), second.test_set(24))
+    others = [first, second, task_of(name, smallest=7)]
+    facts = [task.build_data(config.trainer).facts["hash"] for task in others]
+    assert facts[0] == facts[1] != facts[2]
 
 
 def test_products_of_permutations_form_a_group():
@@ -242,6 +247,29 @@ def test_a_pointer_copies_and_recalls_without_training():
     assert 0.4 < found.tokens < 0.65
 
 
+def test_the_mixture_with_a_pointer_is_that_of_its_definition():
+    """One source with the log-odds -2: its share is that of odds of e^-1 against the decoder."""
+    config = PointerConfig(gates=GateConfig(similar=(-20.0, *[-2.0] * 25)))
+    tokens, logits = torch.tensor([[1, 2, 3, 1, 2]]), torch.randn(1, 5, 6)
+    found = with_pointer(config, tokens, logits).softmax(-1)
+    wanted = logits.double().softmax(-1)
+    wanted[0, 4, 3] += math.exp(-1)
+    wanted /= wanted.sum(-1, keepdim=True)
+    torch.testing.assert_close(found[0, [0, 1, 4]], wanted[0, [0, 1, 4]], rtol=1e-3, atol=1e-6)
+
+
+def test_the_loss_is_the_mean_over_all_targets():
+    """An untrained model guesses: about the logarithm of the number of ids."""
+    for name in ("recall", "copying"):
+        config = experiment_of(name, model=MODEL)
+        module = config.task.build_module(config.optimizer, config.trainer)
+        batch = torch.from_numpy(config.task.draw(generator(0, 0, "data"), 16, 12, "train"))
+        assert int(module.num_targets(batch)) == 16 * 12
+        assert module.num_losses(batch) == 1
+        [nats] = module.losses(batch, module.decoder.init_state(16))
+        assert nats.item() / (16 * 12) == pytest.approx(math.log(192), rel=0.3)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -249,6 +277,7 @@ def test_a_pointer_copies_and_recalls_without_training():
         ("copying", {"test_sizes": []}, "test_sizes are"),
         ("copying", {"num_symbols": 300}, "the task has 301 tokens"),
         ("copying", {"data": "somewhere"}, "data"),
+        ("parity", {"model": MODEL | {"events": {}}}, "generated sequences have no events"),
         ("recall", {"num_keys": 20}, "num_keys is 20, expected at least the largest size, 24"),
         ("s3", {"objects": 1}, "objects is 1"),
     ],

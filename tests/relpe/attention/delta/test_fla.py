@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from relpe.attention.delta import fla
+from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
 from relpe.attention.delta.rule import gated_delta_rule
 from tests.support.reference_delta import recurrence
 
@@ -78,6 +79,23 @@ def test_a_kernel_that_differs_is_not_used(package: ModuleType, caplog) -> None:
     package.chunk_gated_delta_rule = wrong  # pyright: ignore[reportAttributeAccessIssue]
     assert fla.kernel(torch.device("cpu")) is None
     assert "relative error" in caplog.text
+
+
+def test_layers_use_a_kernel_that_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v, strength, decay, memory = inputs(torch.float32)
+    given, gates = DeltaState(memory), Gates(strength, decay)
+    wanted, _ = DeltaOperation()(q, k, v, given, gates=gates)
+    calls: list[int] = []
+
+    def kernel(*arguments: Tensor) -> tuple[Tensor, Tensor]:
+        calls.append(len(arguments))
+        return gated_delta_rule(*arguments)
+
+    monkeypatch.setattr(fla, "serves", lambda v: True)
+    monkeypatch.setattr(fla, "gated_delta_rule", kernel)
+    found, _ = DeltaOperation()(q, k, v, given, gates=gates)
+    assert calls == [6]
+    assert torch.equal(found, wanted)
 
 
 def test_the_package_is_used_only_for_bfloat16_on_gpus() -> None:

@@ -78,6 +78,16 @@ def test_gates_without_input_have_the_half_lives_of_the_config() -> None:
     )
 
 
+@torch.no_grad()
+def test_gates_are_not_passed_to_the_kernel_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes decay as a constant, without a gradient."""
+    monkeypatch.setattr("relpe.attention.linear.fla.serves", lambda v: True)
+    monkeypatch.setattr("relpe.attention.linear.fla.causal_linear_attention", None)
+    of = operation()
+    q, k, v, gates = inputs(20)
+    assert of(q, k, v, start(of), gates=gates)[0].shape == v.shape
+
+
 def test_gates_need_half_lives() -> None:
     with pytest.raises(ValueError, match="gated is true without half_lives"):
         LinearAttentionConfig(gated=True)
