@@ -17,6 +17,7 @@ from relpe.encodings import (
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -43,6 +44,7 @@ from relpe.encodings.base import (
     OffsetTable,
     QueryKeyEncoding,
     Scoring,
+    SelectiveEncoding,
 )
 from relpe.encodings.offset.alibi import Alibi
 from relpe.encodings.offset.base import OffsetEncoding
@@ -53,6 +55,7 @@ from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.t5 import T5
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.rope import Rope
+from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.conv import ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE
@@ -109,6 +112,9 @@ __all__ = [
     "Rope",
     "RopeConfig",
     "Scoring",
+    "SelectiveEncoding",
+    "SelectiveRope",
+    "SelectiveRopeConfig",
     "SelfAttention",
     "SequenceStructure",
     "Shaw",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention, check_fit
+from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.checks import Checked, at_least
 from relpe.encodings import EncodingConfig
@@ -58,7 +58,7 @@ class AttentionState(NamedTuple):
     """State of a layer between two parts of its sequences."""
 
     encoding: Any
-    layer: ConvolvedState
+    layer: LayerState
     positions: Tensor
     """(1 or b,) int64: the next position, of all rows or of each."""
 
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         generator = torch.Generator().manual_seed(seed + 1)
         return AttentionState(
             self.encoding.init_state(seed, device),
-            self.attention.init_state(batch_size, generator, self.encoding.out_features),
+            self.attention.init_state(batch_size, generator, self.encoding),
             torch.zeros(1, dtype=torch.int64, device=device),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.attention.layer import ConvolvedState, SelfAttention
+from relpe.attention.layer import LayerState, SelfAttention
 from relpe.encodings.base import Encoding
 
 
@@ -38,9 +38,9 @@ class Block(nn.Module):
         x: Tensor,
         encoding: Encoding,
         codes: object,
-        state: ConvolvedState,
+        state: LayerState,
         lengths: Tensor | None = None,
-    ) -> tuple[Tensor, ConvolvedState]:
+    ) -> tuple[Tensor, LayerState]:
         """(b, l, m) and state to (b, l, m) and state.
 
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
