@@ -1,0 +1,1 @@
+"""Tuning of a model to a few pieces of one's own: the command `relpe-train tune`."""
