@@ -402,7 +402,7 @@ def _add_tune(command: argparse.ArgumentParser) -> None:
 def _tune(options: argparse.Namespace) -> int:
     from training.tuning.tune import TuneOptions, tune
 
-    given = _given(options, TuneOptions) | {"corpus": tuple(options.corpus)}
+    given = _given(options, TuneOptions, corpus=tuple(options.corpus))
     tuned, stopped = tune(TuneOptions(**given))
     sys.stdout.write(f"{options.output}: {tuned.line()}\n")
     if stopped:

@@ -254,7 +254,7 @@ def _finish(
 def _takes(result: Result) -> list[dict[str, object]]:
     """The chosen take of each piece, from 1, and the penalties of all of them, for --json."""
     return [
-        {"take": piece.choice.index + 1, "penalties": [round(x, 4) for x in piece.choice.penalties]}
+        {"take": piece.choice.best + 1, "penalties": [round(x, 4) for x in piece.choice.penalties]}
         for piece in result.pieces
         if piece.choice is not None
     ]

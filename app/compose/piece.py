@@ -154,7 +154,7 @@ class Draft:
     @property
     def sample(self) -> Sample[ConstrainedGrammar]:
         """The chosen take, or the first one until all are finished."""
-        return self.samples[0 if self.choice is None else self.choice.index]
+        return self.samples[0 if self.choice is None else self.choice.best]
 
     @property
     def done(self) -> bool:

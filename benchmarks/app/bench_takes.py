@@ -37,7 +37,7 @@ MEASURES = {"style": 1, "pitch classes": 1, "polyphony": -1}
 
 def main() -> int:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     option = parser.add_argument
     option("corpus", help="zip of MIDI files with splits.json")
     option("--include", default="*.mid", help="pattern of file names")
@@ -61,7 +61,7 @@ def main() -> int:
         real = read_midi(data)
         pieces = [finish(Draft(opening, sample)).score for sample in draft.samples]
         measured = [_measured(real, piece, given.prompt_bars) for piece in pieces]
-        rows.append((measured, draft.choice.index))
+        rows.append((measured, draft.choice.best))
     print("| measure | chosen | mean of all takes | chosen is better | best possible |")
     print("|---|---|---|---|---|")
     for name, sign in MEASURES.items():

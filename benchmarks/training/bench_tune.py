@@ -34,7 +34,7 @@ _PIANOS = range(8)
 
 def main() -> int:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     option = parser.add_argument
     option("--from", dest="folder", type=Path, required=True, help="folder of the corpora")
     option("--model", default="piano", help="the model to tune (default: piano)")

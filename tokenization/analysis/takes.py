@@ -48,18 +48,19 @@ class Take(NamedTuple):
 class Choice(NamedTuple):
     """The best take, and why."""
 
-    index: int
+    best: int
+    """Index of the best take."""
     penalties: tuple[float, ...]
-    """Of each take; the best has the smallest."""
+    """Of each take; the best has the smallest one."""
     takes: tuple[Take, ...]
 
     def line(self) -> str:
         """The reason in one line."""
-        take = self.takes[self.index]
+        take = self.takes[self.best]
         nats = median(one.nats for one in self.takes)
         mean = sum(self.penalties) / len(self.penalties)
         return (
-            f"take {self.index + 1} of {len(self.takes)}: penalty {self.penalties[self.index]:.2f} "
+            f"take {self.best + 1} of {len(self.takes)}: penalty {self.penalties[self.best]:.2f} "
             f"(mean {mean:.2f}), {take.nats:.2f} nats per token (median {nats:.2f}), "
             f"{take.form.loops:.0%} of the bars like the bar before, {take.form.returns:.0%} like "
             f"an earlier one, {take.form.silence:.0%} empty"

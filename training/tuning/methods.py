@@ -59,7 +59,7 @@ def prepare(decoder: Decoder, method: Method) -> list[dict[str, Any]]:
     if method == "full":
         return parameter_groups(decoder, 0.0, orthogonalized=True)
     for name, parameter in decoder.named_parameters():
-        is_small = parameter.ndim < 2 or any(word in name for word in _SMALL)  # noqa: PLR2004
+        is_small = parameter.ndim < 2 or any(word in name for word in _SMALL)
         parameter.requires_grad_(is_small)
     for name, module in list(decoder.named_modules()):
         if isinstance(module, nn.Linear) and not any(word in name for word in _SMALL):

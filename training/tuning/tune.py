@@ -82,9 +82,7 @@ class TuneOptions:
         check_range("--seed", self.seed, 0, 2**63 - 1)
         check_range("--threads", self.threads, 1, MOST_THREADS)
         if self.method not in get_args(Method):
-            raise TrainingError(
-                f"--method {self.method}: expected {' or '.join(get_args(Method))}"
-            )
+            raise TrainingError(f"--method {self.method}: expected {' or '.join(get_args(Method))}")
 
 
 class Outcome(NamedTuple):

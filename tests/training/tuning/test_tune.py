@@ -10,6 +10,8 @@ import pytest
 from relpe.models.checkpoint import load_model
 from tokenization.midi import write_midi
 from tokenization.presets import load_tokenizer
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score
 from training.cli import main
 from training.data.prepare import prepare
@@ -43,7 +45,8 @@ def test_a_tuned_model_predicts_held_back_pieces_better_and_can_be_used(options,
     assert 0 < tuned.steps <= tuned.all_steps
     assert {path.name for path in options.output.iterdir()} == FILES
     # the figures are those of the files
-    decoder, tokenizer = load_model(options.output), load_tokenizer(options.output)
+    decoder, tokenizer = load_model(options.output), PianoRemi()
+    assert load_tokenizer(options.output).vocabulary.hash == tokenizer.vocabulary.hash
     held = Measure.of(read_own_pieces((songs,), tokenizer).held_back, tokenizer, None)
     assert held(decoder, tokenizer.families).decoder == pytest.approx(tuned.after.decoder, rel=1e-5)
     history = json.loads((options.output / "training.json").read_text())["history"]
@@ -154,15 +157,13 @@ def test_unusable_input_is_one_sentence(songs, tiny_model, tmp_path, capsys, cha
 def test_a_model_with_another_vocabulary_than_the_original_corpus_is_refused(
     options, midi_folder, tmp_path
 ):
-    from tokenization.remi.multitrack import MultitrackRemi
-
     prepare(midi_folder, tmp_path / "band", MultitrackRemi())
     with pytest.raises(TrainingError, match="another vocabulary"):
         tune(replace(options, original=tmp_path / "band"))
 
 
 def test_a_measure_takes_the_beginnings_of_long_pieces(songs, tiny_model, monkeypatch):
-    tokenizer, decoder = load_tokenizer(tiny_model), load_model(tiny_model)
+    tokenizer, decoder = PianoRemi(), load_model(tiny_model)
     corpus = read_own_pieces((songs,), tokenizer).train
     whole = Measure.of(corpus, tokenizer, None)
     monkeypatch.setattr("training.tuning.measure.MOST_TOKENS", 5 * 64)
