@@ -501,6 +501,13 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "each number of --prompt-bars",
     )
     music("--seed", type=int, help="seed of the first continuation of each prompt (default: 0)")
+    music(
+        "--takes",
+        type=int,
+        metavar="K",
+        help="number of takes of each continuation, of which the best by likelihood and form is "
+        "measured; the results are kept apart from those of single takes (default: 1)",
+    )
     music("--temperature", type=float, help=f"sampling temperature {default}")
     music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
     music(

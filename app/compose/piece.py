@@ -13,7 +13,7 @@ from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
-from tokenization.analysis.takes import Choice, Take, bar_form, choose, form_of_prompt
+from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
@@ -140,16 +140,14 @@ class Draft:
         """Chooses the best of several takes, once all of them are finished."""
         if len(self.samples) == 1 or any(sample.error is not None for sample in self.samples):
             return
-        opening, decode = self.opening, self.opening.model.tokenizer.decode
-        first = int(np.count_nonzero(opening.context == BAR)) - (opening.prompt is not None)
-        takes: list[Take] = []
-        for sample in self.samples:
-            ids = np.append(opening.context, sample.tokens).astype(np.int64)
-            stop = max(int(np.count_nonzero(ids == BAR)), first + 1)
-            form = bar_form(decode(ids), first, stop)
-            takes.append(Take(sample.nats / max(len(sample.tokens), 1), form))
-        standard = form_of_prompt(decode(opening.context), first) if opening.prompt else None
-        self.choice = choose(takes, standard)
+        opening = self.opening
+        self.choice = choose_ids(
+            opening.context,
+            [(sample.tokens, sample.nats) for sample in self.samples],
+            opening.model.tokenizer.decode,
+            BAR,
+            has_prompt=opening.prompt is not None,
+        )
 
     @property
     def sample(self) -> Sample[ConstrainedGrammar]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.returns import MAX_DISTANCE, similarity_to_earlier
@@ -120,6 +121,29 @@ def choose(takes: Sequence[Take], prompt: BarForm | None = None) -> Choice:
         round(abs(take.nats - nats) + _distance(take.form, prompt), _DECIMALS) for take in takes
     )
     return Choice(penalties.index(min(penalties)), penalties, tuple(takes))
+
+
+def choose_ids(
+    context: NDArray[np.integer],
+    takes: Sequence[tuple[Sequence[int], float]],
+    decode: Callable[[NDArray[np.int64]], Score],
+    bar: int,
+    *,
+    has_prompt: bool,
+) -> Choice:
+    """The best of several takes of token ids, each with the sum of its nats.
+
+    `context` (l,) are the ids before them: those of a prompt and of the beginning of the new bar,
+    or of the beginning of a piece. `bar` is the id that begins a bar.
+    """
+    first = int(np.count_nonzero(context == bar)) - has_prompt
+    known: list[Take] = []
+    for tokens, nats in takes:
+        ids = np.append(context, tokens).astype(np.int64)
+        stop = max(int(np.count_nonzero(ids == bar)), first + 1)
+        known.append(Take(nats / max(len(tokens), 1), bar_form(decode(ids), first, stop)))
+    before = decode(context.astype(np.int64))
+    return choose(known, form_of_prompt(before, first) if has_prompt else None)
 
 
 def _distance(form: BarForm, other: BarForm) -> float:
