@@ -340,7 +340,7 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
 
 def _fit_pointer(options: argparse.Namespace) -> int:
     from training.evaluation.report import gain_table
-    from training.fit_pointer import FitPointerOptions, fit_pointer
+    from training.tuning.fit_pointer import FitPointerOptions, fit_pointer
 
     folder, fitted = fit_pointer(FitPointerOptions(**_given(options, FitPointerOptions)))
     sys.stdout.write("\n".join([*gain_table(fitted.fit.test), "", str(folder), ""]))

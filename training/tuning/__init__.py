@@ -1,1 +1,1 @@
-"""Tuning of a model to a few pieces of one's own: the command `relpe-train tune`."""
+"""What adapts finished models: the commands `relpe-train tune` and `relpe-train fit-pointer`."""

@@ -31,16 +31,16 @@ from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.experiment import build_experiment
-from training.fit_pointer import (
+from training.release import export
+from training.runs.fit import fit
+from training.runs.pointer import read_pointer
+from training.runs.weights import load_decoder, round_as_released
+from training.tuning.fit_pointer import (
     FitPointerOptions,
     changed_balance,
     fit_pointer,
     music_pointer,
 )
-from training.release import export
-from training.runs.fit import fit
-from training.runs.pointer import read_pointer
-from training.runs.weights import load_decoder, round_as_released
 
 
 @pytest.fixture(scope="module")
