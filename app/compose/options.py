@@ -254,7 +254,7 @@ class MusicOptions:
         1,
         "number of takes of each piece, with seeds of their own; the best by likelihood and form "
         "is kept",
-        within((1, 64), scripts=(1, 8)),
+        within((1, 64), scripts=(1, 4)),
         letter="n",
     )
 
