@@ -375,8 +375,8 @@ def _add_tune(command: argparse.ArgumentParser) -> None:
     option(
         "--method",
         choices=("low-rank", "full"),
-        help="full (default): learn all weights; low-rank: learn small corrections, which changes "
-        "the model less",
+        help="low-rank (default): learn corrections of low rank, which are added to the weights at "
+        "the end; full: learn all weights",
     )
     option("--learning-rate", type=float, metavar="X", help="(default: that of the method)")
     option(

@@ -65,7 +65,7 @@ class TuneOptions:
     """Folder for the new model."""
     minutes: float = 10.0
     """Duration of the whole command."""
-    method: Method = "full"
+    method: Method = "low-rank"
     learning_rate: float | None = None
     """Peak learning rate; None: that of the method."""
     original: Path | None = None
