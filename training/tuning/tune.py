@@ -272,7 +272,7 @@ class _Tuning:
             if self.step and (ends or clock.left() < due):
                 due = clock.left() - every
                 failures = 0 if self._is_best(evaluate) else failures + 1
-                bar.set_description(f"{self._least:.3f} nats per note", refresh=False)
+                bar.set_description_str(f"{self._least:.3f} nats per note", refresh=False)
             if ends:
                 break
             self._take_step()

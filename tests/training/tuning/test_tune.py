@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from relpe.models.checkpoint import load_model
+from relpe.models.checkpoint import load_model, save_model
+from relpe.models.decoder import DecoderConfig
+from tests.support.runs import band
 from tokenization.midi import write_midi
-from tokenization.presets import load_tokenizer
+from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score
@@ -43,6 +45,7 @@ def test_a_tuned_model_predicts_held_back_pieces_better_and_can_be_used(options,
     assert not made.stopped
     assert tuned.after.decoder < tuned.before.decoder
     assert 0 < tuned.steps <= tuned.all_steps
+    assert tuned.minutes <= options.minutes
     assert {path.name for path in options.output.iterdir()} == FILES
     # the figures are those of the files
     decoder, tokenizer = load_model(options.output), PianoRemi()
@@ -56,6 +59,22 @@ def test_a_tuned_model_predicts_held_back_pieces_better_and_can_be_used(options,
     for part in ("# mine", "`tiny`", method, f"{tuned.after.decoder:.3f}", *tuned.held_back):
         assert part.rpartition("/")[2] in card
     assert "was not measured" in card
+
+
+@pytest.mark.parametrize("preset", ["piano-2", "multitrack", "multitrack-2"])
+def test_models_of_every_vocabulary_can_be_tuned(options, tmp_path, preset):
+    songs, model = tmp_path / "songs", tmp_path / "model"
+    songs.mkdir()
+    for number in range(5):
+        (songs / f"{number}.mid").write_bytes(write_midi(band(number, 8)))
+    tokenizer = PRESETS[preset].build()
+    size = len(tokenizer.vocabulary)
+    config = DecoderConfig(vocabulary_size=size, width=16, num_layers=1, num_heads=2, hidden=16)
+    save_model(config.build(), model)
+    tokenizer.save(model)
+    tuned = tune(replace(options, model=str(model), corpus=(songs,), minutes=1)).tuned
+    assert tuned.after.decoder < tuned.before.decoder
+    assert load_tokenizer(options.output).vocabulary.hash == tokenizer.vocabulary.hash
 
 
 def test_the_same_command_gives_the_same_weights(options, tmp_path):
