@@ -284,7 +284,9 @@ def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
 @pytest.mark.usefixtures("quick_continuations")
 def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     found = []
-    monkeypatch.setattr(samples, "Request", lambda *x: found.append(Request(*x)) or found[-1])
+    monkeypatch.setattr(
+        samples, "Request", lambda *x, **y: found.append(Request(*x, **y)) or found[-1]
+    )
     decoder = build_experiment(experiment).task.model.build().eval()
     tokenizer = load_tokenizer(data)
     prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)
