@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit_pointer(
         add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
     )
+    _add_tune(add("tune", help="tune a model to your own pieces, in minutes"))
     report = add("report", help="compare the results of several models")
     models = "folder of a run, folder or name of a released model, or folder written by evaluate"
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
@@ -339,11 +340,74 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
 
 def _fit_pointer(options: argparse.Namespace) -> int:
     from training.evaluation.report import gain_table
-    from training.fit_pointer import FitPointerOptions, fit_pointer
+    from training.tuning.fit_pointer import FitPointerOptions, fit_pointer
 
     folder, fitted = fit_pointer(FitPointerOptions(**_given(options, FitPointerOptions)))
     sys.stdout.write("\n".join([*gain_table(fitted.fit.test), "", str(folder), ""]))
     return 0
+
+
+def _add_tune(command: argparse.ArgumentParser) -> None:
+    """Add options with the names and defaults of `TuneOptions`."""
+    option = command.add_argument
+    option(
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="name or folder of a released model, or folder of a run",
+    )
+    option(
+        "--corpus",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="five or more MIDI files, or folders or zips of MIDI files",
+    )
+    option("--output", type=Path, required=True, help="folder for the new model")
+    option(
+        "--minutes",
+        type=float,
+        help="how long the command takes (default: 10); it ends earlier if held-back pieces do "
+        "not become more likely",
+    )
+    option(
+        "--method",
+        choices=("low-rank", "full"),
+        help="low-rank (default): learn corrections of low rank, which are added to the weights at "
+        "the end; full: learn all weights",
+    )
+    option("--learning-rate", type=float, metavar="X", help="(default: that of the method)")
+    option(
+        "--original",
+        type=Path,
+        metavar="DATA",
+        help="prepared corpus with which the model was trained, to measure on its validation split "
+        "how much is forgotten (default: not measured)",
+    )
+    option(
+        "--clock",
+        choices=("wall", "cpu"),
+        help="what --minutes counts: wall-clock time (default), or CPU time, for comparisons",
+    )
+    option("--seed", type=int, help="seed of the examples (default: 0)")
+    option(
+        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
+    )
+    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
+    command.set_defaults(call=_tune)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from training.tuning.tune import TuneOptions, tune
+
+    given = _given(options, TuneOptions, corpus=tuple(options.corpus))
+    tuned, stopped = tune(TuneOptions(**given))
+    sys.stdout.write(f"{options.output}: {tuned.line()}\n")
+    if stopped:
+        sys.stderr.write("relpe-train: stopped; the best weights so far were written\n")
+    return 130 if stopped else 0
 
 
 def _given(options: argparse.Namespace, kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -437,6 +501,13 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "each number of --prompt-bars",
     )
     music("--seed", type=int, help="seed of the first continuation of each prompt (default: 0)")
+    music(
+        "--takes",
+        type=int,
+        metavar="K",
+        help="number of takes of each continuation, of which the best by likelihood and form is "
+        "measured; the results are kept apart from those of single takes (default: 1)",
+    )
     music("--temperature", type=float, help=f"sampling temperature {default}")
     music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
     music(

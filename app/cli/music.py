@@ -222,6 +222,7 @@ def _finish(
                     "audio": [str(path) for path in targets.audio],
                     "seed": music.seed,
                     "seeds": [piece.seed for piece in result.pieces],
+                    **({} if music.takes == 1 else {"takes": _takes(result)}),
                     "model": options.model or model.name,
                     "backend": model.backend,
                     "fell_back": model.steps.fell_back,
@@ -243,8 +244,20 @@ def _finish(
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        for piece in result.pieces:
+            if piece.choice is not None:
+                print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
+
+
+def _takes(result: Result) -> list[dict[str, object]]:
+    """The chosen take of each piece, from 1, and the penalties of all of them, for --json."""
+    return [
+        {"take": piece.choice.best + 1, "penalties": [round(x, 4) for x in piece.choice.penalties]}
+        for piece in result.pieces
+        if piece.choice is not None
+    ]
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:

@@ -190,6 +190,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         bars=draft.bars_begun,
         seconds=end - begin,
         stopped=not draft.rule.finished,
+        choice=draft.choice,
     )
 
 
@@ -223,7 +224,7 @@ class Variations:
         """A copy that does not change while generation continues."""
         taken = copy(self)
         taken.drafts = [
-            Draft(draft.opening, replace(draft.sample, tokens=draft.sample.tokens[:]))
+            Draft(draft.opening, *(replace(one, tokens=one.tokens[:]) for one in draft.samples))
             for draft in self.drafts
         ]
         return taken
@@ -264,9 +265,14 @@ class Variations:
         )
 
     @property
+    def rows(self) -> int:
+        """Number of sequences that are generated: the takes of all pieces."""
+        return self.options.takes * len(self.seeds)
+
+    @property
     def done(self) -> bool:
         """Whether all pieces are finished."""
-        return all(draft.sample.done for draft in self.drafts)
+        return all(draft.done for draft in self.drafts)
 
     @property
     def error(self) -> Exception | None:
@@ -299,7 +305,7 @@ class Variations:
     @property
     def tokens(self) -> int:
         """Number of tokens generated, of all pieces together."""
-        return sum(draft.tokens for draft in self.drafts)
+        return sum(len(sample.tokens) for draft in self.drafts for sample in draft.samples)
 
 
 def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:

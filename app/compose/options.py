@@ -250,6 +250,14 @@ class MusicOptions:
         ),
     )
 
+    takes: int = option(
+        1,
+        "number of takes of each piece, with seeds of their own; the best by likelihood and form "
+        "is kept",
+        within((1, 64), scripts=(1, 4)),
+        letter="n",
+    )
+
     def __post_init__(self) -> None:
         for name, known in OPTIONS.items():
             value = getattr(self, name)

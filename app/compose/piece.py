@@ -13,6 +13,7 @@ from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
+from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
@@ -53,6 +54,8 @@ class Piece:
     """Whether generation was stopped before its end."""
     seconds: float = 0.0
     """Duration of the new music."""
+    choice: Choice | None = None
+    """The take that was chosen; None if there was only one, or if generation was stopped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +125,39 @@ class Opening:
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
         coordinates = Coordinates.before(self.context, families_of(self.model.tokenizer))
-        return Request(self.context, self.rule, seeds, sampling, coordinates)
+        measured = self.options.takes > 1
+        return Request(self.context, self.rule, seeds, sampling, coordinates, measured)
 
 
 class Draft:
-    """A piece while it is generated."""
+    """A piece while it is generated, in one take or several."""
 
-    def __init__(self, opening: Opening, sample: Sample[ConstrainedGrammar]) -> None:
-        self.opening, self.sample = opening, sample
+    def __init__(self, opening: Opening, *samples: Sample[ConstrainedGrammar]) -> None:
+        self.opening, self.samples = opening, samples
+        self.choice: Choice | None = None
+
+    def choose(self) -> None:
+        """Chooses the best of several takes, once all of them are finished."""
+        if len(self.samples) == 1 or any(sample.error is not None for sample in self.samples):
+            return
+        opening = self.opening
+        self.choice = choose_ids(
+            opening.context,
+            [(sample.tokens, sample.nats) for sample in self.samples],
+            opening.model.tokenizer.decode,
+            BAR,
+            has_prompt=opening.prompt is not None,
+        )
+
+    @property
+    def sample(self) -> Sample[ConstrainedGrammar]:
+        """The chosen take, or the first one until all are finished."""
+        return self.samples[0 if self.choice is None else self.choice.best]
+
+    @property
+    def done(self) -> bool:
+        """Whether all takes are finished."""
+        return all(sample.done for sample in self.samples)
 
     @property
     def seed(self) -> int:
@@ -153,8 +181,9 @@ class Draft:
 
     @property
     def bars_done(self) -> int:
-        """Finished notated bars."""
-        return self.rule.limit.notated_bar(self.rule.grammar) + self.rule.finished
+        """Notated bars that are finished in all takes."""
+        rules = [sample.rule for sample in self.samples]
+        return min(rule.limit.notated_bar(rule.grammar) + rule.finished for rule in rules)
 
     @property
     def bars_begun(self) -> int:
@@ -163,13 +192,14 @@ class Draft:
 
     @property
     def part_done(self) -> float:
-        """Fraction of the requested bars or seconds that is done, 0 to 1."""
-        options, rule = self.opening.options, self.rule
-        if rule.finished:
+        """Fraction of the requested bars or seconds that is done in all takes, 0 to 1."""
+        options, rules = self.opening.options, [sample.rule for sample in self.samples]
+        rules = [rule for rule in rules if not rule.finished]
+        if not rules:
             return 1.0
         if options.seconds is None:
             return min(self.bars_done / options.bars, 1.0)
-        return min(rule.limit.seconds_before / options.seconds, 1.0)
+        return min(*(rule.limit.seconds_before / options.seconds for rule in rules), 1.0)
 
     def score(self, *, ended: bool = False) -> Score:
         """The new notes; times count from the start of the output.

@@ -397,7 +397,7 @@ class Job:
 
     def again(self, piece: Piece) -> MusicOptions:
         """The options that generate a variation again; if it was stopped, only the bars kept."""
-        alone = replace(self.options, seed=piece.seed, variations=1)
+        alone = replace(self.options, seed=piece.seed, variations=1, takes=1)
         if piece.stopped:
             alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         return alone

@@ -135,6 +135,8 @@ def goals(results: Results) -> list[Goal]:
     """The goals that can be checked with these results."""
     found: list[Goal] = []
     for music in music_by_key(results).values():
+        if music["protocol"].get("takes", 1) > 1:  # goals are for music that was not selected
+            continue
         found += [
             goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
         ]
@@ -149,7 +151,8 @@ def goal_lines(results: Results) -> list[str]:
     """The goals as a Markdown list, with those that the copier misses."""
     lines = [f"- {goal.line()}" for goal in goals(results)]
     for music in music_by_key(results).values():
-        if found := form_goals(music, "copier"):
+        is_plain = music["protocol"].get("takes", 1) == 1
+        if is_plain and (found := form_goals(music, "copier")):
             missed = [f"{goal.goal} ({goal.figure})" for goal in found if not goal.holds]
             said = f"the copier misses {len(missed)} of {len(found)} goals of form"
             lines.append(f"- {_after(music)}: {said}{': ' if missed else ''}{'; '.join(missed)}")
@@ -420,6 +423,8 @@ def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]
             music_by_key(of)[key]["protocol"] for of in entries.values() if key in music_by_key(of)
         )
         heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
+        if (takes := protocol.get("takes", 1)) > 1:
+            heading += f", the best of {takes} takes"
         lines += ["", f"{level} {heading}", ""]
         lines += music_table(entries, key)
     if any("±" in line for line in lines):
