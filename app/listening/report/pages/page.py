@@ -335,9 +335,9 @@ def _power(report: Report) -> str:
     return _section(
         "Power",
         _text(
-            "Power is the probability that the test finds a difference of the smallest size of "
-            "interest, if there is one. It depends on that size, on the number of listeners and on "
-            "how much they differ, not on what was found."
+            "Power is the probability that the test finds a difference of the size of interest, "
+            "the smallest that is worth finding, if there is one. It depends on that size, on the "
+            "number of listeners and on how much they differ, not on what was found."
         ),
         _table(
             f"Power reached, and listeners still needed for {WANTED:.0%}",
