@@ -12,5 +12,5 @@ from app.listening.report.power import LEVEL
 def test_from_the_least_number_of_listeners_a_difference_can_be_found(tests):
     least = least_listeners(tests)
     for listeners, is_found in ((least - 1, False), (least, True)):
-        p = wilcoxon(np.arange(1.0, listeners + 1))
+        p = wilcoxon(np.arange(listeners).astype(np.float64) + 1)
         assert (p * tests < LEVEL) == is_found
