@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.audio.render import render
     from app.compose.continuation import continue_midi, fill_midi, generate_midi
+    from app.compose.fill.passage import Passage
     from app.compose.models import load_music_model
     from app.compose.options import MusicOptions
-    from app.compose.passage import Passage
 
 __all__ = [
     "MusicOptions",
@@ -36,7 +36,7 @@ __all__ = [
 
 _HOMES = {
     "MusicOptions": "app.compose.options",
-    "Passage": "app.compose.passage",
+    "Passage": "app.compose.fill.passage",
     "continue_midi": "app.compose.continuation",
     "fill_midi": "app.compose.continuation",
     "generate_midi": "app.compose.continuation",

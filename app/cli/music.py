@@ -22,8 +22,8 @@ from app.cli.arguments import (
 )
 from app.cli.outputs import Targets
 from app.compose import replay
+from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
-from app.compose.passage import find_instrument, parse_bars
 from app.errors import CommandError
 from app.files import read_file
 from tokenization.errors import MidiError
@@ -177,7 +177,7 @@ def fill_command(options: argparse.Namespace) -> None:
     """Writes some bars and tracks of a MIDI file, or a new track."""
     from app.audio.render import check_length
     from app.compose.continuation import continue_prompt
-    from app.compose.passage import Passage, find_tracks
+    from app.compose.fill.passage import Passage, find_tracks
     from app.compose.prompt import passage_options, read_prompt
     from tokenization.midi import read_midi
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from app.compose.engine import Engine
+from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
-from app.compose.passage import Passage
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
 from relpe.decoding.generate import Sample

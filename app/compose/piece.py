@@ -76,7 +76,7 @@ class Opening:
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
         """The opening after a prompt, or in its gap.
 
-        Raises MidiError if the piece is too long for a file, or the gap for a document.
+        Raises MidiError if the piece is too long for a file.
         """
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
         families, gap = families_of(tokenizer), prompt.gap

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.compose.gap import Gap
+from app.compose.fill.gap import Gap
+from app.compose.fill.passage import Passage
 from app.compose.options import BeatSource, MusicOptions, limits
-from app.compose.passage import Passage
 from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
 from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from app.compose.fill.passage import Passage
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
-from app.compose.passage import Passage
 from app.errors import UserError
 
 if TYPE_CHECKING:

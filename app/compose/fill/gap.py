@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.compose.passage import Passage
+from app.compose.fill.passage import Passage
 from app.compose.timing import Timing
 from app.compose.tracks import instrument_name, track_names
 from app.text import plural
@@ -97,6 +97,7 @@ class Gap(NamedTuple):
             )
         if not is_last:
             _check_model(tokenizer)
+            _check_length(bars, first, stop)
         _check_ranks(tracks, ranks, written, tokenizer)
         edges = np.array([_edge(bars, first), _edge(bars, stop)])
         start_tick, stop_tick = timing.to_file(edges).tolist()
@@ -146,20 +147,13 @@ class Gap(NamedTuple):
             lengths: number of tokens of each notated bar that is kept (bars,).
             most_tokens: maximum number of tokens of the bars that are read.
             most_bars: maximum number of notated bars on each side of the gap; 0: no maximum.
-
-        Raises MidiError if the gap is too long.
         """
         families = tokenizer.families
         lines, starts = self.bars.vocabulary_lines(), self.bars.starts
         count = len(starts) - 1
         begin, end = self._around(lengths, most_tokens, most_bars)
-        is_whole = self.first == 0 and self.stop == count
+        is_whole = (self.first, self.stop) == (0, count)
         at = np.searchsorted(lines, starts[[begin, self.first, self.stop, end]]).tolist()
-        if not is_whole and at[2] - at[1] > MAX_GAP:
-            raise MidiError(
-                f"{at[2] - at[1]} bars are to be written, expected at most {MAX_GAP}, or all bars "
-                "of the piece; choose fewer bars"
-            )
         score = part_of(self.on_grid, int(starts[begin]), int(starts[end]))
         ranks = tokenizer.track_ranks(score.tracks)
         given = tuple(n for n, rank in enumerate(ranks) if rank >= 0 and rank not in self.ranks)
@@ -219,6 +213,17 @@ def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[i
     if unknown := passage.tracks.difference(range(len(file.tracks))):
         raise MidiError(f"there is no track {min(unknown)}, expected 0 to {len(file.tracks) - 1}")
     return passage.tracks
+
+
+def _check_length(bars: BarMap, first: int, stop: int) -> None:
+    """Raises MidiError if a document cannot have so long a gap."""
+    edges = bars.starts[[first, stop]]
+    count = int(np.diff(np.searchsorted(bars.vocabulary_lines(), edges))[0])
+    if count > MAX_GAP and (first, stop) != (0, len(bars.starts) - 1):
+        raise MidiError(
+            f"{count} bars are to be written, expected at most {MAX_GAP}, or all bars of the "
+            "piece; choose fewer bars"
+        )
 
 
 def _check_model(tokenizer: Tokenizer) -> None:
