@@ -224,7 +224,8 @@ def _written(draft: Draft, new: Score, prompt: Prompt) -> bytes:
         return append_to_midi(prompt.data, new, prompt.splice_ticks)
     assert bars is not None
     # after generation was stopped, the old notes stay in bars that were not begun
-    stop = gap.stop_tick if draft.rule.finished else bars.line(draft.bars_begun)
+    is_whole = draft.bars_begun >= gap.stop - gap.first
+    stop = gap.stop_tick if is_whole else bars.line(draft.bars_begun)
     return replace_in_midi(prompt.data, new, gap.tracks, gap.start_tick, stop)
 
 
