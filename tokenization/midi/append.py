@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -477,31 +476,33 @@ def _merged(
     """Content of a track chunk with new events, without the rows `is_removed`, and its end."""
     whole = file.tracks[chunk]
     new = Ordered.of(parts)
-    new_keys: list[int] = (2 * new.ticks + np.where(new.ranks == BEFORE, -1, 1)).tolist()
     first, last = events.track_rows[chunk : chunk + 2].tolist()
-    kept = np.flatnonzero(~is_removed[first:last]) + first
-    loses_events = len(kept) < last - first
-    is_changed = is_scaled or loses_events or len(new_keys) > 0
+    removed = np.flatnonzero(is_removed[first:last]) + first
+    kept: NDArray[np.int64] | slice = slice(first, last)  # needs no memory
+    if len(removed):
+        kept = np.flatnonzero(~is_removed[first:last]) + first
+    is_changed = is_scaled or len(removed) > 0 or len(new.ticks) > 0
     if not (is_changed or whole.missing) and events.is_whole[chunk]:
         return file.data[whole.start : whole.end]
     # Each new event comes after the existing ones at its tick, or before them.
     ticks = events.tick[kept]
-    existing = np.append(0, ticks)[np.searchsorted(2 * ticks, new_keys)]
+    places = np.searchsorted(ticks, new.ticks, side="right")
+    if new.is_before.any():
+        places = np.where(new.is_before, np.searchsorted(ticks, new.ticks), places)
+    existing = np.append(0, ticks)[places]
     content, offsets = timed(new, np.maximum(existing, np.append(0, new.ticks)[:-1]))
     written = bytearray()
     now = next_new = 0
     has_running_status = True
     copied = whole.start  # the file has been copied up to here
-    needs_status = _without_status(file, events, kept) if loses_events else kept[:0]
+    needs_status = _without_status(file, events, kept) if isinstance(kept, np.ndarray) else removed
     if is_scaled:
         changed = np.arange(first, last, dtype=np.int64)
     else:
-        changed = _behind_new(events, kept, new_keys)
-        if loses_events:
-            removed = np.flatnonzero(is_removed[first:last]) + first
-            after = removed + 1
-            changed = np.concatenate([changed, needs_status, removed, after[after < last]])
-        changed = np.unique(changed)
+        after = removed + 1
+        behind = _behind_new(events, first, kept, places)
+        changed = [behind, needs_status, removed, after[after < last]]
+        changed = np.unique(np.concatenate(changed))
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
@@ -509,10 +510,12 @@ def _merged(
         before = events.tick[np.maximum(rows - 1, first)].tolist()
         lost = np.isin(rows, needs_status).tolist()
         out = is_removed[rows].tolist()
-        nexts = np.append(events.start, events.track_ends[chunk])[rows + 1]
+        nexts = events.start[np.minimum(rows + 1, len(events.start) - 1)]
         stops = np.where(rows + 1 < last, nexts, events.track_ends[chunk]).tolist()
-        for start, body, status, tick, tick_before, is_lost, is_out, stop in zip(
-            *columns, before, lost, out, stops, strict=True
+        index = rows - first if isinstance(kept, slice) else np.searchsorted(kept, rows)
+        untils = np.searchsorted(places, index, side="right").tolist()
+        for start, body, status, tick, tick_before, is_lost, is_out, stop, until in zip(
+            *columns, before, lost, out, stops, untils, strict=True
         ):
             if start > copied:
                 written += file.data[copied:start]
@@ -520,7 +523,6 @@ def _merged(
             if is_out:
                 copied = stop
                 continue
-            until = bisect_left(new_keys, 2 * tick, next_new)
             if until > next_new:
                 written += content[offsets[next_new] : offsets[until]]
                 now, next_new, has_running_status = int(new.ticks[until - 1]), until, False
@@ -544,17 +546,19 @@ def _without_status(file: MidiFile, events: Events, kept: NDArray[np.int64]) -> 
     return changes[data[events.body[changes]] < 0x80]
 
 
-def _behind_new(events: Events, kept: NDArray[np.int64], new_keys: list[int]) -> NDArray[np.int64]:
+def _behind_new(
+    events: Events, first: int, kept: NDArray[np.int64] | slice, places: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Rows among the `kept` ones of a track whose bytes change because of new events.
 
     After a new event, the next delta time changes, and the next channel message needs a status
-    byte.
+    byte. `first` is the first row of the track, and `places` are the numbers of kept rows before
+    each new event.
     """
-    places = np.searchsorted(2 * events.tick[kept], new_keys)
-    places = places[places < len(kept)]
-    if not places.size:
-        return kept[:0]
-    messages = np.flatnonzero(events.status[kept] < 0xF0)
-    following = np.searchsorted(messages, places)
-    following = messages[following[following < len(messages)]]
-    return np.concatenate([kept[places], kept[following]])
+    status = events.status[kept]
+    behind = np.unique(places[places < len(status)])
+    if behind.size:
+        messages = np.flatnonzero(status < 0xF0)
+        following = np.searchsorted(messages, behind)
+        behind = np.append(behind, messages[following[following < len(messages)]])
+    return behind + first if isinstance(kept, slice) else kept[behind]

@@ -96,21 +96,23 @@ class Ordered(NamedTuple):
     sizes: NDArray[np.int64]
     content: NDArray[np.uint8]
     """The bytes of an event are `sizes` bytes of `content` from `starts` on."""
-    ranks: NDArray[np.int64]
+    is_before: NDArray[np.bool_]
+    """Which events (n,) have the rank `BEFORE`."""
 
     @classmethod
     def of(cls, parts: Sequence[NewEvents], tracks: NDArray[np.int64] | int = 0) -> Ordered:
         """Events ordered by `tracks` (n,), then tick, rank and position."""
         if not parts:
             nothing = np.zeros(0, np.int64)
-            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8), nothing)
+            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8), np.zeros(0, bool))
         ticks, ranks, sizes, content = NewEvents.joined(parts)
         if int(ticks.min(initial=0)) >= 0 and int(ticks.max(initial=0)) < 1 << _TICK_BITS:
             order = np.argsort((tracks << _TICK_BITS | ticks) << 3 | ranks, kind="stable")
         else:
             order = np.lexsort((ranks, ticks, np.broadcast_to(tracks, ticks.shape)))
         starts = np.cumsum(sizes) - sizes
-        return cls(ticks[order], starts[order], sizes[order], content, ranks[order])
+        is_before = (ranks == BEFORE)[order]
+        return cls(ticks[order], starts[order], sizes[order], content, is_before)
 
 
 class Scale(NamedTuple):
