@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
+from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
@@ -17,7 +18,7 @@ from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from app.compose.prompt import Prompt
     from relpe.decoding.generate import Sample
+    from tokenization.tokenizer import FixedBar
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Piece:
     """A finished piece."""
 
     midi: bytes
-    """The whole piece: the upload, byte for byte, and the new music."""
+    """The whole piece: the upload, byte for byte except for notes that are replaced, and the new
+    music."""
     new_midi: bytes
     """The new music alone, starting at its first bar."""
     score: Score
@@ -74,26 +77,51 @@ class Opening:
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
-        """The opening after a prompt. Raises MidiError if the piece is too long for a file."""
+        """The opening after a prompt, or in its gap.
+
+        Raises MidiError if the piece is too long for a file.
+        """
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
+        families, gap = families_of(tokenizer), prompt.gap
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
-        context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
-        context = np.append(context, bars.opening(context, families_of(tokenizer)))
-        # tracks that may not play are generated too, since the others depend on them
         ends = options.ending == "natural"
-        grammar = tokenizer.grammar(tempo="never", end=ends, tracks=tracks, write=False)
+        fixed: tuple[FixedBar, ...] = ()
+        if gap is None or gap.is_last:
+            context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
+            context = np.append(context, bars.opening(context, families))
+            # tracks that may not play are generated too, since the others depend on them
+            playing, silent = tracks, []
+            joining = prompt.parts.joining(tracks, tokenizer)
+        else:
+            assert isinstance(tokenizer, Remi)
+            context, fixed = gap.document(
+                tokenizer, prompt.bar_lengths, HEARD_TOKENS, options.prompt_bars
+            )
+            playing = gap.kept.tracks
+            ranks = tokenizer.track_ranks(playing)
+            silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
+            joining = frozenset(ranks[len(prompt.score.tracks) :])
+        first_bar = int(np.count_nonzero(context == BAR))
+        grammar = tokenizer.grammar(
+            tempo="never",
+            end=ends,
+            tracks=playing,
+            silent=silent,
+            write=False,
+            bars=dict(enumerate(fixed, first_bar)),
+        )
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
-        joining = prompt.parts.joining(tracks, tokenizer)
         biases = biases_of_prompt(context, grammar, joining, **strengths)
         biases += steer(options, grammar, tokenizer, context.tolist())
         limit = BarLimit(
             grammar.bar,
             grammar.bar + len(bars.planned) - 1,
             bars.planned,
-            last=families_of(tokenizer).last * ends,
+            last=families.last * ends,
+            holds_notes=len(fixed) > 0,
         )
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(
@@ -124,7 +152,10 @@ class Opening:
         """A request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
-        coordinates = Coordinates.before(self.context, families_of(self.model.tokenizer))
+        families, ids = families_of(self.model.tokenizer), self.context
+        if self.prompt is not None and self.prompt.gap is not None:
+            ids = np.append(ids, families.write)  # the last bar is to be written
+        coordinates = Coordinates.before(ids, families)
         measured = self.options.takes > 1
         return Request(self.context, self.rule, seeds, sampling, coordinates, measured)
 
@@ -217,9 +248,10 @@ class Draft:
             score = tokenizer.decode(self.ids, tracks=prompt.sequence.tracks)
             tracks = (replace(t, notes=opening.bars.notes(t.notes)) for t in score.tracks)
             new = Score(prompt.score.ticks_per_beat, tuple(tracks))
-            new = share_among_tracks(
-                new, prompt.score, tokenizer, prompt.splice_ticks, prompt.parts
-            )
+            gap = prompt.gap
+            # in a gap, tracks are compared with all that they play in the file
+            until = prompt.splice_ticks if gap is None else prompt.score.end_ticks + 1
+            new = share_among_tracks(new, prompt.score, tokenizer, until, prompt.parts)
             end = opening.bars.line(rule.limit.notated_bar(rule.grammar) + 1)
         if not ended:
             return replace(new, end_ticks=0)
