@@ -17,6 +17,7 @@ from training.tasks.images.mnist import MnistTask
 from training.tasks.images.mnist1d import Mnist1dTask
 from training.tasks.lra.image import LraImageTask
 from training.tasks.lra.listops import ListOpsTask
+from training.tasks.lra.pathfinder import PathfinderTask
 from training.tasks.lra.retrieval import LraRetrievalTask
 from training.tasks.lra.text import LraTextTask
 from training.tasks.music import MusicTask
@@ -32,6 +33,7 @@ TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "lra_text": LraTextTask,
     "lra_retrieval": LraRetrievalTask,
     "lra_image": LraImageTask,
+    "pathfinder": PathfinderTask,
     "cifar10": Cifar10Task,
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,

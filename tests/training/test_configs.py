@@ -75,7 +75,7 @@ def _quick_samples(monkeypatch, quick_continuations):
 
 PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d"}
 """Packages that have the data of a task, which the development environment need not have."""
-GENERATED = ("digits", "mnist1d", "listops")
+GENERATED = ("digits", "mnist1d", "listops", "pathfinder")
 
 
 def fit_two_steps(path, corpora, folder, *overrides):
@@ -87,9 +87,7 @@ def fit_two_steps(path, corpora, folder, *overrides):
     if path.parent.name in ("lra", "images"):
         of_task = () if kind in GENERATED else (f"task.data={data}",)
         of_task += ("task.test_examples=4", "task.validation_examples=4")
-        if "max_length" in read_yaml(path)["task"] or (
-            path.parent.name == "lra" and kind != "lra_image"
-        ):
+        if kind in ("listops", "lra_text", "lra_retrieval"):
             of_task += ("task.max_length=40",)
         if kind == "listops":
             of_task += ("task.shortest=3",)

@@ -21,7 +21,7 @@ BYTES = {"input": {"kind": "tokens", "vocabulary_size": 257}, "num_classes": 2}
 TOKENS = {"input": {"kind": "tokens", "vocabulary_size": 256}}
 
 
-def task_of(kind: str, data: object, model: dict[str, Any], **changes: Any) -> ClassificationTask:
+def task_of(kind: str, data: object, model: dict[str, Any], **changes: Any) -> Any:
     task = {"kind": kind, "data": str(data), "batch_size": 4, "model": SMALL | model, **changes}
     return build_experiment({"task": task}).task
 
@@ -143,3 +143,66 @@ def test_missing_data_are_one_clear_sentence_and_exit_code_2(kind, tmp_path, cap
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert str(tmp_path) in said
     assert "found no" in said or "not found" in said
+
+
+GREY = {"input": {"kind": "values", "channels": 1}, "num_classes": 2}
+
+
+def pathfinder(data: object = None, **changes: Any) -> ClassificationTask:
+    task = {"kind": "pathfinder", "batch_size": 4, "model": SMALL | GREY, **changes}
+    return build_experiment({"task": task if data is None else task | {"data": str(data)}}).task
+
+
+@pytest.mark.parametrize("size", [32, 128])
+def test_generated_paths_are_the_same_each_time_and_differ_between_splits(size):
+    first = pathfinder(size=size).split("train")[5]
+    assert first.inputs[0].shape == (size, size, 1)
+    assert (first.inputs[0] == pathfinder(size=size).split("train")[5].inputs[0]).all()
+    assert (first.inputs[0] != pathfinder(size=size).split("test")[5].inputs[0]).any()
+    labels = [pathfinder(size=32).split("train")[index].label for index in range(40)]
+    assert 8 < sum(labels) < 32
+
+
+def test_two_circles_are_drawn_and_ink_does_not_tell_the_class():
+    examples = pathfinder(model=SMALL | {"input": TOKENS["input"], "num_classes": 2}).split("test")
+    ink: dict[int, list[int]] = {0: [], 1: []}
+    for index in range(60):
+        ids, label = examples[index].inputs[0], examples[index].label
+        assert ids.shape == (32, 32)
+        assert ids.max() == 255
+        ink[label].append((ids > 128).sum())
+    means = [np.mean(ink[label]) for label in (0, 1)]
+    assert abs(means[0] - means[1]) < 0.1 * means[0]
+
+
+def test_released_paths_are_read(tmp_path):
+    from matplotlib.image import imsave
+
+    folder = tmp_path / "pathfinder32" / "curv_contour_length_14"
+    (folder / "imgs" / "0").mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    lines = []
+    for number in range(10):
+        image = np.full((32, 32), number * 20, np.uint8)
+        image[0, 0] = 255
+        imsave(folder / "imgs" / "0" / f"sample_{number}.png", image, cmap="gray", vmin=0, vmax=255)
+        lines.append(f"imgs/0 sample_{number}.png {number} {number % 2} 1.8 6")
+    (folder / "metadata" / "0.npy").write_text("\n".join(lines))
+    task = pathfinder(tmp_path)
+    splits = [task.split(name) for name in ("train", "validation", "test")]
+    assert [len(split) for split in splits] == [8, 1, 1]
+    seen = set()
+    for split in splits:
+        for index in range(len(split)):
+            example = split[index]
+            # the colour map of the test rounds
+            value = 20 * round((float(example.inputs[0][5, 5, 0]) + 1) * 127.5 / 20)
+            assert value % 40 == 20 * example.label
+            seen.add(value)
+    assert seen == {20 * number for number in range(10)}
+    (folder / "metadata" / "0.npy").write_text("imgs/0 sample_0.png")
+    other = tmp_path / "other" / "pathfinder32" / "curv_contour_length_14" / "metadata"
+    other.mkdir(parents=True)
+    (other / "0.npy").write_text("imgs/0 sample_0.png")
+    with pytest.raises(TrainingError, match="line 1 has no folder"):
+        pathfinder(tmp_path / "other").split("train")
