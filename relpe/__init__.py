@@ -61,10 +61,12 @@ from relpe.encodings.stochastic.conv import ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.encodings.stochastic.siren import SirenSPE
 from relpe.models.attention import Attention, AttentionLayerConfig, AttentionState
-from relpe.models.checkpoint import load_model, save_model
+from relpe.models.checkpoint import load_classifier, load_model, save_model
+from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.cross_attention import CrossAttention
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.models.events import EventsConfig
+from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig, ValueInputConfig
 from relpe.models.layers import LayerConfig
 from relpe.models.pointer import PointerConfig
 
@@ -79,8 +81,11 @@ __all__ = [
     "AttentionConfig",
     "AttentionLayerConfig",
     "AttentionState",
+    "Classifier",
+    "ClassifierConfig",
     "ConvSPE",
     "ConvSPEConfig",
+    "ConvolutionInputConfig",
     "CrossAttention",
     "CycleStructure",
     "Decoder",
@@ -130,12 +135,15 @@ __all__ = [
     "SoftmaxAttentionConfig",
     "StochasticEncoding",
     "T5Config",
+    "TokenInputConfig",
     "TransformerXLConfig",
     "TreeSQ",
     "TreeSQConfig",
     "TreeStructure",
+    "ValueInputConfig",
     "WindowConfig",
     "WindowedAttentionConfig",
+    "load_classifier",
     "load_model",
     "save_model",
     "windowed_attention",

@@ -297,7 +297,8 @@ def _fit(options: argparse.Namespace) -> int:
         return 0
     line = f"{folder}: step {result.step}, {result.tokens:,} tokens, {result.minutes:.1f} minutes"
     if result.validation is not None:
-        line += f", validation {result.validation:.4f} nats per token"
+        line += f", validation {result.validation:.4f} nats per "
+        line += "token" if result.accuracy is None else f"example, {result.accuracy:.1%} right"
     sys.stdout.write(f"{line}\n")
     # the convention of shells, so that loops and && stop too
     return 0 if result.stopped_by is None else 128 + result.stopped_by
@@ -430,8 +431,8 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         help="prepared corpus (default: none, for runs of generated tasks, whose answers to test "
-        "examples are measured; only --weights, --batch-size, --device, --threads and --output "
-        "apply to them)",
+        "examples are measured, and the data of the run for classifiers; only --weights, "
+        "--batch-size, --device, --threads and --output apply to both, --split to classifiers)",
     )
     option("--split", help="split to measure on (default: test)")
     option(
@@ -548,7 +549,21 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_classes(options: argparse.Namespace) -> int:
+    from training.evaluation.classes import ClassesOptions, classes_line, evaluate_classes
+
+    results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
+    sys.stdout.write(f"{classes_line(results)}\n")
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
+    from training.experiment import is_run, read_experiment
+    from training.tasks.classification.task import ClassificationTask
+
+    folder = Path(options.model)
+    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+        return _evaluate_classes(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

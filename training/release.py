@@ -26,6 +26,7 @@ from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
 from training.runs.weights import Origin, load_decoder
+from training.tasks.music import MusicTask
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
@@ -41,12 +42,13 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     """
     if not is_run(run):
         raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
+    if not isinstance(read_experiment(run).task, MusicTask):
+        raise TrainingError(
+            f"{run}: a run of a generated task or a classifier, expected one of music; only "
+            "music is released"
+        )
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)
-    if read_experiment(run).task.data is None:
-        raise TrainingError(
-            f"{run}: a run of a generated task, expected one of music; only music is released"
-        )
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
         raise TrainingError(
             f"{run}: tokenizer.json does not match the run's data; restore the original file"

@@ -151,6 +151,17 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         """What the encoding adds to the scores of a layer; by default nothing."""
         return NO_SCORING
 
+    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable | None:
+        """Scores of offsets (o, n), key minus query, on a grid of n axes; None: there are none.
+
+        Attention without causality uses them instead of `scoring`.
+        """
+        return None
+
+    def reach(self, layer: int) -> tuple[int, ...] | None:
+        """Places on each side of a query that it may attend to, for each axis; None: all."""
+        return None
+
     def training_window(self) -> Window | None:
         """The learned window of the encoding, if it has one.
 

@@ -88,6 +88,11 @@ class DecoderConfig:
             self.pointer.check(self.vocabulary_size)
 
     @property
+    def largest(self) -> int:
+        """The largest size of a layer."""
+        return max(self.vocabulary_size, self.width, self.hidden)
+
+    @property
     def layers_in_order(self) -> list[Layer]:
         """Attention and encoding of each block."""
         return layers_of(self.layers, self.num_layers, self.attention, self.encoding)
