@@ -1,12 +1,13 @@
-"""Keeps functions out of the graphs of `torch.compile`."""
+"""Keeps functions out of the graphs of `torch.compile`, or makes each a single node of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,3 +28,37 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **kwargs)
 
     return run
+
+
+_LIBRARY = torch.library.Library("relpe", "DEF")
+
+
+def operation(
+    name: str,
+    schema: str,
+    function: Callable[..., tuple[Tensor, ...]],
+    shapes: Callable[..., tuple[Tensor, ...]],
+) -> None:
+    """Defines `torch.ops.relpe.NAME`, which compilers and autograd do not look into.
+
+    `function` is computed without autocast, whose state in a backward pass is that of the caller.
+    The first argument is a tensor. `shapes` returns tensors of the shapes and dtypes of the
+    results, which must not share memory with each other or with arguments. Defined by hand because
+    `torch.library.custom_op` imports the compiler at the first call (two seconds).
+    """
+
+    @wraps(function)
+    def run(first: Tensor, *others: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+        with torch.autocast(first.device.type, enabled=False):
+            return function(first, *others)
+
+    _LIBRARY.define(f"{name}{schema}")
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"relpe::{name}", shapes, lib=_LIBRARY)
+
+
+def differentiate(
+    name: str, gradient: Callable[..., Any], keep: Callable[[Any, tuple[Any, ...], Any], None]
+) -> None:
+    """Sets the backward pass of an operation, and what it keeps; see `register_autograd`."""
+    torch.library.register_autograd(f"relpe::{name}", gradient, setup_context=keep, lib=_LIBRARY)

@@ -544,6 +544,17 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 def _evaluate_answers(options: argparse.Namespace) -> int:
     from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
 
+    known = {field.name for field in fields(AnswersOptions)} | {"call", "command"}
+    others = [
+        f"--{name.replace('_', '-')}"
+        for name, value in vars(options).items()
+        if name not in known and value not in (None, 0)
+    ]
+    if others:
+        raise TrainingError(
+            f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
+            "corpus; give it with --data, or leave these options out"
+        )
     results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
     sys.stdout.write("\n".join([*answers_table(results), ""]))
     return 0

@@ -217,6 +217,9 @@ def main() -> None:
     print(f"# products of 1024 x 1024, GFLOP/s at 1 thread: {rates}")
     everything = ways()
     if options.ways is not None:
+        unknown = [name for name in options.ways if name not in everything]
+        if unknown:
+            parser.error(f"--ways: found {unknown}, expected some of {[*everything]}")
         everything = {name: everything[name] for name in (OURS, *options.ways)}
     print(
         "dtype,mode,way,length,cpu_ms_1_thread,wall_ms_2_threads,peak_MB,"

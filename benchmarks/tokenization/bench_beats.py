@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.tokenization.alignment import align
-from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
     CORPORA,
     Performance,

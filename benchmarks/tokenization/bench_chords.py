@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.beats import pickup_beats, warp

@@ -12,45 +12,18 @@ tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 
 
 from __future__ import annotations
 
-import argparse
-import csv
-import platform
 import sys
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from tokenization.errors import MidiError
-from tokenization.midi import read_midi
+from benchmarks.tokenization.midi_corpora import corpora_parser, csv_output, scores_of
 from tokenization.score import Score, Tempo
-
-ItemT = TypeVar("ItemT")
 
 GRIDS = (4, 8, 12, 24)
 WHOLE_BPM = np.arange(30, 241)
 MIDITOK_BPM = np.linspace(40, 250, 32)
-
-
-def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a corpus, in the order of paths."""
-    path, _, part = corpus.partition("#")
-    if Path(path).is_dir():
-        for file in sorted(Path(path).rglob("*.mid")):
-            if part in file.as_posix():
-                yield str(file), file.read_bytes()
-        return
-    with zipfile.ZipFile(path) as archive:
-        for name in sorted(archive.namelist()):
-            if name.endswith(".mid") and part in name:
-                yield name, archive.read(name)
-
-
-def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
-    """At most `at_most` items, evenly spread, and at least one if there are any."""
-    return items[:: max(1, -(-len(items) // max(1, at_most)))]
 
 
 class Errors(NamedTuple):
@@ -122,29 +95,16 @@ def errors(score: Score, positions: int) -> Errors:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Errors of grids and whole tempos, as CSV")
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
+    parser = corpora_parser("Errors of grids and whole tempos, as CSV")
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(
-        [
-            *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
-            *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
-            *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
-            *("miditok_drift_s_mean", "miditok_drift_s_p95"),
-        ]
+    out = csv_output(
+        *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
+        *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
+        *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
+        *("miditok_drift_s_mean", "miditok_drift_s_p95"),
     )
     for corpus in options.corpora:
-        files = list(midi_files(corpus))
-        scores: list[Score] = []
-        for name, content in spread(files, options.files or len(files)):
-            try:
-                scores.append(read_midi(content, name=name))
-            except MidiError as error:
-                sys.stderr.write(f"left out: {error}\n")
+        scores = scores_of(corpus, options.files)
         if not scores:
             parser.error(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.tokenization.bench_chords import agreement, of_bars
-from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.chords import NO_CHORD, QUALITIES

@@ -9,8 +9,7 @@ value of the note before.
 
 - `velocity`: bins of equal width in MIDI velocities. Errors are in decibels of level, with the
   velocity curve of General MIDI and SoundFonts, 40 log10(v / 127). A difference of 1 dB is just
-  noticeable
-  (Jesteadt, Wier & Green, 1977).
+  noticeable (Jesteadt, Wier & Green, 1977).
 - `duration`: lengths in grid steps: all up to a number of steps, then some per octave.
   Errors are in percent of the length. A difference of 10 % is just noticeable in single tones of
   0.1 to 1 s (Abel, 1972).
@@ -18,18 +17,13 @@ value of the note before.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import platform
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tokenization.bench_fidelity import midi_files, spread
-from tokenization.errors import MidiError
+from benchmarks.tokenization.midi_corpora import corpora_parser, csv_output, scores_of
 from tokenization.grid import STEPS_PER_BEAT
-from tokenization.midi import read_midi
 from tokenization.score import Score
 
 WIDTHS = (1, 2, 4, 8, 16)
@@ -77,27 +71,14 @@ def notes_of(score: Score) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Errors of velocity bins and durations, as CSV")
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
+    parser = corpora_parser("Errors of velocity bins and durations, as CSV")
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(
-        [
-            *("corpus", "notes", "values", "number", "error_mean", "error_p95"),
-            *("noticeable_percent", "bits", "bits_after_the_last"),
-        ]
+    out = csv_output(
+        *("corpus", "notes", "values", "number", "error_mean", "error_p95"),
+        *("noticeable_percent", "bits", "bits_after_the_last"),
     )
     for corpus in options.corpora:
-        files = list(midi_files(corpus))
-        pieces: list[tuple[np.ndarray, np.ndarray]] = []
-        for name, content in spread(files, options.files or len(files)):
-            try:
-                pieces.append(notes_of(read_midi(content, name=name)))
-            except MidiError as error:
-                sys.stderr.write(f"left out: {error}\n")
+        pieces = [notes_of(score) for score in scores_of(corpus, options.files)]
         pieces = [piece for piece in pieces if len(piece[0]) > 1]
         if not pieces:
             parser.error(f"{corpus}: found no .mid files with pitched notes")

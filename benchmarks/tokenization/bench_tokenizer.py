@@ -45,7 +45,7 @@ import miditok
 import mido
 import symusic
 
-from benchmarks.tokenization.bench_fidelity import midi_files, spread
+from benchmarks.tokenization.midi_corpora import midi_files, spread
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord

@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.tokenization.bench_beats import f_measure, recorded
-from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import Performance, perform, read_scores, score_names
 from tokenization.analysis import beat_salience
 from tokenization.analysis.beat_salience import NUM_FEATURES, RATE, frames_of

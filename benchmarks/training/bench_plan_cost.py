@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from benchmarks.tokenization.bench_fidelity import spread
+from benchmarks.tokenization.midi_corpora import spread
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families, Kind

@@ -3,8 +3,8 @@
     python -m benchmarks.training.bench_tasks --runs FOLDER
     python -m benchmarks.training.bench_tasks --runs FOLDER --table
 
-The first command trains and evaluates a small model for each row, task and seed, about 40 CPU
-seconds each, one after another: all rows of a task, then the next task, then the next seed. It
+The first command trains and evaluates a small model for each row, task and seed, 40 to 200
+CPU seconds each, one after another: all rows of a task, then the next task, then the next seed. It
 skips those that are done, so that it may be stopped at any time, and the same command resumes it.
 The second prints the tables of what is done so far. `--list` prints the runs and trains nothing.
 """

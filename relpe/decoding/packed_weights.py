@@ -190,11 +190,12 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     counts = {False: 0, True: 0}  # layers with sums, and with rings
     for block, (layer, features) in enumerate(zip(layers, coded, strict=True)):
         encoding = decoder.encoding_of(block)
+        index = decoder.encodings.index(encoding)
         place, row = decoder.place_in_encoding(block), numbers[block]
         is_windowed = isinstance(layer.attention, WindowedAttentionConfig)
         row[KIND], row[PLACE] = _KINDS[layer.attention.name], counts[is_windowed]
         row[CODED], row[SPAN] = features, getattr(layer.attention, "span", 0)
-        row[ENCODING], row[SET] = codes.place_of(decoder.encodings.index(encoding), place)
+        row[ENCODING], row[SET] = codes.place_of(index, place)
         counts[is_windowed] += 1
         if isinstance(encoding, QueryKeyEncoding) and encoding.partners is not None:
             row[PAIRED], partners[block] = 1, encoding.partners
@@ -214,8 +215,9 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             gates = module.attention.gates
             strongest[block] = layer.attention.strongest
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
-        if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
-            noise: Any = state.encodings[decoder.encodings.index(encoding)]
+        has_gates = isinstance(encoding, StochasticEncoding) and encoding.gates is not None
+        if has_gates and codes.before_gates(index):
+            noise: Any = state.encodings[index]
             row[GATED] = 1
             kept, fixed = mixture(encoding.gates[place], noise.gates[place])
             through[block], constant[block, ..., :features] = array_of(kept), array_of(fixed)

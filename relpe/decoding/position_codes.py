@@ -60,6 +60,10 @@ class PositionCodes:
         part = self._parts[encoding]
         return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
 
+    def before_gates(self, encoding: int) -> bool:
+        """Whether gates of an encoding are still to be applied to its codes."""
+        return self._parts[encoding].before_gates
+
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Indices of rows, in groups whose codes fit into the cache together.
 
@@ -96,8 +100,7 @@ class PositionCodes:
 class EncodingCodes:
     """`Encoding.encode` as a matrix for each position of the most recently used blocks.
 
-    For encodings with gates, these are the codes before gating. Absolute encodings have vectors
-    instead.
+    Absolute encodings have vectors instead.
     """
 
     def __init__(
@@ -115,6 +118,9 @@ class EncodingCodes:
         self._shape: tuple[int, ...] = ()
         self.adds = False
         """Whether the codes are vectors (m,) that are added to embeddings."""
+        self.before_gates = True
+        """Whether gates are still to be applied, since the encoding gives its codes by itself; if
+        unit vectors are encoded, these have passed the gates."""
         factors = self._factors((0,) * len(axes))
         if factors is not None:
             of_sets, size, _, draws = factors[1].shape
@@ -198,6 +204,7 @@ class EncodingCodes:
         if not isinstance(encoding, QueryKeyEncoding):
             return None, None
         matrices = encoding.matrices(codes)
+        self.before_gates = matrices is not None
         if matrices is None:
             return self._of_units(encoding, codes), None
         return array_of(matrices.movedim(2, 0)), None

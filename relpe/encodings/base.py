@@ -117,7 +117,10 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     """Whether `prepare` also accepts positions (b, 1, p), one for each row, without synchronising
     with the device, so that tiles of rows at different positions can be decoded in one call."""
 
-    _METHODS: ClassVar = {"codes_at", "embed", "encode", "scoring", "table_of", "rotate_features"}
+    _METHODS: ClassVar = {
+        *("codes_at", "codes_of_row", "embed", "encode", "project"),
+        *("scoring", "table_of", "rotate_features"),
+    }
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Drops what a base class states, if the subclass changes one of its methods."""
@@ -191,9 +194,23 @@ class AbsoluteEncoding(Encoding[CodesT, StateT]):
 class QueryKeyEncoding(Encoding[CodesT, StateT]):
     """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
 
-    partners: tuple[int, ...] | None = None
-    """If vectors are only turned in pairs of features: the other feature of the pair of each (d).
-    Compiled steps are faster then. None: an encoded feature may depend on all."""
+    _SHORTCUTS: ClassVar = ("partners", "matrices", "factors")
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Drops the shortcuts of a base class, if the subclass changes one of its methods."""
+        super().__init_subclass__(**kwargs)
+        if cls._METHODS & cls.__dict__.keys():
+            for shortcut in cls._SHORTCUTS:
+                if shortcut not in cls.__dict__:
+                    setattr(cls, shortcut, getattr(QueryKeyEncoding, shortcut))
+
+    @property
+    def partners(self) -> tuple[int, ...] | None:
+        """If vectors are only turned in pairs of features: the other feature of each pair (d).
+
+        Compiled steps are faster then. None: an encoded feature may depend on all.
+        """
+        return None
 
     @abstractmethod
     def encode(self, q: Tensor, k: Tensor, codes: CodesT, layer: int) -> tuple[Tensor, Tensor]:

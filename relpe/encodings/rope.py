@@ -50,8 +50,12 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
         self.config = config
         check_even(head_dim)
         self.out_features = head_dim
-        half = head_dim // 2
-        self.partners = tuple((feature + half) % head_dim for feature in range(head_dim))
+
+    @property
+    def partners(self) -> tuple[int, ...]:
+        """See `QueryKeyEncoding.partners`."""
+        size = self.out_features
+        return tuple((feature + size // 2) % size for feature in range(size))
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[RopeCodes, NoState]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""

@@ -1,4 +1,4 @@
-"""The gated delta rule in chunks (Yang, Kautz & Hatamizadeh, 2025), as one autograd operation.
+"""The gated delta rule in chunks (Yang, Kautz & Hatamizadeh, 2025), as one operation.
 
 The state S (d, e) maps keys to values. A position with key k of unit norm, value v, decay a in
 (0, 1] and write strength w in [0, 1] (or [0, 2]) replaces a share of what S returns for k:
@@ -24,6 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from relpe.torch_compile import differentiate, operation
+
 CHUNK = 32
 """Positions per chunk."""
 TOGETHER = 4
@@ -46,9 +48,10 @@ def gated_delta_rule(
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
     """
-    return _GatedDeltaRule.apply(
+    out, end, *_ = torch.ops.relpe.gated_delta_rule(
         q, k, v, strength, log_decay, state, max(1, min(chunk, q.shape[1]))
     )
+    return out, end
 
 
 def delta_step(
@@ -65,54 +68,6 @@ def delta_step(
     correction = v - (k[..., None, :] @ state)[..., 0, :]
     state = state + (strength[..., None] * k)[..., None] * correction[..., None, :]
     return (q[..., None, :] @ state)[..., 0, :], state
-
-
-class _GatedDeltaRule(torch.autograd.Function):
-    """The rule for several chunks at a time."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        strength: Tensor,
-        log_decay: Tensor,
-        state: Tensor,
-        chunk: int,
-    ) -> tuple[Tensor, Tensor]:
-        inputs = q, k, v, strength, log_decay
-        out, kept = state.new_empty(v.shape), list[Tensor]()
-        now = state.flatten(0, 1)
-        for span in _spans(q, chunk):
-            part = _Part.of(inputs, span, chunk, state.dtype)
-            solution = _solve(part, now)
-            part.put(part.outputs(solution), out[:, span])
-            now = solution.states[-1]
-            kept += solution
-        ctx.save_for_backward(*inputs, *kept)
-        ctx.chunk, ctx.shape = chunk, state.shape
-        return out, now.unflatten(0, state.shape[:2])
-
-    @staticmethod
-    @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,  # noqa: ANN401
-        grad: Tensor,
-        grad_state: Tensor,
-    ) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
-        inputs, kept = saved[:5], saved[5:]
-        grads = [torch.empty_like(x) for x in inputs]
-        after = grad_state.flatten(0, 1)
-        spans = _spans(grad, ctx.chunk)
-        for index, span in reversed([*enumerate(spans)]):
-            part = _Part.of(inputs, span, ctx.chunk, grad_state.dtype)
-            solution = _Solution(*kept[3 * index : 3 * index + 3])
-            *of_inputs, after = _gradients(part, solution, part.take(grad[:, span]), after)
-            for one, into in zip(of_inputs, grads, strict=True):
-                part.put(one, into[:, span])
-        return *grads, after.view(ctx.shape), None
 
 
 class _Part(NamedTuple):
@@ -158,7 +113,7 @@ class _Part(NamedTuple):
         """Writes x (g, n, c, f) to `into` (b, l, h, f), or (b, l, h) if f is 1."""
         b, length, h = into.shape[:3]
         size = x.shape[2]
-        into = into.view(b, length, h, -1)
+        into = into if into.ndim == 4 else into[..., None]
         tiles = x.unflatten(1, (b, h)).permute(1, 0, 3, 2, 4)
         if length % size:
             into.copy_(tiles.flatten(1, 2)[:, :length])
@@ -177,28 +132,43 @@ class _Solution(NamedTuple):
     inverse: Tensor  # (g, n, c, c): of 1 + L
     states: Tensor  # (g + 1, n, d, e): before each chunk, and after the last
 
+    @staticmethod
+    def empty(v: Tensor, chunk: int, state: Tensor) -> _Solution:
+        """Room for all chunks of values like v (b, l, h, e), for a state (b, h, d, e)."""
+        g, n = -(-v.shape[1] // chunk), state.shape[0] * state.shape[1]
+        d, e = state.shape[2:]
+        return _Solution(
+            state.new_empty(g, n, chunk, e),
+            state.new_empty(g, n, chunk, chunk).mT,  # the order of memory in which solvers write
+            state.new_empty(g + 1, n, d, e),
+        )
 
-def _solve(part: _Part, state: Tensor) -> _Solution:
-    """The corrections of a part that begins with `state` (n, d, e)."""
-    chunks, rows, size, d = part.k.shape
-    e = part.v.shape[-1]
-    eye = torch.eye(size, dtype=state.dtype, device=state.device)
+    def of(self, span: slice, chunk: int) -> _Solution:
+        """The solution of the chunks of the positions in `span`, which begins with a chunk."""
+        first, end = span.start // chunk, -(-span.stop // chunk)
+        return _Solution(
+            self.corrections[first:end], self.inverse[first:end], self.states[first : end + 1]
+        )
+
+
+def _solve(part: _Part, solution: _Solution) -> None:
+    """Computes the solution of a part, whose first state is given."""
+    corrections, inverse, states = solution
+    eye = torch.eye(part.k.shape[2], dtype=states.dtype, device=states.device)
     # the diagonal of the matrix is taken as 1
-    inverse = torch.linalg.solve_triangular(
-        part.strength * part.overlap, eye.expand_as(part.since), upper=False, unitriangular=True
+    inverse.copy_(
+        torch.linalg.solve_triangular(
+            part.strength * part.overlap, eye.expand_as(part.since), upper=False, unitriangular=True
+        )
     )
     values = part.strength * part.v
     reads = (part.strength * part.decay) * part.k
     keys = (part.to_end * part.k).mT
-    corrections = state.new_empty(chunks, rows, size, e)
-    states = state.new_empty(chunks + 1, rows, d, e)
-    states[0] = state
-    for i in range(chunks):
+    for i in range(len(keys)):
         torch.bmm(inverse[i], torch.baddbmm(values[i], reads[i], states[i], alpha=-1),
                   out=corrections[i])  # fmt: skip
         torch.mul(part.fade[i], states[i], out=states[i + 1])
         states[i + 1].baddbmm_(keys[i], corrections[i])
-    return _Solution(corrections, inverse, states)
 
 
 def _gradients(
@@ -258,3 +228,90 @@ def _tiled(x: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
         x = torch.nn.functional.pad(x, [0, 0, 0, 0, 0, -x.shape[1] % chunk])
     tiles = x.unflatten(1, (-1, chunk)).permute(1, 0, 3, 2, 4)
     return tiles.to(dtype, memory_format=torch.contiguous_format).flatten(1, 2)
+
+
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor,
+    log_decay: Tensor,
+    state: Tensor,
+    chunk: int,
+) -> tuple[Tensor, ...]:
+    out, found = state.new_empty(v.shape), _Solution.empty(v, chunk, state)
+    found.states[0] = state.flatten(0, 1)
+    for span in _spans(q, chunk):
+        part = _Part.of((q, k, v, strength, log_decay), span, chunk, state.dtype)
+        solution = found.of(span, chunk)
+        _solve(part, solution)
+        part.put(part.outputs(solution), out[:, span])
+    # a copy, since the state may be kept much longer than those of all chunks
+    return out, found.states[-1].view(state.shape).clone(), *found
+
+
+def _backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor,
+    log_decay: Tensor,
+    corrections: Tensor,
+    inverse: Tensor,
+    states: Tensor,
+    chunk: int,
+    grad: Tensor,
+    grad_state: Tensor,
+) -> tuple[Tensor, ...]:
+    inputs = q, k, v, strength, log_decay
+    grads = [torch.empty_like(x) for x in inputs]
+    found, after = _Solution(corrections, inverse, states), grad_state.flatten(0, 1)
+    for span in reversed(_spans(q, chunk)):
+        part = _Part.of(inputs, span, chunk, states.dtype)
+        given = part.take(grad[:, span])
+        *of_inputs, after = _gradients(part, found.of(span, chunk), given, after)
+        for one, into in zip(of_inputs, grads, strict=True):
+            part.put(one, into[:, span])
+    return *grads, after.reshape(grad_state.shape).clone()
+
+
+def _forward_shapes(
+    q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor, state: Tensor, chunk: int
+) -> tuple[Tensor, ...]:
+    made = _Solution.empty(v, chunk, state)
+    return state.new_empty(v.shape), state.new_empty(state.shape), *made
+
+
+def _backward_shapes(*given: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    grad_state = given[-1]
+    return *map(torch.empty_like, given[:5]), grad_state.new_empty(grad_state.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ANN401
+    *tensors, _, ctx.chunk = inputs
+    ctx.save_for_backward(*tensors, *output[2:])
+
+
+@once_differentiable  # raise an error instead of a wrong second derivative
+def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
+    made = torch.ops.relpe.gated_delta_rule_backward(*saved, ctx.chunk, *grads[:2])
+    return *made, None
+
+
+_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor strength, Tensor log_decay"
+_SOLUTION = "Tensor corrections, Tensor inverse, Tensor states"
+_SIX = ", ".join(["Tensor"] * 6)
+operation(
+    "gated_delta_rule",
+    f"({_INPUTS}, Tensor state, int chunk) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    _forward_shapes,
+)
+operation(
+    "gated_delta_rule_backward",
+    f"({_INPUTS}, {_SOLUTION}, int chunk, Tensor grad, Tensor grad_state) -> ({_SIX})",
+    _backward,
+    _backward_shapes,
+)
+differentiate("gated_delta_rule", _gradient, _keep)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from relpe.torch_compile import differentiate, operation
+
 
 class Tiling(NamedTuple):
     """How the work is divided; except for `dtype`, it affects results only by rounding."""
@@ -288,23 +290,15 @@ def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: A
     return *made, of_scale, of_start, None, None, None
 
 
-# One operation for autograd and compilers, which neither record nor unroll its loop. It is defined
-# by hand because `torch.library.custom_op` imports the compiler at the first call (two seconds).
-_LIBRARY = torch.library.Library("relpe", "DEF")
 _INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor kv, Tensor k_sum, Tensor? scale, Tensor start, "
     "int chunk, int chunks, int rows"
 )
 _GRADS = "Tensor grad_num, Tensor grad_den, Tensor grad_kv, Tensor grad_k_sum"
 _FIVE = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
-for _name, _schema, _function, _shapes in (
-    ("causal_sums", _INPUTS, _forward, _forward_shapes),
-    ("causal_sums_backward", f"{_INPUTS}, {_GRADS}", _backward, _backward_shapes),
-):
-    _LIBRARY.define(f"{_name}({_schema}) -> {_FIVE}")
-    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"relpe::{_name}", _shapes, lib=_LIBRARY)
-torch.library.register_autograd("relpe::causal_sums", _gradient, setup_context=_keep, lib=_LIBRARY)
+operation("causal_sums", f"({_INPUTS}) -> {_FIVE}", _forward, _forward_shapes)
+operation("causal_sums_backward", f"({_INPUTS}, {_GRADS}) -> {_FIVE}", _backward, _backward_shapes)
+differentiate("causal_sums", _gradient, _keep)
 
 
 def causal_sums(

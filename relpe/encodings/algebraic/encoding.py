@@ -145,9 +145,14 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
                 self.parts.extend(TreeMaps(leaf, start) for leaf in run)
             else:
                 self.parts.append(Rotations(list(run), start, basis=config.basis))
-        if not config.basis and not any(isinstance(part, TreeMaps) for part in self.parts):
-            self.partners = tuple(feature ^ 1 for feature in range(head_dim))
         self.requires_grad_(config.trainable)
+
+    @property
+    def partners(self) -> tuple[int, ...] | None:
+        """See `QueryKeyEncoding.partners`; None with a learned basis or trees."""
+        if self.config.basis or any(isinstance(part, TreeMaps) for part in self.parts):
+            return None
+        return tuple(feature ^ 1 for feature in range(self.out_features))
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
         """State before the first position."""

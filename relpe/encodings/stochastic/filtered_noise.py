@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -152,10 +152,17 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
-    def matrices(self, codes: FilteredNoiseCodes) -> Tensor | None:
-        """See `QueryKeyEncoding.matrices`; None if the codes are too large to be stored."""
-        sets = [one.shared for one in codes.by_layer or (codes,)]
-        return None if any(one is None for one in sets) else torch.stack(cast("list[Tensor]", sets))
+    def matrices(self, codes: FilteredNoiseCodes) -> Tensor:
+        """See `QueryKeyEncoding.matrices`; computes those that were too large to be stored."""
+        sets: list[Tensor] = []
+        for one in codes.by_layer or (codes,):
+            if one.shared is not None:
+                sets.append(one.shared)
+            else:
+                assert one.matrices is not None
+                assert one.plan is not None
+                sets.append(shared_codes(one.matrices, one.plan))
+        return torch.stack(sets)
 
     @outside_graphs  # noise is drawn and tiles are located outside graphs
     def codes_at(

@@ -142,7 +142,7 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
     ) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1, l, 1), which all rows share, or of l rows with one position."""
         length = positions.shape[1]
-        waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
+        waves, query_noise, key_noise = self._factors(positions, state, from_zero=by_row)
         _, all_heads, features, _, draws = query_noise.shape
         code_bytes = 2 * length * all_heads * features * draws * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
@@ -167,7 +167,11 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         )
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
-    def factors(
+    def factors(self, positions: Tensor, state: SineNoise) -> tuple[Tensor, Tensor, Tensor]:
+        """See `QueryKeyEncoding.factors`."""
+        return self._factors(positions, state)
+
+    def _factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Factors of the codes of `positions` (1, l, 1), in n blocks of c; see `SineCodes`.

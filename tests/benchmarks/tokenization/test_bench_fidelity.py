@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.tokenization import bench_fidelity
-from benchmarks.tokenization.bench_fidelity import GRIDS, spread
+from benchmarks.tokenization.bench_fidelity import GRIDS
+from benchmarks.tokenization.midi_corpora import spread
 from tokenization.midi import write_midi
 from tokenization.score import Score, Tempo, Track
 

@@ -17,6 +17,10 @@ from relpe import (
     Encoding,
     OffsetTable,
     QueryKeyEncoding,
+    Rope,
+    RopeConfig,
+    SineSPE,
+    SineSPEConfig,
     WindowedAttentionConfig,
 )
 from relpe.decoding.choose import choose_steps, why_not_compiled
@@ -83,6 +87,33 @@ class SignsByPosition(Signs):
     codes_by_position = True
 
 
+class RolledRope(Rope):
+    """Turns pairs of features, then moves all of them; hence does not turn pairs only."""
+
+    codes_by_position = True
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__(RopeConfig(), head_dim)
+
+    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:
+        q, k = super().encode(q, k, codes, layer)
+        return q.roll(1, -1), k.roll(3, -1)
+
+
+class HalvedSineSPE(SineSPE):
+    """Uses half of the draws of queries; hence codes are not the products of waves and noise."""
+
+    codes_by_position = True
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        config = SineSPEConfig(num_sines=2, num_realizations=8)
+        super().__init__(config, num_layers=2, num_heads=num_heads, head_dim=head_dim)
+
+    def project(self, q: Tensor, k: Tensor, codes: Any) -> tuple[Tensor, Tensor]:
+        q, k = super().project(q, k, codes)
+        return q * (torch.arange(8) < 4), k
+
+
 class OwnConfig:
     """The config of an encoding that is not part of this package."""
 
@@ -103,7 +134,7 @@ def own_decoder(module: type[Encoding]) -> Decoder:
     return DecoderConfig(**sizes, hidden=24, encoding=encoding, attention=attention).build().eval()
 
 
-@pytest.mark.parametrize("module", [Kerple, Signs, SignsByPosition])
+@pytest.mark.parametrize("module", [Kerple, Signs, SignsByPosition, RolledRope, HalvedSineSPE])
 def test_user_defined_encodings_are_decoded_correctly(module):
     model, tokens = own_decoder(module), torch.randint(11, (40,))
     steps = choose_steps(model, precision="float32").make()

@@ -33,6 +33,7 @@ from relpe.encodings import (
     SineSPEConfig,
 )
 from relpe.encodings.algebraic.structures import GridStructure
+from relpe.encodings.stochastic import noise_products
 from relpe.models.decoder import Decoder
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
@@ -382,11 +383,19 @@ class Places:
         return found, Places(sevens, since)
 
 
-@pytest.mark.parametrize("events", [None, EVENTS])
-def test_layers_read_coordinates(events):
+@pytest.mark.parametrize(
+    ("encoding", "events"),
+    [
+        (AlgebraicConfig(structure=GridStructure()), None),
+        (AlgebraicConfig(structure=GridStructure()), EVENTS),
+        (ConvSPEConfig(taps=(3, 3), num_realizations=6), None),
+    ],
+)
+def test_layers_read_coordinates(encoding, events, monkeypatch):
     torch.manual_seed(0)
-    grid = AlgebraicConfig(structure=GridStructure())
-    windowed = LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=grid, axes=(1, 2))
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0)  # as if codes were large
+    attention = WindowedAttentionConfig(span=13)
+    windowed = LayerConfig(attention=attention, encoding=encoding, axes=(1, 2))
     layers = (LayerConfig(), windowed)
     model = decoder("sine relu").config
     model = replace(model, layers=layers, events=events).build().eval()

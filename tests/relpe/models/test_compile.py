@@ -76,3 +76,28 @@ def test_the_operation_matches_its_declarations(scale: torch.dtype | None) -> No
         (*inputs, log_scale, torch.full((4,), -torch.inf), 16, 3, 2),
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
+
+
+def test_the_operation_of_the_delta_rule_matches_its_declarations() -> None:
+    q, k, v = torch.randn(3, 2, 70, 3, 8).unbind(0)
+    strength, decay = torch.rand(2, 2, 70, 3).unbind(0)
+    inputs = (q, k, v[..., :5], strength, -decay, torch.randn(2, 3, 8, 5))
+    torch.library.opcheck(
+        torch.ops.relpe.gated_delta_rule.default,
+        (*(x.requires_grad_() for x in inputs), 32),
+        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+    )
+
+
+@pytest.mark.parametrize("name", ["algebraic delta", "sine relu, gated decay"])
+def test_a_backward_pass_within_autocast_is_the_same_as_outside(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    found: list[list[torch.Tensor]] = []
+    for within in (False, True):
+        with torch.autocast("cpu", torch.bfloat16):
+            out, _ = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
+            loss = out.logsumexp(-1).sum()
+            with torch.autocast("cpu", torch.bfloat16, enabled=within):
+                found.append([*torch.autograd.grad(loss, list(model.parameters()))])
+    for inside, outside in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(inside, outside, rtol=1e-5, atol=1e-6)

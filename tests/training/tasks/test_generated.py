@@ -280,3 +280,5 @@ def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, dat
     capsys.readouterr()
     assert main(["evaluate", "--run", "piano"]) == 2
     assert "--data" in capsys.readouterr().err
+    assert main(["evaluate", "--run", str(run), "--split", "test", "--continuations", "4"]) == 2
+    assert "--split, --continuations: only for a model of music" in capsys.readouterr().err

@@ -15,16 +15,18 @@ from tests.support.reference_delta import recurrence
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def inputs(length: int, dtype: torch.dtype = torch.float64, strongest: float = 1.0) -> Inputs:
+def inputs(
+    length: int, dtype: torch.dtype = torch.float64, strongest: float = 1.0, rows: int = 2
+) -> Inputs:
     """q, k, v, strengths up to `strongest`, logarithms of decays, and a state that is not empty."""
     draw = torch.Generator().manual_seed(length)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw, dtype=torch.float64)
 
-    q, k = (functional.normalize(normal(2, length, 3, 8), dim=-1) for _ in range(2))
-    strength, decay = strongest * normal(2, length, 3).sigmoid(), -normal(2, length, 3).exp()
-    made = [q, k, normal(2, length, 3, 5), strength, decay, normal(2, 3, 8, 5)]
+    q, k = (functional.normalize(normal(rows, length, 3, 8), dim=-1) for _ in range(2))
+    strength, decay = strongest * normal(rows, length, 3).sigmoid(), -normal(rows, length, 3).exp()
+    made = [q, k, normal(rows, length, 3, 5), strength, decay, normal(rows, 3, 8, 5)]
     q, k, v, strength, decay, state = (x.to(dtype).requires_grad_() for x in made)
     return q, k, v, strength, decay, state
 
@@ -51,6 +53,22 @@ def test_an_empty_sequence_leaves_the_state() -> None:
     out, end = gated_delta_rule(q, k, v, strength, decay, state)
     assert out.shape == v.shape
     assert end.equal(state)
+    assert end.data_ptr() != state.data_ptr()
+
+
+@pytest.mark.parametrize("length", [0, 32, 33])
+def test_no_rows_are_valid(length: int) -> None:
+    given = inputs(length, rows=0)
+    out, end = gated_delta_rule(*given)
+    assert out.shape == (0, length, 3, 5)
+    (out.sum() + end.sum()).backward()
+    assert [x.grad.shape for x in given if x.grad is not None] == [x.shape for x in given]
+
+
+@torch.no_grad()
+def test_a_state_does_not_keep_the_memory_of_those_before_it() -> None:
+    _, end = gated_delta_rule(*inputs(150))
+    assert end.untyped_storage().nbytes() == end.nbytes
 
 
 def test_float32_is_close_to_float64() -> None:

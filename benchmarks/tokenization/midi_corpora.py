@@ -1,0 +1,74 @@
+"""MIDI files of corpora; options and output of benchmarks that measure some of them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import platform
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi import read_midi
+from tokenization.score import Score
+
+if TYPE_CHECKING:
+    from _csv import Writer
+
+ItemT = TypeVar("ItemT")
+
+
+def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of a corpus, in the order of paths."""
+    path, _, part = corpus.partition("#")
+    if Path(path).is_dir():
+        for file in sorted(Path(path).rglob("*.mid")):
+            if part in file.as_posix():
+                yield str(file), file.read_bytes()
+        return
+    with zipfile.ZipFile(path) as archive:
+        for name in sorted(archive.namelist()):
+            if name.endswith(".mid") and part in name:
+                yield name, archive.read(name)
+
+
+def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
+    """At most `at_most` items, evenly spread, and at least one if there are any."""
+    return items[:: max(1, -(-len(items) // max(1, at_most)))]
+
+
+def corpora_parser(description: str) -> argparse.ArgumentParser:
+    """Options of a benchmark that measures some files of each corpus."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
+    return parser
+
+
+def csv_output(*columns: str) -> Writer:
+    """A writer to standard output, which has written the command, the versions and the columns."""
+    out = csv.writer(sys.stdout)
+    out.writerow(["# command", " ".join(sys.argv)])
+    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    out.writerow(columns)
+    return out
+
+
+def scores_of(corpus: str, at_most: int | None) -> list[Score]:
+    """Scores of at most so many files, evenly spread; None: of all.
+
+    Files that cannot be read are named on standard error.
+    """
+    files = list(midi_files(corpus))
+    scores: list[Score] = []
+    for name, content in spread(files, at_most or len(files)):
+        try:
+            scores.append(read_midi(content, name=name))
+        except MidiError as error:
+            sys.stderr.write(f"left out: {error}\n")
+    return scores
