@@ -17,7 +17,7 @@ from relpe.attention.layer import AttentionConfig, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.checks import Checked, at_least
 from relpe.encodings import EncodingConfig
-from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
+from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
@@ -127,6 +127,11 @@ class Classifier(nn.Module):
             raise ValueError(
                 f"encoding.coordinates is {self.encoding.coordinates}, expected index, which means "
                 "places on the grid"
+            )
+        if isinstance(self.encoding, SelectiveEncoding):
+            raise ValueError(
+                f"encoding {config.encoding.kind} depends on the inputs read so far, which a "
+                "classifier without causality does not have; expected another encoding"
             )
         if config.pooling == "cls" and self.encoding.num_axes > 1:
             raise ValueError(

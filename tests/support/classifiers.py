@@ -8,6 +8,7 @@ import torch
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.encodings.selective import SelectiveRopeConfig
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.inputs import TokenInputConfig, ValueInputConfig
 from tests.support.decoders import CONFIGS
@@ -22,7 +23,9 @@ _NAMES = ("encoding", "attention", "normalize_queries_keys")
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     name: {key: config[key] for key in _NAMES if key in config}
     for name, config in CONFIGS.items()
-    if not {"layers", "events"} & config.keys() and not _is_causal(config.get("attention"))
+    if not {"layers", "events"} & config.keys()
+    and not _is_causal(config.get("attention"))
+    and not isinstance(config["encoding"], SelectiveRopeConfig)
 }
 """The entries of `CONFIGS` without causality."""
 

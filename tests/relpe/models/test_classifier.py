@@ -18,6 +18,7 @@ from relpe.encodings import (
     ConvSPEConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     SineSPEConfig,
     SinusoidConfig,
     SirenConfig,
@@ -326,6 +327,7 @@ def test_noise_is_that_of_the_seed_and_shared_by_rows() -> None:
         ({"num_heads": 3}, "expected a multiple of num_heads"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"pooling": "max"}, "pooling is 'max'"),
+        ({"encoding": SelectiveRopeConfig(), "attention": SOFTMAX}, "inputs read so far"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
