@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from training.errors import TrainingError
 from training.tasks.classification.task import Split
-from training.tasks.images.task import ImageTask, part_of_train
+from training.tasks.images.task import LoadedImageTask, part_of_train
 
 _FILES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
 _FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10Task(ImageTask):
+class Cifar10Task(LoadedImageTask):
     """CIFAR-10; the last tenth of the 50,000 training images validates."""
 
     shape: ClassVar[tuple[int, ...]] = (32, 32, 3)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from training.errors import TrainingError
 from training.learning.seeding import generator
 from training.tasks.classification.task import Split
-from training.tasks.images.task import ImageTask, missing_package
+from training.tasks.images.task import LoadedImageTask, missing_package
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitsTask(ImageTask):
+class DigitsTask(LoadedImageTask):
     """Digits of 8 x 8 grey pixels (Alpaydin and Kaynak, 1998): 1,257, 180 and 360 of the splits."""
 
     shape: ClassVar[tuple[int, ...]] = (8, 8, 1)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from training.errors import TrainingError
 from training.learning.seeding import generator
 from training.tasks.classification.task import Split
-from training.tasks.images.task import ImageTask, part_of_train
+from training.tasks.images.task import LoadedImageTask, part_of_train
 
 
 @dataclass(frozen=True, kw_only=True)
-class MnistTask(ImageTask):
+class MnistTask(LoadedImageTask):
     """MNIST; the last tenth of the 60,000 training images validates.
 
     With an encoding of one axis, this is sequential MNIST.

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from training.errors import TrainingError
 from training.tasks.classification.task import Split
-from training.tasks.images.task import ImageTask, missing_package
+from training.tasks.images.task import LoadedImageTask, missing_package
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mnist1dTask(ImageTask):
+class Mnist1dTask(LoadedImageTask):
     """Ten shapes, moved, scaled, sheared and with noise: 3,600, 400 and 1,000 of the splits.
 
     They are made by the package `mnist1d` with its default settings; the published accuracy is 94 %

@@ -50,6 +50,11 @@ class ImageTask(ClassificationTask):
         """Number of pixels."""
         return math.prod(self.shape[:-1])
 
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedImageTask(ImageTask):
+    """Classification of images that fit into memory."""
+
     @abstractmethod
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Images (n, *shape) of a split, uint8 or float32 from -1 to 1, and their classes (n,).

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from training.tasks.classification.task import Split
 from training.tasks.images.cifar10 import read_cifar10
-from training.tasks.images.task import ImageTask, part_of_train
+from training.tasks.images.task import LoadedImageTask, part_of_train
 
 _GREY = (0.2989, 0.587, 0.114)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LraImageTask(ImageTask):
+class LraImageTask(LoadedImageTask):
     """The brightness of 32 x 32 pixels; the last tenth of the training images validates."""
 
     shape: ClassVar[tuple[int, ...]] = (32, 32, 1)

@@ -57,10 +57,6 @@ class PathfinderTask(ImageTask):
         """Number of pixels."""
         return self.size**2
 
-    def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Not used: images are read or drawn when they are needed; see `split`."""
-        raise NotImplementedError
-
     def split(self, name: Split) -> Examples:
         """The images of a split; of files, 80, 10 and 10 % in a random order, always the same."""
         as_values = not isinstance(self.model.input, TokenInputConfig)
