@@ -113,7 +113,7 @@ def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
     seen: set[str] = set()
     for place in places:
         if not os.path.exists(place):  # noqa: PTH110 - False if the name is too long
-            raise CommandError(f"{place}: no such file or folder; check --prompts")
+            raise CommandError(f"{place}: no such file or folder; check the prompts")
         files = dict(_in_folder(place, besides)) if place.is_dir() else {place: place.stem}
         if not files:
             raise CommandError(f"{place}: the folder contains no MIDI file (.mid or .midi)")

@@ -17,6 +17,7 @@ from relpe.encodings import (
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -43,6 +44,7 @@ from relpe.encodings.base import (
     OffsetTable,
     QueryKeyEncoding,
     Scoring,
+    SelectiveEncoding,
 )
 from relpe.encodings.offset.alibi import Alibi
 from relpe.encodings.offset.base import OffsetEncoding
@@ -53,15 +55,18 @@ from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.t5 import T5
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.rope import Rope
+from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.conv import ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.encodings.stochastic.siren import SirenSPE
 from relpe.models.attention import Attention, AttentionLayerConfig, AttentionState
-from relpe.models.checkpoint import load_model, save_model
+from relpe.models.checkpoint import load_classifier, load_model, save_model
+from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.cross_attention import CrossAttention
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.models.events import EventsConfig
+from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig, ValueInputConfig
 from relpe.models.layers import LayerConfig
 from relpe.models.pointer import PointerConfig
 
@@ -76,8 +81,11 @@ __all__ = [
     "AttentionConfig",
     "AttentionLayerConfig",
     "AttentionState",
+    "Classifier",
+    "ClassifierConfig",
     "ConvSPE",
     "ConvSPEConfig",
+    "ConvolutionInputConfig",
     "CrossAttention",
     "CycleStructure",
     "Decoder",
@@ -109,6 +117,9 @@ __all__ = [
     "Rope",
     "RopeConfig",
     "Scoring",
+    "SelectiveEncoding",
+    "SelectiveRope",
+    "SelectiveRopeConfig",
     "SelfAttention",
     "SequenceStructure",
     "Shaw",
@@ -124,12 +135,15 @@ __all__ = [
     "SoftmaxAttentionConfig",
     "StochasticEncoding",
     "T5Config",
+    "TokenInputConfig",
     "TransformerXLConfig",
     "TreeSQ",
     "TreeSQConfig",
     "TreeStructure",
+    "ValueInputConfig",
     "WindowConfig",
     "WindowedAttentionConfig",
+    "load_classifier",
     "load_model",
     "save_model",
     "windowed_attention",

@@ -30,9 +30,11 @@ MAY_USE = {
 EXTRAS = {
     "relpe": ["train", "fast"],
     "tokenization": ["convert", "fast"],
-    "training": ["train"],
+    "training": ["train", "images"],
     "app": ["app"],
 }
+# Packages of extras that the development environment need not have, by the name of their import.
+OPTIONAL = {"mnist1d": ["mnist1d"], "sklearn": ["scikit-learn"]}
 # Files that convert objects of other libraries, draw or compile; they import these when needed.
 MEETS_OTHERS = {
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
@@ -74,7 +76,7 @@ def declared(extras: list[str]) -> set[str]:
 
 @cache
 def distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())
+    return OPTIONAL | dict(packages_distributions())
 
 
 def objections(package: str, path: Path) -> list[str]:

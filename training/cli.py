@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit_pointer(
         add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
     )
+    _add_tune(add("tune", help="tune a model to your own pieces, in minutes"))
     report = add("report", help="compare the results of several models")
     models = "folder of a run, folder or name of a released model, or folder written by evaluate"
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
@@ -296,7 +297,8 @@ def _fit(options: argparse.Namespace) -> int:
         return 0
     line = f"{folder}: step {result.step}, {result.tokens:,} tokens, {result.minutes:.1f} minutes"
     if result.validation is not None:
-        line += f", validation {result.validation:.4f} nats per token"
+        line += f", validation {result.validation:.4f} nats per "
+        line += "token" if result.accuracy is None else f"example, {result.accuracy:.1%} right"
     sys.stdout.write(f"{line}\n")
     # the convention of shells, so that loops and && stop too
     return 0 if result.stopped_by is None else 128 + result.stopped_by
@@ -339,11 +341,74 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
 
 def _fit_pointer(options: argparse.Namespace) -> int:
     from training.evaluation.report import gain_table
-    from training.fit_pointer import FitPointerOptions, fit_pointer
+    from training.tuning.fit_pointer import FitPointerOptions, fit_pointer
 
     folder, fitted = fit_pointer(FitPointerOptions(**_given(options, FitPointerOptions)))
     sys.stdout.write("\n".join([*gain_table(fitted.fit.test), "", str(folder), ""]))
     return 0
+
+
+def _add_tune(command: argparse.ArgumentParser) -> None:
+    """Add options with the names and defaults of `TuneOptions`."""
+    option = command.add_argument
+    option(
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="name or folder of a released model, or folder of a run",
+    )
+    option(
+        "--corpus",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="five or more MIDI files, or folders or zips of MIDI files",
+    )
+    option("--output", type=Path, required=True, help="folder for the new model")
+    option(
+        "--minutes",
+        type=float,
+        help="how long the command takes (default: 10); it ends earlier if held-back pieces do "
+        "not become more likely",
+    )
+    option(
+        "--method",
+        choices=("low-rank", "full"),
+        help="low-rank (default): learn corrections of low rank, which are added to the weights at "
+        "the end; full: learn all weights",
+    )
+    option("--learning-rate", type=float, metavar="X", help="(default: that of the method)")
+    option(
+        "--original",
+        type=Path,
+        metavar="DATA",
+        help="prepared corpus with which the model was trained, to measure on its validation split "
+        "how much is forgotten (default: not measured)",
+    )
+    option(
+        "--clock",
+        choices=("wall", "cpu"),
+        help="what --minutes counts: wall-clock time (default), or CPU time, for comparisons",
+    )
+    option("--seed", type=int, help="seed of the examples (default: 0)")
+    option(
+        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
+    )
+    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
+    command.set_defaults(call=_tune)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from training.tuning.tune import TuneOptions, tune
+
+    given = _given(options, TuneOptions, corpus=tuple(options.corpus))
+    tuned, stopped = tune(TuneOptions(**given))
+    sys.stdout.write(f"{options.output}: {tuned.line()}\n")
+    if stopped:
+        sys.stderr.write("relpe-train: stopped; the best weights so far were written\n")
+    return 130 if stopped else 0
 
 
 def _given(options: argparse.Namespace, kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -366,8 +431,8 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         help="prepared corpus (default: none, for runs of generated tasks, whose answers to test "
-        "examples are measured; only --weights, --batch-size, --device, --threads and --output "
-        "apply to them)",
+        "examples are measured, and the data of the run for classifiers; only --weights, "
+        "--batch-size, --device, --threads and --output apply to both, --split to classifiers)",
     )
     option("--split", help="split to measure on (default: test)")
     option(
@@ -437,6 +502,13 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "each number of --prompt-bars",
     )
     music("--seed", type=int, help="seed of the first continuation of each prompt (default: 0)")
+    music(
+        "--takes",
+        type=int,
+        metavar="K",
+        help="number of takes of each continuation, of which the best by likelihood and form is "
+        "measured; the results are kept apart from those of single takes (default: 1)",
+    )
     music("--temperature", type=float, help=f"sampling temperature {default}")
     music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
     music(
@@ -488,7 +560,21 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_classes(options: argparse.Namespace) -> int:
+    from training.evaluation.classes import ClassesOptions, classes_line, evaluate_classes
+
+    results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
+    sys.stdout.write(f"{classes_line(results)}\n")
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
+    from training.experiment import is_run, read_experiment
+    from training.tasks.classification.task import ClassificationTask
+
+    folder = Path(options.model)
+    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+        return _evaluate_classes(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

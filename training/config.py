@@ -39,8 +39,12 @@ class OptimizerConfig:
     """Weight decay of matrices; biases, norms, embeddings, temperatures and encodings have none."""
     warmup_steps: int = 200
     """Steps over which the learning rate rises from 0 to its peak."""
+    schedule: Literal["linear", "rsqrt", "cosine"] = "linear"
+    """Learning rate after the warm-up. linear: constant, then linear decay. rsqrt: its peak times
+    the square root of warmup_steps / step. cosine: half a cosine to 0 at the end of the budget."""
     decay_share: float = 0.2
-    """Share of the budget, at its end, over which the learning rate falls to `final_share`."""
+    """With linear: share of the budget, at its end, over which the learning rate falls to
+    `final_share`."""
     final_share: float = 0.01
     """Final learning rate, as a share of the peak."""
     max_gradient_norm: float = 1.0

@@ -11,6 +11,7 @@ import torch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
+from tokenization.analysis.takes import choose_ids, take_seed
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.grid import notated_lines
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relpe.decoding.base import Precision
+    from relpe.decoding.generate import Sample
     from relpe.models.decoder import Decoder
     from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
@@ -48,6 +50,7 @@ def continuations(
     *,
     bars: int,
     seeds: Sequence[int] = (0,),
+    takes: int = 1,
     temperature: float = SamplingOptions.temperature,
     top_p: float = SamplingOptions.top_p,
     presence: float = 1.0,
@@ -62,7 +65,8 @@ def continuations(
     Prompts are canonical ids of whole bars; ids after an EOS are ignored. New music keeps the metre
     and tempo at the end of the prompt and the prompt's instruments, and ends with its last bar,
     without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`; `memory` is the
-    factor of the odds of the model's pointer. The loop and the rules are those of the application,
+    factor of the odds of the model's pointer. Of several `takes` of a seed, the best is returned,
+    as in the application. The loop and the rules are those of the application,
     so that measurements apply to it. With the same kind of steps, a continuation depends only on
     the prompt, the seed and the sampling options.
 
@@ -74,7 +78,8 @@ def continuations(
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
     sampling = SamplingOptions(temperature=temperature, top_p=top_p, memory=memory)
     contexts: list[Ids] = []
-    samples = []
+    samples: list[Sample[ConstrainedGrammar]] = []
+    own = [take_seed(seed, take) for seed in seeds for take in range(takes)]
     for prompt in prompts:
         context = opening(prompt, tokenizer)
         tracks = tokenizer.decode(context).tracks
@@ -90,26 +95,36 @@ def continuations(
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
         rule = ConstrainedGrammar(grammar, limit, biases)
         coordinates = Coordinates.before(context, families_of(tokenizer))
-        samples += generation.add(Request(context, rule, seeds, sampling, coordinates))
+        request = Request(context, rule, own, sampling, coordinates, measured=takes > 1)
+        samples += generation.add(request)
         contexts += [context] * len(seeds)
     completed = 0
     while len(generation):
         for sample in generation.step():
             if sample.error is not None:
                 raise sample.error
-        before, completed = completed, sum(_bars_of(sample.rule) for sample in samples)
+        before, completed = completed, sum(_bars_of(one.rule) for one in samples) // takes
         if completed > before:
             advance(completed - before)
             if enough():
                 break
-    made = [
-        np.concatenate([context, np.array(sample.tokens, np.int64)])
-        for context, sample in zip(contexts, samples, strict=True)
-    ]
+    groups = [samples[at : at + takes] for at in range(0, len(samples), takes)]
     return [
+        _best(context, group, tokenizer) for context, group in zip(contexts, groups, strict=True)
+    ]
+
+
+def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer: Tokenizer) -> Ids:
+    """The ids of the best take, prompt included; an incomplete bar is left out."""
+    made = [np.concatenate([context, np.array(sample.tokens, np.int64)]) for sample in samples]
+    whole = [
         ids if sample.rule.finished else ids[: np.flatnonzero(ids == BAR)[-1]]
         for ids, sample in zip(made, samples, strict=True)
     ]
+    if len(samples) == 1:
+        return whole[0]
+    takes = [(sample.tokens, sample.nats) for sample in samples]
+    return whole[choose_ids(context, takes, tokenizer.decode, BAR, has_prompt=True).best]
 
 
 def _bars_of(rule: ConstrainedGrammar) -> int:

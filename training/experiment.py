@@ -8,17 +8,36 @@ from typing import Any
 
 from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
+from training.tasks.classification.task import ClassificationTask
 from training.tasks.copying import CopyingTask
 from training.tasks.generated import GeneratedTask
+from training.tasks.images.cifar10 import Cifar10Task
+from training.tasks.images.digits import DigitsTask
+from training.tasks.images.mnist import MnistTask
+from training.tasks.images.mnist1d import Mnist1dTask
+from training.tasks.lra.image import LraImageTask
+from training.tasks.lra.listops import ListOpsTask
+from training.tasks.lra.pathfinder import PathfinderTask
+from training.tasks.lra.retrieval import LraRetrievalTask
+from training.tasks.lra.text import LraTextTask
 from training.tasks.music import MusicTask
 from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 
-TASKS: dict[str, type[MusicTask | GeneratedTask]] = {
+TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,
     "permutations": PermutationsTask,
+    "listops": ListOpsTask,
+    "lra_text": LraTextTask,
+    "lra_retrieval": LraRetrievalTask,
+    "lra_image": LraImageTask,
+    "pathfinder": PathfinderTask,
+    "cifar10": Cifar10Task,
+    "mnist": MnistTask,
+    "mnist1d": Mnist1dTask,
+    "digits": DigitsTask,
 }
 
 

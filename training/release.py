@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from relpe.models.checkpoint import save_model
 from relpe.models.config import to_plain
+from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from training.data.card import credit
 from training.errors import TrainingError
@@ -25,6 +26,7 @@ from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
 from training.runs.weights import Origin, load_decoder
+from training.tasks.music import MusicTask
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
@@ -40,12 +42,13 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     """
     if not is_run(run):
         raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
+    if not isinstance(read_experiment(run).task, MusicTask):
+        raise TrainingError(
+            f"{run}: a run of a generated task or a classifier, expected one of music; only "
+            "music is released"
+        )
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)
-    if read_experiment(run).task.data is None:
-        raise TrainingError(
-            f"{run}: a run of a generated task, expected one of music; only music is released"
-        )
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
         raise TrainingError(
             f"{run}: tokenizer.json does not match the run's data; restore the original file"
@@ -100,6 +103,33 @@ def release_pointer(source: Path, output: Path, fitted: FittedPointer, origin: O
         write_history(runs, folder, fitted.fit)
         with replacing(folder / "README.md") as path:
             path.write_text(_described_again(text, fitted.fit), encoding="utf-8")
+
+
+def check_new(output: Path) -> None:
+    """Raise TrainingError unless a folder for a new model is empty or does not exist."""
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        what = "a file" if output.is_file() else "a folder with files"
+        raise TrainingError(
+            f"--output {output}: found {what}, expected a new or an empty folder; choose another "
+            "name, or remove it"
+        )
+
+
+def write_tuned(
+    decoder: Decoder, source: Path, output: Path, runs: Sequence[PastRun], card: str
+) -> None:
+    """Write a model that was tuned, with the tokenizer of its `source` and a card of its own.
+
+    Raises:
+        TrainingError: the files cannot be written.
+    """
+    with _whole(output) as folder:
+        save_model(decoder, folder)
+        write_history(runs, folder)
+        with replacing(folder / "tokenizer.json") as path:
+            shutil.copyfile(source / "tokenizer.json", path)
+        with replacing(folder / "README.md") as path:
+            path.write_text(card, encoding="utf-8")
 
 
 def _described_again(readme: str, fit: PointerFit) -> str:

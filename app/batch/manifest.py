@@ -125,7 +125,7 @@ def read_manifest(path: Path) -> dict[str, Row]:
         if not key_path.is_file():
             raise CommandError(
                 f"{key_path}: this file is missing, expected the conditions of the clips in "
-                f"{path.name}; restore it, or choose another --output"
+                f"{path.name}; restore it, or choose another folder"
             )
         names, conditions = _read_table(key_path)
         _check_columns(key_path, names, KEY_COLUMNS)
@@ -143,7 +143,7 @@ def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> 
         raise CommandError(
             f"{path}: written by another version of relpe, without the column{several} "
             f"{', '.join(missing)}; complete the batch with that version, or choose another "
-            "--output"
+            "folder"
         )
     if tuple(named) != tuple(columns):
         raise _foreign(path, f"expected the columns {', '.join(columns)}")
@@ -151,7 +151,7 @@ def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> 
 
 def _foreign(path: Path, problem: object) -> CommandError:
     return CommandError(
-        f"{path}: this is not a manifest of relpe batch ({problem}); choose another --output"
+        f"{path}: this is not a manifest of relpe batch ({problem}); choose another folder"
     )
 
 

@@ -255,7 +255,11 @@ class BatchRun:
             if file not in wanted:
                 # `Path.exists` raises an error if the name is too long
                 gone = row.prompt and not os.path.exists(row.prompt)  # noqa: PTH110
-                gone = gone and not self.options.is_blind
+                if self.options.is_blind:
+                    raise CommandError(
+                        f"{self._manifest}: {file} is not a clip of this study; resume with the "
+                        "study of this folder, or choose another --output"
+                    )
                 if not gone and row.prompt not in self.unreadable:
                     raise CommandError(
                         f"{self._manifest}: {file} was not requested; resume with the same prompts "

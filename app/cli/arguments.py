@@ -144,12 +144,13 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
 
 def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Adds an option for each field of `MusicOptions` except those in `without`."""
-    length = parser.add_mutually_exclusive_group()
+    lengths = {"bars", "seconds"}.difference(without)
+    length = parser.add_mutually_exclusive_group() if lengths else parser
     for name, option in OPTIONS.items():
         if name in without:
             continue
         letter = {int: "N", float: "X"}.get(option.kind, name.upper())
-        place = length if name in ("bars", "seconds") else parser
+        place = length if name in lengths else parser
         place.add_argument(
             f"--{name.replace('_', '-')}",
             type=option.kind,

@@ -221,7 +221,10 @@ def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]
     from app.batch.study import models_of, options_of, read_study
 
     study, folder = read_study(given.config), given.config.parent
-    options = options_of(study, folder, given.output, **_not_of_clips(given))
+    try:
+        options = options_of(study, folder, given.output, **_not_of_clips(given))
+    except CommandError as error:
+        raise CommandError(f"{given.config}: {error}") from error
     return options, models_of(study, folder)
 
 

@@ -15,7 +15,7 @@ from app.cli.batch import add_batch
 from app.cli.inspect import add_inspect
 from app.cli.listen import add_listen
 from app.cli.listen_report import add_listen_report
-from app.cli.music import add_continue, add_generate, add_replay
+from app.cli.music import add_accompany, add_continue, add_fill, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
@@ -24,6 +24,8 @@ from app.text import printable
 COMMANDS = (
     ("ui", "serve the web page", add_ui),
     ("continue", "continue a MIDI file", add_continue),
+    ("fill", "write some bars and tracks of a MIDI file again", add_fill),
+    ("accompany", "add a track to a MIDI file", add_accompany),
     ("generate", "generate a piece from nothing", add_generate),
     ("replay", "generate a piece again from its settings", add_replay),
     ("inspect", "show the form, key and chords of a MIDI file", add_inspect),

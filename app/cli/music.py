@@ -1,7 +1,8 @@
-"""The commands `relpe continue`, `relpe generate` and `relpe replay`."""
+"""The commands `relpe continue`, `fill`, `accompany`, `generate` and `replay`."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import replace
@@ -21,13 +22,13 @@ from app.cli.arguments import (
 )
 from app.cli.outputs import Targets
 from app.compose import replay
+from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
 from app.errors import CommandError
 from app.files import read_file
+from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
-    import argparse
-
     from app.compose.continuation import Result, Steps
     from app.compose.models import MusicModel
     from app.compose.options import MusicOptions
@@ -48,6 +49,75 @@ def add_continue(parser: argparse.ArgumentParser) -> None:
     add_file_size(parser)
     add_strict(parser)
     parser.set_defaults(run=continue_command)
+
+
+def add_fill(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe fill`."""
+    _add_piece(parser)
+    _add_bars(parser, required=True)
+    parser.add_argument(
+        "--tracks",
+        metavar="LIST",
+        help="tracks to write, by number, name or instrument, such as bass,drums (default: all "
+        "that the model reads)",
+    )
+    parser.set_defaults(run=fill_command, instrument=None)
+
+
+def add_accompany(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe accompany`."""
+    _add_piece(parser)
+    parser.add_argument(
+        "--instrument",
+        required=True,
+        type=_instrument,
+        metavar="NAME",
+        help='instrument of the new track in General MIDI, such as "Acoustic Bass", or Drums',
+    )
+    _add_bars(parser, required=False)
+    parser.set_defaults(run=fill_command, tracks=None)
+
+
+def _add_piece(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of both commands that write a part of a piece."""
+    parser.add_argument(
+        "prompt", type=Path, metavar="PIECE.mid", help="MIDI file of which a part is written"
+    )
+    add_targets(parser, "groove for drums or several instruments, otherwise piano")
+    add_music_options(parser, without=(*only_for("nothing"), "bars", "seconds", "ending"))
+    add_beats(parser)
+    add_file_size(parser)
+    add_strict(parser)
+
+
+def _add_bars(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Adds --bars; without it, all bars are written."""
+    default = "" if required else " (default: all)"
+    parser.add_argument(
+        "--bars",
+        dest="bar_range",
+        type=_bar_range,
+        required=required,
+        default=(1, None),
+        metavar="FIRST-LAST",
+        help=f"bars to write, counted from 1, such as 9-16{default}",
+    )
+
+
+def _bar_range(text: str) -> tuple[int, int]:
+    """Argument type: the first and the last bar."""
+    try:
+        return parse_bars(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _instrument(text: str) -> int:
+    """Argument type: the program of an instrument."""
+    try:
+        return find_instrument(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
@@ -103,6 +173,41 @@ def continue_command(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
+def fill_command(options: argparse.Namespace) -> None:
+    """Writes some bars and tracks of a MIDI file, or a new track."""
+    from app.audio.render import check_length
+    from app.compose.continuation import continue_prompt
+    from app.compose.fill.passage import Passage, find_tracks
+    from app.compose.prompt import passage_options, read_prompt
+    from tokenization.midi import read_midi
+
+    music = music_options(options)
+    targets = _targets(options, music)
+    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    score = read_midi(data, name=name, strict=options.strict)
+    first, last = options.bar_range
+    try:
+        tracks = None if options.tracks is None else find_tracks(options.tracks, score.tracks)
+    except MidiError as error:
+        raise CommandError(f"{name}: --tracks: {error}") from error
+    passage = Passage(first_bar=first, last_bar=last, tracks=tracks, instrument=options.instrument)
+    model = chosen_models(options, options.model).to_continue(score)
+    prompt = read_prompt(
+        data,
+        name,
+        tokenizer=model.tokenizer,
+        beats=options.beats,
+        score=score,
+        passage=passage,
+    )
+    music = passage_options(music, passage, prompt)
+    for notice in prompt.facts.notices:
+        print(f"{name}: {notice}", file=sys.stderr)
+    if targets.audio:
+        check_length(float(prompt.score.seconds_at(prompt.score.end_ticks)))
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
 def generate_command(options: argparse.Namespace) -> None:
     """Generates a piece from nothing."""
     from app.compose.continuation import generate_piece
@@ -153,6 +258,7 @@ def replay_command(options: argparse.Namespace) -> None:
         first_bar=told.first_bar,
         heard=told.heard,
         played=told.played,
+        passage=told.passage,
     )
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
@@ -222,6 +328,7 @@ def _finish(
                     "audio": [str(path) for path in targets.audio],
                     "seed": music.seed,
                     "seeds": [piece.seed for piece in result.pieces],
+                    **({} if music.takes == 1 else {"takes": _takes(result)}),
                     "model": options.model or model.name,
                     "backend": model.backend,
                     "fell_back": model.steps.fell_back,
@@ -243,8 +350,20 @@ def _finish(
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        for piece in result.pieces:
+            if piece.choice is not None:
+                print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
+
+
+def _takes(result: Result) -> list[dict[str, object]]:
+    """The chosen take of each piece, from 1, and the penalties of all of them, for --json."""
+    return [
+        {"take": piece.choice.best + 1, "penalties": [round(x, 4) for x in piece.choice.penalties]}
+        for piece in result.pieces
+        if piece.choice is not None
+    ]
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:

@@ -6,6 +6,7 @@ import argparse
 import math
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.cli.arguments import add_file_size, add_model, add_soundfont, chosen_models, size
 from app.cli.serving import accounts_of, add_address, announce, check_address, not_served
@@ -14,11 +15,21 @@ from app.errors import CommandError
 from app.files import check_folder
 from app.server.memory.heap import limit_heaps
 
+if TYPE_CHECKING:
+    from app.compose.models import AskedFor
+
 
 def add_ui(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     add_address(parser)
     add_model(parser, "all released models")
+    parser.add_argument(
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="also offer your own models: folder of a model, or of several model folders "
+        "(default: none)",
+    )
     add_file_size(parser)
     parser.add_argument(
         "--output-dir",
@@ -79,7 +90,7 @@ def ui_command(options: argparse.Namespace) -> None:
         from app.audio.synth.soundfont import open_soundfont
 
         open_soundfont(options.soundfont)  # rejects an unusable file before the page opens
-    models = chosen_models(options, options.model)
+    models = chosen_models(options, _asked_for(options.model, options.models))
     models.to_generate()  # reports an unusable model before the page opens
     from app.web.serving import Serving, Sharing, launch
 
@@ -101,6 +112,25 @@ def ui_command(options: argparse.Namespace) -> None:
         launch(models, serving, announce)
     except OSError as error:
         raise not_served(options) from error
+
+
+def _asked_for(model: str | None, own: Path | None) -> AskedFor:
+    """The models to offer: the given one or the released ones, then those of one's own.
+
+    Raises CommandError if there is none in the folder `own`.
+    """
+    if own is None:
+        return model
+    from app.compose.models import released
+
+    folders = [own] if (own / "model.json").is_file() else []
+    folders = folders or sorted(path.parent for path in own.glob("*/model.json"))
+    if not folders:
+        raise CommandError(
+            f"--models {own}: found no model, expected a folder with model.json or a folder of "
+            "such folders, as relpe-train tune and export write them"
+        )
+    return [*(released() if model is None else [model]), *folders]
 
 
 def _whole(text: str) -> int:

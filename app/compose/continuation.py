@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from app.compose.engine import Engine
+from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
-from app.compose.prompt import read_prompt
+from app.compose.prompt import passage_options, read_prompt
 from relpe.decoding.generate import Sample
-from tokenization.midi import append_to_midi, read_midi, write_midi
+from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
@@ -113,6 +114,29 @@ def continue_midi(
     return _result(continue_prompt(model, prompt, options or MusicOptions()), on_progress)
 
 
+def fill_midi(
+    model: MusicModel,
+    midi: bytes,
+    passage: Passage,
+    options: MusicOptions | None = None,
+    *,
+    name: str = "piece.mid",
+    on_progress: Callable[[Progress], object] = lambda _: None,
+) -> Result:
+    """Writes some bars and tracks of a MIDI file again, or a new track.
+
+    Everything else of the file is kept, event for event. The length of the passage replaces that of
+    the options. Otherwise like `continue_midi`.
+
+    Raises:
+        MidiError: the file cannot be read, or has no such bars or tracks.
+        TokenizerError: the model cannot write the passage.
+    """
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage)
+    options = passage_options(options or MusicOptions(), passage, prompt)
+    return _result(continue_prompt(model, prompt, options), on_progress)
+
+
 def generate_midi(
     model: MusicModel,
     options: MusicOptions | None = None,
@@ -174,7 +198,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         midi = alone = write_midi(new)
         timed, start = new, 0
     else:
-        midi = append_to_midi(prompt.data, new, prompt.splice_ticks)
+        midi = _written(draft, new, prompt)
         alone = _alone(new, prompt)
         timed, start = prompt.score, prompt.splice_ticks
     begin, end = timed.seconds_at(np.array([start, new.end_ticks])).tolist()
@@ -190,7 +214,20 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         bars=draft.bars_begun,
         seconds=end - begin,
         stopped=not draft.rule.finished,
+        choice=draft.choice,
     )
+
+
+def _written(draft: Draft, new: Score, prompt: Prompt) -> bytes:
+    """The upload with the new music."""
+    gap, bars = prompt.gap, draft.opening.bars
+    if gap is None:
+        return append_to_midi(prompt.data, new, prompt.splice_ticks)
+    assert bars is not None
+    # after generation was stopped, the old notes stay in bars that were not begun
+    is_whole = draft.bars_begun >= gap.stop - gap.first
+    stop = gap.stop_tick if is_whole else bars.line(draft.bars_begun)
+    return replace_in_midi(prompt.data, new, gap.tracks, gap.start_tick, stop)
 
 
 class Variations:
@@ -223,7 +260,7 @@ class Variations:
         """A copy that does not change while generation continues."""
         taken = copy(self)
         taken.drafts = [
-            Draft(draft.opening, replace(draft.sample, tokens=draft.sample.tokens[:]))
+            Draft(draft.opening, *(replace(one, tokens=one.tokens[:]) for one in draft.samples))
             for draft in self.drafts
         ]
         return taken
@@ -264,9 +301,14 @@ class Variations:
         )
 
     @property
+    def rows(self) -> int:
+        """Number of sequences that are generated: the takes of all pieces."""
+        return self.options.takes * len(self.seeds)
+
+    @property
     def done(self) -> bool:
         """Whether all pieces are finished."""
-        return all(draft.sample.done for draft in self.drafts)
+        return all(draft.done for draft in self.drafts)
 
     @property
     def error(self) -> Exception | None:
@@ -299,7 +341,7 @@ class Variations:
     @property
     def tokens(self) -> int:
         """Number of tokens generated, of all pieces together."""
-        return sum(draft.tokens for draft in self.drafts)
+        return sum(len(sample.tokens) for draft in self.drafts for sample in draft.samples)
 
 
 def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.compose.piece import Draft
 from relpe.decoding.generate import Generation
+from tokenization.analysis.takes import take_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ class Engine:
         self._drafts: dict[Sample[ConstrainedGrammar], Draft] = {}
 
     def __len__(self) -> int:
-        """Number of unfinished drafts."""
+        """Number of unfinished takes of all drafts."""
         return len(self._drafts)
 
     @property
@@ -40,20 +41,28 @@ class Engine:
 
     def add(self, opening: Opening, seeds: Sequence[int]) -> list[Draft]:
         """Adds one draft per seed; the model reads the opening once for all of them."""
-        samples = self._generation.add(opening.request(seeds))
-        drafts = [Draft(opening, sample) for sample in samples]
-        self._drafts.update(zip(samples, drafts, strict=True))
+        takes = range(opening.options.takes)
+        own = [take_seed(seed, take) for seed in seeds for take in takes]
+        samples = self._generation.add(opening.request(own))
+        starts = range(0, len(own), len(takes))
+        drafts = [Draft(opening, *samples[at : at + len(takes)]) for at in starts]
+        self._drafts.update((sample, draft) for draft in drafts for sample in draft.samples)
         return drafts
 
     def remove(self, drafts: Iterable[Draft]) -> None:
         """Removes drafts before they are finished."""
         for draft in drafts:
-            self._generation.remove(draft.sample)
-            self._drafts.pop(draft.sample, None)
+            for sample in draft.samples:
+                self._generation.remove(sample)
+                self._drafts.pop(sample, None)
 
     def step(self) -> list[Draft]:
         """Reads a chunk of an opening, or adds a token to every draft. Returns finished drafts.
 
         If an opening cannot be read, its drafts finish with an error in their `sample`.
         """
-        return [self._drafts.pop(sample) for sample in self._generation.step()]
+        drafts = [self._drafts.pop(sample) for sample in self._generation.step()]
+        finished = [draft for draft in dict.fromkeys(drafts) if draft.done]
+        for draft in finished:
+            draft.choose()
+        return finished

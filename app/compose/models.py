@@ -175,8 +175,7 @@ class Models:
     def __init__(self, asked_for: AskedFor = None, compute: ComputeOptions | None = None) -> None:
         self._places: dict[str, str | Path] = {}
         if asked_for is None:
-            names = [DEFAULT, *(name for name in released_models() if name != DEFAULT)]
-            self._places = {name: released_model(name) or name for name in names}
+            self._places = {folder.name: folder for folder in released()}
         else:
             several = [asked_for] if isinstance(asked_for, str | Path) else asked_for
             for folder in (find_checkpoint(one).resolve() for one in several):
@@ -221,6 +220,12 @@ class Models:
         """The default model for a prompt; see `suited_to`."""
         wanted = suited_to(score)
         return self.load(wanted if wanted in self.names else self.names[0])
+
+
+def released() -> list[Path]:
+    """Folders of the released models, the default one first."""
+    names = sorted(released_models(), key=lambda name: name != DEFAULT)
+    return [folder for name in names if (folder := released_model(name)) is not None]
 
 
 def suited_to(score: Score) -> str:

@@ -1,4 +1,4 @@
-"""The notated bars after a prompt in which new music is generated."""
+"""The notated bars in which new music is generated."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class NewBars:
             if track.is_drum:
                 continue
             begins, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
-            over = (begins < splice) & (ends > splice)
+            over = (begins < self.prompt.starts_at) & (ends > splice)
             late = self.map.steps(ends[over])
             late += self.map.ticks(late) < ends[over]
             pitches, until = track.notes[over, 2].tolist(), (late + start).tolist()

@@ -116,8 +116,8 @@ class MusicOptions:
     )
     prompt_bars: int = option(
         0,
-        "number of bars at the end of the prompt that the model reads; 0: all, or as many as fit "
-        "into 16,384 tokens",
+        "number of bars that the model reads before the new music, and if a part of a piece is "
+        "written, also after it; 0: all, or as many as fit into 16,384 tokens",
         within((0, None), scripts=(0, 1_000_000), page=(0, None)),
         only="prompt",
     )
@@ -248,6 +248,14 @@ class MusicOptions:
             "main",
             "Number of pieces to choose from; each has its own seed.",
         ),
+    )
+
+    takes: int = option(
+        1,
+        "number of takes of each piece, with seeds of their own; the best by likelihood and form "
+        "is kept",
+        within((1, 64), scripts=(1, 4)),
+        letter="n",
     )
 
     def __post_init__(self) -> None:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
+from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
+from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from app.compose.prompt import Prompt
     from relpe.decoding.generate import Sample
+    from tokenization.tokenizer import FixedBar
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Piece:
     """A finished piece."""
 
     midi: bytes
-    """The whole piece: the upload, byte for byte, and the new music."""
+    """The whole piece: the upload, byte for byte except for notes that are replaced, and the new
+    music."""
     new_midi: bytes
     """The new music alone, starting at its first bar."""
     score: Score
@@ -53,6 +57,8 @@ class Piece:
     """Whether generation was stopped before its end."""
     seconds: float = 0.0
     """Duration of the new music."""
+    choice: Choice | None = None
+    """The take that was chosen; None if there was only one, or if generation was stopped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,26 +77,51 @@ class Opening:
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
-        """The opening after a prompt. Raises MidiError if the piece is too long for a file."""
+        """The opening after a prompt, or in its gap.
+
+        Raises MidiError if the piece is too long for a file.
+        """
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
+        families, gap = families_of(tokenizer), prompt.gap
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
-        context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
-        context = np.append(context, bars.opening(context, families_of(tokenizer)))
-        # tracks that may not play are generated too, since the others depend on them
         ends = options.ending == "natural"
-        grammar = tokenizer.grammar(tempo="never", end=ends, tracks=tracks, write=False)
+        fixed: tuple[FixedBar, ...] = ()
+        if gap is None or gap.is_last:
+            context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
+            context = np.append(context, bars.opening(context, families))
+            # tracks that may not play are generated too, since the others depend on them
+            playing, silent = tracks, []
+            joining = prompt.parts.joining(tracks, tokenizer)
+        else:
+            assert isinstance(tokenizer, Remi)
+            context, fixed = gap.document(
+                tokenizer, prompt.bar_lengths, HEARD_TOKENS, options.prompt_bars
+            )
+            playing = gap.kept.tracks
+            ranks = tokenizer.track_ranks(playing)
+            silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
+            joining = frozenset(ranks[len(prompt.score.tracks) :])
+        first_bar = int(np.count_nonzero(context == BAR))
+        grammar = tokenizer.grammar(
+            tempo="never",
+            end=ends,
+            tracks=playing,
+            silent=silent,
+            write=False,
+            bars=dict(enumerate(fixed, first_bar)),
+        )
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
-        joining = prompt.parts.joining(tracks, tokenizer)
         biases = biases_of_prompt(context, grammar, joining, **strengths)
         biases += steer(options, grammar, tokenizer, context.tolist())
         limit = BarLimit(
             grammar.bar,
             grammar.bar + len(bars.planned) - 1,
             bars.planned,
-            last=families_of(tokenizer).last * ends,
+            last=families.last * ends,
+            holds_notes=len(fixed) > 0,
         )
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(
@@ -121,15 +152,43 @@ class Opening:
         """A request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
-        coordinates = Coordinates.before(self.context, families_of(self.model.tokenizer))
-        return Request(self.context, self.rule, seeds, sampling, coordinates)
+        families, ids = families_of(self.model.tokenizer), self.context
+        if self.prompt is not None and self.prompt.gap is not None:
+            ids = np.append(ids, families.write)  # the last bar is to be written
+        coordinates = Coordinates.before(ids, families)
+        measured = self.options.takes > 1
+        return Request(self.context, self.rule, seeds, sampling, coordinates, measured)
 
 
 class Draft:
-    """A piece while it is generated."""
+    """A piece while it is generated, in one take or several."""
 
-    def __init__(self, opening: Opening, sample: Sample[ConstrainedGrammar]) -> None:
-        self.opening, self.sample = opening, sample
+    def __init__(self, opening: Opening, *samples: Sample[ConstrainedGrammar]) -> None:
+        self.opening, self.samples = opening, samples
+        self.choice: Choice | None = None
+
+    def choose(self) -> None:
+        """Chooses the best of several takes, once all of them are finished."""
+        if len(self.samples) == 1 or any(sample.error is not None for sample in self.samples):
+            return
+        opening = self.opening
+        self.choice = choose_ids(
+            opening.context,
+            [(sample.tokens, sample.nats) for sample in self.samples],
+            opening.model.tokenizer.decode,
+            BAR,
+            has_prompt=opening.prompt is not None,
+        )
+
+    @property
+    def sample(self) -> Sample[ConstrainedGrammar]:
+        """The chosen take, or the first one until all are finished."""
+        return self.samples[0 if self.choice is None else self.choice.best]
+
+    @property
+    def done(self) -> bool:
+        """Whether all takes are finished."""
+        return all(sample.done for sample in self.samples)
 
     @property
     def seed(self) -> int:
@@ -153,8 +212,9 @@ class Draft:
 
     @property
     def bars_done(self) -> int:
-        """Finished notated bars."""
-        return self.rule.limit.notated_bar(self.rule.grammar) + self.rule.finished
+        """Notated bars that are finished in all takes."""
+        rules = [sample.rule for sample in self.samples]
+        return min(rule.limit.notated_bar(rule.grammar) + rule.finished for rule in rules)
 
     @property
     def bars_begun(self) -> int:
@@ -163,13 +223,14 @@ class Draft:
 
     @property
     def part_done(self) -> float:
-        """Fraction of the requested bars or seconds that is done, 0 to 1."""
-        options, rule = self.opening.options, self.rule
-        if rule.finished:
+        """Fraction of the requested bars or seconds that is done in all takes, 0 to 1."""
+        options, rules = self.opening.options, [sample.rule for sample in self.samples]
+        rules = [rule for rule in rules if not rule.finished]
+        if not rules:
             return 1.0
         if options.seconds is None:
             return min(self.bars_done / options.bars, 1.0)
-        return min(rule.limit.seconds_before / options.seconds, 1.0)
+        return min(*(rule.limit.seconds_before / options.seconds for rule in rules), 1.0)
 
     def score(self, *, ended: bool = False) -> Score:
         """The new notes; times count from the start of the output.
@@ -187,9 +248,10 @@ class Draft:
             score = tokenizer.decode(self.ids, tracks=prompt.sequence.tracks)
             tracks = (replace(t, notes=opening.bars.notes(t.notes)) for t in score.tracks)
             new = Score(prompt.score.ticks_per_beat, tuple(tracks))
-            new = share_among_tracks(
-                new, prompt.score, tokenizer, prompt.splice_ticks, prompt.parts
-            )
+            gap = prompt.gap
+            # in a gap, tracks are compared with all that they play in the file
+            until = prompt.splice_ticks if gap is None else prompt.score.end_ticks + 1
+            new = share_among_tracks(new, prompt.score, tokenizer, until, prompt.parts)
             end = opening.bars.line(rule.limit.notated_bar(rule.grammar) + 1)
         if not ended:
             return replace(new, end_ticks=0)

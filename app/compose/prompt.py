@@ -1,4 +1,4 @@
-"""Reads a MIDI file as a prompt: the part that the model reads, and where new music begins."""
+"""Reads a MIDI file as a prompt: the part that the model reads, and where new music stands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.compose.options import BeatSource
+from app.compose.fill.gap import Gap
+from app.compose.fill.passage import Passage
+from app.compose.options import BeatSource, MusicOptions, limits
 from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
 from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
+from app.text import plural
 from tokenization.analysis.beats import Beats, extend_by_pedal
 from tokenization.analysis.plan import analyse
 from tokenization.errors import MidiError
@@ -33,6 +36,8 @@ for instance held by the pedal, overlap the new music."""
 HEARD_TOKENS = 16_384
 """If no number of bars is given, the model reads at most this many tokens, from a bar line on.
 Without this limit, a malicious file of a few bytes could contain a hundred thousand bars."""
+MOST_BARS = int(limits("bars").most[1] or 0)
+"""Maximum number of bars of new music."""
 ROOM_BEATS = 1024
 """Quarter notes that a prompt must leave free for new music; a file may have 65,536."""
 
@@ -50,13 +55,16 @@ class Prompt:
     splice: int
     """Where the new music begins, in ticks of `timing.counted`: a notated bar line."""
     sequence: TokenSequence
-    """Tokens of whole bars up to the splice, without EOS."""
+    """Tokens of whole bars up to the splice, without EOS; with a gap before other music, of all
+    bars, without the notes that are replaced."""
     bar_tokens: NDArray[np.int64]
-    """Number of Bar tokens in `ids` before each notated bar line (bars + 1,)."""
+    """Number of Bar tokens in `ids` before each of its notated bar lines (bars + 1,)."""
     parts: Parts = ALL_PARTS
     """Which tracks the model reads, and which may play."""
     first_bar: int | None = None
     """The first bar that the model reads, from 1; None if none was chosen."""
+    gap: Gap | None = None
+    """The bars and tracks that are to be written; None if new music follows at the end."""
 
     @property
     def score(self) -> Score:
@@ -72,6 +80,11 @@ class Prompt:
     def splice_ticks(self) -> int:
         """Where the new music begins, in ticks of `score`."""
         return int(self.timing.to_file(np.array([self.splice]))[0])
+
+    @property
+    def starts_at(self) -> int:
+        """Tick of `timing.counted` from which on notes do not belong to the music before."""
+        return self.splice if self.gap is None else self.gap.edge
 
     @property
     def bars(self) -> int:
@@ -90,6 +103,12 @@ class Prompt:
     def tokens_heard(self, bars: int = 0) -> int:
         """Number of tokens that the model reads."""
         return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard(bars)])
+
+    @property
+    def bar_lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each notated bar (bars,) in `ids`."""
+        starts = np.append(np.flatnonzero(self.ids == BAR), len(self.ids))
+        return np.diff(starts[self.bar_tokens])
 
     def first_heard(self, bars: int = 0) -> int:
         """Index of the first Bar token that the model reads, among the Bar tokens of `ids`.
@@ -114,6 +133,7 @@ def read_prompt(
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
     score: Score | None = None,
+    passage: Passage | None = None,
 ) -> Prompt:
     """Reads a MIDI file as a prompt.
 
@@ -132,20 +152,27 @@ def read_prompt(
         heard: numbers of the tracks that the model reads, from 0. Default: all.
         played: numbers of the tracks that may play in the new music, from 0. Default: all.
         score: the result of `read_midi` for `data`, if already known.
+        passage: the bars and tracks that are to be written, instead of new bars at the end; the
+            model reads the others. Bars and tracks of the prompt cannot be chosen then.
 
     Raises:
         MidiError: the file cannot be continued, or there is no such bar or track.
+        TokenizerError: the model cannot write the passage.
     """
     tokenizer = tokenizer or PianoRemi()
     score = read_midi(data, name=name) if score is None else score
     with _naming(name):
         whole = _count_bars(score, tokenizer, beats)
+        if passage is not None and not _continues(passage, whole, tokenizer):
+            return _read_around(passage, name, data, whole, tokenizer)
         parts = Parts.of(score, heard, played)
         bars = _check_region(whole, first_bar, last_bar)
     data, timing = _cut(data, name, score, whole, bars, families_of(tokenizer))
     lines = whole.lines[: bars + 2]
     with _naming(name):
-        sequence, bar_tokens = _encode(timing, lines[:-1], tokenizer, parts)
+        bars_heard = BarMap.of(lines[:-1], timing.counted.ticks_per_beat)
+        on_grid = bars_heard.on_grid(_as_heard(timing, int(lines[-2]), parts))
+        sequence, bar_tokens = _encode(on_grid, bars_heard, tokenizer)
         _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
     facts = prompt_facts(
         whole.timing,
@@ -160,6 +187,12 @@ def read_prompt(
         ),
     )
     return Prompt(name, data, timing, facts, int(lines[-2]), sequence, bar_tokens, parts, first_bar)
+
+
+def passage_options(options: MusicOptions, passage: Passage, prompt: Prompt) -> MusicOptions:
+    """The options with the length of a passage."""
+    last = prompt.facts.bars if passage.last_bar is None else passage.last_bar
+    return replace(options, bars=last - passage.first_bar + 1, seconds=None)
 
 
 class _CountedFile(NamedTuple):
@@ -247,15 +280,69 @@ def _cut(
     return data, Timing.of(cut, whole.beats, until, resolution, families)
 
 
-def _encode(
-    timing: Timing, lines: NDArray[np.int64], tokenizer: Tokenizer, parts: Parts
-) -> tuple[TokenSequence, NDArray[np.int64]]:
-    """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line.
+def _continues(passage: Passage, whole: _CountedFile, tokenizer: Tokenizer) -> bool:
+    """Whether a passage of all tracks begins after the end of a file. Raises MidiError."""
+    bars, first = whole.bars, passage.first_bar
+    last = bars if passage.last_bar is None else passage.last_bar
+    if not 1 <= first <= bars + 1:
+        raise MidiError(
+            f"the bars that are to be written begin at bar {first}, expected 1 to {bars + 1}: the "
+            f"piece has {plural(bars, 'bar')}"
+        )
+    if not first <= last <= first + MOST_BARS - 1:
+        raise MidiError(
+            f"the last bar that is to be written is {last}, expected {first} to "
+            f"{first + MOST_BARS - 1}"
+        )
+    if first <= bars or passage.instrument is not None:
+        return False
+    ranks = tokenizer.track_ranks(whole.timing.file.tracks)
+    return passage.tracks is None or all(
+        number in passage.tracks for number, rank in enumerate(ranks) if rank >= 0
+    )
 
-    A long notated bar has several Bar tokens. In version 2, the tokens include the plan.
+
+def _read_around(
+    passage: Passage, name: str, data: bytes, whole: _CountedFile, tokenizer: Tokenizer
+) -> Prompt:
+    """The prompt whose passage is to be written."""
+    timing, counted = whole.timing, whole.timing.counted
+    stop = whole.bars if passage.last_bar is None else passage.last_bar
+    count = max(whole.bars, stop)
+    lines = notated_lines(counted, int(whole.lines[whole.bars]), count - whole.bars + 1)
+    gap = Gap.of(passage, timing, lines[: count + 1], stop, tokenizer)
+    bars = BarMap.of(lines[: (gap.first if gap.is_last else count) + 1], counted.ticks_per_beat)
+    sequence, bar_tokens = _encode(bars.on_grid(gap.kept), bars, tokenizer)
+    more = gap.notices()
+    if not gap.is_last:
+        most = "as many bars around the new music as fit"
+        is_long = len(sequence.ids) > HEARD_TOKENS
+        more += [f"the piece is long; the model reads {most}"] * is_long
+    facts = prompt_facts(
+        timing,
+        whole.source,
+        tokenizer,
+        bars=whole.bars,
+        dropped=sequence.dropped,
+        parts=ALL_PARTS,
+        region=Region.of(timing, lines, 1, whole.bars),
+        more=more,
+        is_continued=False,
+    )
+    parts = Parts.of(timing.file, None, gap.numbers)
+    return Prompt(
+        name, data, timing, facts, int(lines[gap.first]), sequence, bar_tokens, parts, gap=gap
+    )
+
+
+def _encode(
+    score: Score, bars: BarMap, tokenizer: Tokenizer
+) -> tuple[TokenSequence, NDArray[np.int64]]:
+    """Tokens of the notated `bars` of a score in grid steps, and where each of these begins.
+
+    The latter is the number of Bar tokens before each bar line (bars + 1,), since a long notated
+    bar has several. In version 2, the tokens include the plan.
     """
-    bars = BarMap.of(lines, timing.counted.ticks_per_beat)
-    score = bars.on_grid(_as_heard(timing, int(lines[-1]), parts))
     bar_tokens = np.searchsorted(bars.vocabulary_lines(), bars.starts)
     if isinstance(tokenizer, Remi) and tokenizer.families.has_plans:
         num_bars = int(bar_tokens[-1])

@@ -103,6 +103,7 @@ def prompt_facts(
     region: Region,
     parts: Parts,
     more: Iterable[str] = (),
+    is_continued: bool = True,
 ) -> PromptFacts:
     """Facts about a file, and about the prompt: the tracks `parts` in the bars `region`.
 
@@ -115,6 +116,7 @@ def prompt_facts(
         region: the bars of the prompt.
         parts: the tracks that the model reads.
         more: further notices.
+        is_continued: whether new music follows at the end.
     """
     score, families = timing.file, families_of(tokenizer)
     heard = heard_tracks(score, tokenizer)
@@ -137,7 +139,7 @@ def prompt_facts(
     if beats == "file" and (others := tempos_out_of_range(score, families)):
         least, most = families.bpm[[0, -1]].tolist()
         notices.append(_tempo_notice(others, least, most))
-    if beats == "file" and (changes := len(tempos) - 1) > 0:
+    if is_continued and beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
         notices.append(f"the tempo changes {times}; the new music uses the last tempo")
     return PromptFacts(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from app.compose.fill.passage import Passage
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
 from app.errors import UserError
 
@@ -49,6 +50,7 @@ class Replay:
     last_bar: int | None = None
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
+    passage: Passage | None = None
 
     def fits(self, data: bytes) -> bool:
         """Whether `data` is the file that was continued."""
@@ -107,6 +109,8 @@ def settings(
     chosen["beats"] = prompt.facts.beats
     whole = prompt.data if data is None else data
     told["prompt_sha256"] = hashlib.sha256(whole).hexdigest()
+    if prompt.gap is not None:
+        return told | {"passage": _passage_settings(prompt.gap.passage)}
     last = prompt.bars if prompt.bars < prompt.facts.bars else None
     heard, played = (
         None if numbers is None else sorted(numbers)
@@ -114,6 +118,27 @@ def settings(
     )
     region = {"first_bar": prompt.first_bar, "last_bar": last, "heard": heard, "played": played}
     return told | {name: value for name, value in region.items() if value is not None}
+
+
+def _passage_settings(passage: Passage) -> dict[str, Any]:
+    """A passage for JSON, without what is None."""
+    chosen = asdict(passage)
+    if passage.tracks is not None:
+        chosen["tracks"] = sorted(passage.tracks)
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def _read_passage(told: object) -> Passage:
+    """A passage from decoded JSON. Raises ReplayError."""
+    names = {field.name for field in fields(Passage)}
+    if not isinstance(told, dict) or not names.issuperset(told):
+        raise ReplayError(f"passage is {shortened(told)}, expected bars and tracks; {_EXPORT}")
+    kinds = {name: list if name == "tracks" else int for name in names}
+    found = {name: _checked(name, value, kinds[name]) for name, value in told.items()}
+    try:
+        return Passage(**found)
+    except ValueError as error:
+        raise ReplayError(f"{error}; {_EXPORT}") from error
 
 
 def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, Any]:
@@ -175,7 +200,8 @@ def from_settings(told: dict[str, Any]) -> Replay:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     chosen = _as_then(chosen, after_prompt="prompt_sha256" in found)
     options = _options(chosen | {"seed": found.pop("seed")})
-    return Replay(options=options, beats=beats, **found)
+    passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
+    return Replay(options=options, beats=beats, passage=passage, **found)
 
 
 def _as_then(chosen: dict[str, Any], *, after_prompt: bool) -> dict[str, Any]:

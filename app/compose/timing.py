@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
 from tokenization.analysis.beat_tracker import estimate_beats
-from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, warp
+from tokenization.analysis.beats import Beats, is_off_grid, pickup_beats, warp
 from tokenization.errors import MidiError
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
@@ -20,8 +20,6 @@ from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
 """Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
-FEWEST_NOTES = 32
-"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
@@ -109,8 +107,7 @@ def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | No
 
     Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
     """
-    count = sum(len(track.notes) for track in score.tracks)
-    if source == "auto" and count >= FEWEST_NOTES and on_grid(score) < ON_GRID:
+    if source == "auto" and is_off_grid(score):
         with suppress(MidiError):
             return "estimate", estimate_beats(score)
     if source in ("auto", "file"):

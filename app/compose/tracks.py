@@ -91,9 +91,14 @@ def instrument_name(track: Track) -> str:
         return "Drums"
     if track.program == 0:
         return "Piano"
+    return instrument_names()[track.program]
+
+
+def instrument_names() -> list[str]:
+    """Names of the 128 instruments of General MIDI."""
     import pretty_midi  # takes a second
 
-    return pretty_midi.program_to_instrument_name(track.program)
+    return list(map(pretty_midi.program_to_instrument_name, range(128)))
 
 
 def track_names(tracks: Sequence[Track]) -> list[str]:

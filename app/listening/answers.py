@@ -22,7 +22,7 @@ DATABASE = "answers.sqlite"
 TABLE = "answers.csv"
 
 Kind = Literal["training", "rating", "preference"]
-"""Of a trial: practice, a clip that is rated, or a pair of which one is chosen."""
+"""The kind of a trial: practice, a clip that is rated, or a pair of which one is chosen."""
 QUESTIONS: tuple[Question, ...] = get_args(Question)
 """The questions about a clip, of the MIREX task, answered from 1 to 5."""
 PREFERENCE = "preference"
@@ -57,7 +57,7 @@ class Answer:
     """Seconds for which the first clip was played before the answer."""
     heard_second: float | None = None
     seconds: float
-    """Time from the begin of the trial to the answer."""
+    """Time from the beginning of the trial to the answer."""
     expected: str = ""
     """The answer of an attentive listener; only of attention trials."""
     repeats: int | None = None
@@ -165,8 +165,10 @@ def _of_table(path: Path) -> list[dict[str, Any]]:
 def _value(name: str, text: str | None) -> str | int | float | None:
     if text is None:
         raise ValueError(f"a row has no {name}")
-    if name in _WHOLE:
-        return int(text) if text else None
-    if name in _SECONDS:
-        return float(text) if text else None
-    return text
+    if name not in (*_WHOLE, *_SECONDS):
+        return text
+    try:
+        kind = int if name in _WHOLE else float
+        return kind(text) if text else None
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}, expected a number") from None

@@ -87,7 +87,7 @@ def read_study(folder: Path) -> Study:
     ) as error:
         raise CommandError(
             f"{folder / STUDY_NAME}: this is not the study of relpe batch; restore it from the "
-            "folder that relpe batch made, or remove it and name the low anchors with --anchor"
+            "folder that relpe batch made"
         ) from error
 
 

@@ -100,6 +100,8 @@ class Job:
             return blank_timeline(self.bars)
         prompt = self.upload.prompt
         end = NewBars.after(prompt, self.bars).end_ticks
+        if prompt.gap is not None:
+            end = max(end, prompt.score.end_ticks)
         return self.upload.timeline(replace(prompt.score, tracks=(), end_ticks=0), end)
 
     def frame(
@@ -370,7 +372,11 @@ class Job:
             yield f"l{bars}", f"prompt of {plural(bars, 'bar')}"
         for letter, numbers, what in (
             ("t", prompt.parts.heard, "prompt tracks"),
-            ("i", prompt.parts.played, "tracks that may play"),
+            (
+                "i",
+                prompt.parts.played,
+                "tracks that may play" if prompt.gap is None else "tracks written",
+            ),
         ):
             if numbers is not None:
                 listed = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
@@ -397,7 +403,7 @@ class Job:
 
     def again(self, piece: Piece) -> MusicOptions:
         """The options that generate a variation again; if it was stopped, only the bars kept."""
-        alone = replace(self.options, seed=piece.seed, variations=1)
+        alone = replace(self.options, seed=piece.seed, variations=1, takes=1)
         if piece.stopped:
             alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         return alone

@@ -34,7 +34,7 @@ class _SharedModel:
         """Estimated time that these jobs need; None before the first job has ended."""
         total = 0.0
         for variations in ahead:
-            prompt, rows = variations.opening.prompt, len(variations.seeds)
+            prompt, rows = variations.opening.prompt, variations.rows
             seconds = self.speed.generating(prompt, variations.bars_left, rows)
             if seconds is None:
                 return None
@@ -64,7 +64,7 @@ class Scheduler:
         """
         variations = Variations(opening)
         shared = self._shared(opening.model)
-        with shared.queue.enter(variations, len(variations.seeds), owner) as ticket:
+        with shared.queue.enter(variations, variations.rows, owner) as ticket:
             while not (ticket.admitted or stop.is_set()):
                 ahead = shared.queue.ahead_of(ticket)
                 yield variations.progress(

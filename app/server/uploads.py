@@ -18,6 +18,7 @@ from tokenization.midi import read_midi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from app.compose.fill.passage import Passage
     from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
     from app.compose.prompt import Prompt
@@ -65,11 +66,14 @@ class Upload:
     @property
     def bars(self) -> int:
         """Bars before the new music."""
-        return self.prompt.bars
+        gap = self.prompt.gap
+        return self.prompt.bars if gap is None else gap.first
 
     @property
     def first_bar(self) -> int:
-        """The first bar that the model reads, counted from 1."""
+        """The first bar that the model reads, counted from 1; in a gap, that of the file."""
+        if self.prompt.gap is not None:
+            return 1
         return self.prompt.first_bar_heard(MusicOptions.prompt_bars)
 
     def until(self, last_bar: int) -> Upload:
@@ -112,6 +116,25 @@ class Upload:
             heard=heard,
             played=played,
             score=self.score,
+        )
+        return replace(self, prompt=prompt)
+
+    def writing(self, passage: Passage) -> Upload:
+        """The same file, of which a passage is to be written.
+
+        Raises:
+            MidiError: there are no such bars or tracks.
+            TokenizerError: the model cannot write them.
+        """
+        prompt = _in_sandbox(
+            self.whole.name,
+            read_prompt,
+            self.whole.data,
+            self.whole.name,
+            tokenizer=self.model.tokenizer,
+            beats=self.whole.facts.beats,
+            score=self.score,
+            passage=passage,
         )
         return replace(self, prompt=prompt)
 

@@ -1,7 +1,7 @@
-"""The page's endpoints for scripts: /continue, /generate, /inspect, /render and /stop.
+"""The page's endpoints for scripts: /continue, /fill, /generate, /inspect, /render and /stop.
 
-Arguments of /continue and /generate are those of `MusicOptions`. All arguments are received as sent
-and checked here, since Gradio's own checks end in tracebacks.
+Most arguments of /continue, /fill and /generate are those of `MusicOptions`. All arguments are
+received as sent and checked here, since Gradio's own checks end in tracebacks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
 
+from app.compose.fill.passage import Passage, find_instrument, find_tracks
 from app.compose.models import Models
 from app.compose.options import (
     NEW_PIECE_BARS,
@@ -35,6 +36,7 @@ from app.compose.options import (
     only_for,
     with_seed,
 )
+from app.compose.prompt import passage_options
 from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
@@ -58,6 +60,10 @@ _GENERATE = (
     *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds"),
 )
 """Arguments of /generate, in the same way."""
+_FILL = ("prompt", "first_bar", "last_bar", "tracks", "instrument", "beats", "model")
+"""The first arguments of /fill."""
+_NOT_IN_FILL = ("bars", "seconds", "ending")
+"""Options that /fill does not have."""
 _LAST_BAR: Range = (0, 1_000_000)
 
 
@@ -131,6 +137,22 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
             return compose(upload.until(last) if last else upload, options, job, request)
 
+    def fill(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+        """Writes some bars and tracks of a MIDI file again, or adds a track.
+
+        first_bar, last_bar: from 1, 0 for the last bar of the file; tracks: numbers from 1, names
+        or instruments, separated by commas, or empty for all; instrument: General MIDI name of a
+        track to add instead, or empty; beats, model and the options: as in /continue.
+        """
+        with job_of(request) as job:
+            options = options_of(sent)
+            upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
+            passage = passage_of(sent, upload)
+            upload = upload.writing(passage)
+            options = passage_options(options, passage, upload.prompt)
+            number_of("bars", options.bars)
+            return compose(upload, options, job, request)
+
     def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Generates a piece from nothing.
 
@@ -179,6 +201,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             "prompt": Api(None, FileData.model_json_schema(), label="prompt"),
             **{name: _input(option) for name, option in OPTIONS.items()},
         }
+        inputs["first_bar"] = gr.Number(1, label="first_bar", precision=0)
+        inputs["tracks"] = gr.Textbox("", label="tracks")
+        inputs["instrument"] = gr.Textbox("", label="instrument")
         inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
         inputs["beats"] = gr.Textbox("auto", label="beats")
         inputs["model"] = gr.Textbox("", label="model")
@@ -193,6 +218,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         trigger = gr.Button()
     for call, name, names, widgets in (
         (continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
+        (fill, "fill", _and_later(_FILL, (*_NOT_IN_FILL, *only_for("nothing"))), inputs),
         (generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
     ):
         trigger.click(
@@ -256,6 +282,24 @@ def options_of(sent: Mapping[str, object]) -> MusicOptions:
     chosen = {name: _value(OPTIONS[name], sent[name]) for name in OPTIONS if name in sent}
     try:
         return with_seed(MusicOptions(**chosen))
+    except ValueError as error:
+        raise refusal(str(error)) from error
+
+
+def passage_of(sent: Mapping[str, object], upload: Upload) -> Passage:
+    """The passage of an upload that a call names. Raises MidiError for unknown tracks."""
+    first, last = (
+        int(number_of(name, sent[name], (least, _LAST_BAR[1])))
+        for name, least in (("first_bar", 1), ("last_bar", 0))
+    )
+    tracks, instrument = (str(sent[name] or "") for name in ("tracks", "instrument"))
+    try:
+        return Passage(
+            first_bar=first,
+            last_bar=last or None,
+            tracks=find_tracks(tracks, upload.score.tracks) if tracks else None,
+            instrument=find_instrument(instrument) if instrument else None,
+        )
     except ValueError as error:
         raise refusal(str(error)) from error
 

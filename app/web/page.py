@@ -122,10 +122,10 @@ def build_page(
         filled = [widget for tab in tabs for widget in tab.form.filled]
         for tab in tabs:
             for read in _wire_tab(calls, tab, roll, view):
-                _on(read.then, calls.settings.fill, None, filled)
+                _on(read.then, calls.settings.fill_form, None, filled)
         _wire_study(calls, study)
         used = _on(roll.replay, calls.settings.use_settings, None, view)
-        _on(used.then, calls.settings.fill, None, filled)
+        _on(used.then, calls.settings.fill_form, None, filled)
         _on(roll.stop, calls.jobs.stop_job)
         _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
         _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)

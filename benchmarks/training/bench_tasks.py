@@ -37,6 +37,7 @@ ROWS = {
     "linear with decay, sine SPE": (DECAY, SINE),
     "delta, none": ("{kind: delta}", "{kind: none}"),
     "delta, algebraic": ("{kind: delta}", "{kind: algebraic}"),
+    "delta, selective RoPE": ("{kind: delta}", "{kind: selective_rope}"),
     "delta with negative eigenvalues, none": (
         "{kind: delta, negative_eigenvalues: true}",
         "{kind: none}",
@@ -46,6 +47,7 @@ ROWS = {
     "window of 64, RoPE": (WINDOW, "{kind: rope}"),
     "softmax, none": ("{kind: softmax}", "{kind: none}"),
     "softmax, RoPE": ("{kind: softmax}", "{kind: rope}"),
+    "softmax, selective RoPE": ("{kind: softmax}", "{kind: selective_rope}"),
     "softmax, algebraic": ("{kind: softmax}", "{kind: algebraic}"),
     "linear, none, with a pointer": ("{kind: linear}", "{kind: none}"),
 }

@@ -13,22 +13,24 @@ from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings.base import Encoding, QueryKeyEncoding
+from relpe.encodings.base import Encoding, QueryKeyEncoding, SelectiveEncoding
 
 AttentionConfig = (
     LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
 )
 
 
-class ConvolvedState(NamedTuple):
-    """State of a layer: recent inputs of the short convolution, and the operation's own state."""
+class LayerState(NamedTuple):
+    """State of a layer: that of its short convolution, its operation and its encoding."""
 
-    recent: Tensor  # (b, taps - 1, m)
+    recent: Tensor  # (b, taps - 1, m): recent inputs of the convolution
     operation: Any
+    encoding: Tensor | None = None  # (b, ...), for encodings that depend on the inputs
 
-    def map_rows(self, change: Callable[[Tensor], Tensor]) -> ConvolvedState:
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> LayerState:
         """The state with `change` applied to each tensor that belongs to rows."""
-        return ConvolvedState(change(self.recent), self.operation.map_rows(change))
+        encoding = None if self.encoding is None else change(self.encoding)
+        return LayerState(change(self.recent), self.operation.map_rows(change), encoding)
 
 
 class SelfAttention(nn.Module):
@@ -82,25 +84,37 @@ class SelfAttention(nn.Module):
             self.convolution = None
 
     def init_state(
-        self, batch_size: int, generator: torch.Generator, encoded_features: int
-    ) -> ConvolvedState:
-        """State before the first position, for queries and keys with `encoded_features`."""
+        self,
+        batch_size: int,
+        generator: torch.Generator,
+        encoding: Encoding,
+        encoded_features: int | None = None,
+    ) -> LayerState:
+        """State before the first position.
+
+        `encoded_features` is the number of features of queries and keys after the encoding; None:
+        its `out_features`.
+        """
         weight = self.project_in.weight
         width, device = weight.shape[1], weight.device
         taps = 1 if self.convolution is None else self.convolution.shape[1]
         recent = torch.zeros(batch_size, taps - 1, width, device=device, dtype=weight.dtype)
         shape = (batch_size, self.num_heads, width // self.num_heads)
+        if encoded_features is None:
+            encoded_features = encoding.out_features
         operation = self.operation.init_state(shape, generator, weight, encoded_features)
-        return ConvolvedState(recent, operation)
+        selects = isinstance(encoding, SelectiveEncoding)
+        own = encoding.init_layer_state(batch_size, device) if selects else None
+        return LayerState(recent, operation, own)
 
     def forward(
         self,
         x: Tensor,
         encoding: Encoding,
         codes: object,
-        state: ConvolvedState,
+        state: LayerState,
         lengths: Tensor | None = None,
-    ) -> tuple[Tensor, ConvolvedState]:
+    ) -> tuple[Tensor, LayerState]:
         """Attention of x (b, l, m) to itself and to the positions in the state.
 
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
@@ -117,11 +131,15 @@ class SelfAttention(nn.Module):
             q_scale, k_scale = self.log_temperature.exp()
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
+        own = state.encoding
         if isinstance(encoding, QueryKeyEncoding):
             q, k = encoding.encode(q, k, codes, self.layer)
+        elif isinstance(encoding, SelectiveEncoding):
+            assert own is not None
+            q, k, own = encoding.encode(q, k, x, codes, self.layer, own, lengths)
         scoring = encoding.scoring(codes, self.layer)
         out, operation = self.operation(q, k, v, state.operation, scoring, lengths, **more)
-        return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
+        return self.project_out(out.flatten(2)), LayerState(recent, operation, own)
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (b, l, h, d) of projected inputs x."""

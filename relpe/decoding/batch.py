@@ -31,6 +31,10 @@ class Row(Generic[RuleT]):
     """Has read all tokens of the row, the last one included."""
     coordinates: Coordinates | None = None
     """Has read all tokens of the row but the last one; None for a model with one axis."""
+    measured: bool = False
+    """Whether `nats` are counted."""
+    nats: float = 0.0
+    """Nats of the sampled tokens; see `Sample.nats`."""
 
     @property
     def ended(self) -> bool:
@@ -43,6 +47,9 @@ class Row(Generic[RuleT]):
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
         self.rule = rule.advance(self.token)
+        if self.measured and not self.ended:  # the token that ends a sequence is not part of it
+            scores = logits[rule.allowed].astype(np.float64)
+            self.nats += float(np.logaddexp.reduce(scores) - logits[self.token])
 
 
 class ContinuousBatch(Generic[RuleT]):
@@ -65,11 +72,13 @@ class ContinuousBatch(Generic[RuleT]):
         seeds: Sequence[int],
         pointer: Pointer | None = None,
         coordinates: Coordinates | None = None,
+        *,
+        measured: bool = False,
     ) -> list[Row[RuleT]]:
         """Adds one row per seed; all continue from `state` (one row) with `token` at `position`.
 
         `pointer`, if any, has read the tokens up to and with `token`, and `coordinates` those
-        before it.
+        before it. `measured` rows count their nats.
         """
         if not seeds:
             return []
@@ -84,6 +93,7 @@ class ContinuousBatch(Generic[RuleT]):
                 np.random.Generator(np.random.PCG64(seed)),
                 pointer.copy() if pointer is not None else None,
                 coordinates,
+                measured,
             )
             for slot, seed in zip(slots, seeds, strict=True)
         ]

@@ -10,6 +10,9 @@ float32. The arithmetic is in `kernels.py`.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_args
@@ -18,6 +21,8 @@ import numpy as np
 import torch
 from llvmlite.binding import get_host_cpu_name
 from numba import config as numba_config
+from numba import typeof, types
+from numba.core.event import Event, Listener, install_listener
 from numpy.typing import NDArray
 
 from relpe.attention.delta.operation import DeltaAttentionConfig, DeltaState
@@ -50,8 +55,7 @@ from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
 ROWS_OF_A_THREAD = 4
 """Minimum number of rows per thread: starting a thread costs about as much as one row."""
-
-
+_LOADING = threading.Lock()
 _KNOWN = LinearAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
 
 
@@ -244,8 +248,36 @@ class CompiledSteps:
     ) -> NDArray[np.float32]:
         logits = np.empty((len(slots), self._compiled.decoder.config.vocabulary_size), np.float32)
         places = np.ascontiguousarray(places)  # one of several shares may not be
+        if not self._step.signatures:
+            self._load()
         self._step(*self._given, self._codes.flat, slots, places, tokens, logits)
         return logits
+
+    def compile(self) -> None:
+        """Compiles the step in this process, or loads it if it is cached."""
+        numbers = np.zeros(1, np.int64)
+        per_row = numbers, numbers[:, None], numbers, np.zeros((1, 1), np.float32)
+        given = tuple(map(typeof, (*self._given, self._codes.flat, *per_row)))
+        self._step.compile((types.Tuple(given),))
+
+    def _load(self) -> None:
+        """Loads the step; if it is not cached, another process compiles it first.
+
+        In the process that compiles them, steps were seen to round differently than in all later
+        processes, by up to 0.024 in logits, so that the same seed made other music there.
+        """
+        with _LOADING:
+            try:
+                with install_listener("numba:compile", _RefuseCompilation(self._step)):
+                    self.compile()
+            except _NotCachedError:
+                code = (
+                    f"import sys; sys.path[:] = {sys.path!r}; "
+                    "from relpe.decoding.compiled import compile_steps; "
+                    f"compile_steps({self._compiled.precision!r})"
+                )
+                subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+                self.compile()  # loads it, unless that process failed
 
     def _new_slot(self) -> int:
         if not self._free:
@@ -291,11 +323,34 @@ class CompiledSteps:
         )
 
 
+class _NotCachedError(Exception):
+    """Numba began to compile a function instead of loading it."""
+
+
+class _RefuseCompilation(Listener):
+    """Raises _NotCachedError when the compilation of a function begins."""
+
+    def __init__(self, function: object) -> None:
+        self._function = function
+
+    def on_start(self, event: Event) -> None:
+        if event.data is not None and event.data["dispatcher"] is self._function:
+            raise _NotCachedError
+
+    def on_end(self, event: Event) -> None:
+        """Nothing: the listener is uninstalled by then."""
+
+
+def compile_steps(precision: Precision) -> None:
+    """Compiles the steps of a precision in this process, for the cache."""
+    decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
+    CompiledDecoder(decoder.build(), precision).steps().compile()
+
+
 def compile_all() -> None:
     """Compiles the steps of both precisions and the pointer, so that no piece need wait for it."""
-    decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     for precision in get_args(Precision):
-        CompiledDecoder(decoder.build(), precision).warm_up()
+        compile_steps(precision)
     pointer.warm_up()
 
 

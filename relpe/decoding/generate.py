@@ -33,6 +33,8 @@ class Request(Generic[RuleT]):
     options: SamplingOptions = field(default_factory=SamplingOptions)
     coordinates: Coordinates | None = None
     """Further axes of positions, for a model that reads them; has not read the prompt yet."""
+    measured: bool = False
+    """Whether the likelihood of the new tokens is measured; see `Sample.nats`."""
 
 
 @dataclass(eq=False)
@@ -44,6 +46,9 @@ class Sample(Generic[RuleT]):
     """What may follow now."""
     tokens: list[int] = field(default_factory=list)
     """Ids generated so far, without the token that ended the sequence."""
+    nats: float = 0.0
+    """Nats of these tokens by the softmax of those that the rule allowed, without its bias and
+    without a pointer; 0 if they are not measured."""
     done: bool = False
     error: Exception | None = None
     """Why the prompt could not be read; None if it could."""
@@ -192,6 +197,7 @@ class Generation(Generic[RuleT]):
             [sample.seed for sample in entering],
             reading.pointer,
             reading.coordinates,
+            measured=request.measured,
         )
         for row, sample in zip(rows, entering, strict=True):
             sample.done = row.ended
@@ -204,7 +210,7 @@ class Generation(Generic[RuleT]):
         done: list[Sample[RuleT]] = []
         for row, token in self._batch.step():
             sample = self._rows[row]
-            sample.rule = row.rule
+            sample.rule, sample.nats = row.rule, row.nats
             if row.ended:
                 del self._rows[row]
                 sample.done = True

@@ -215,11 +215,11 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
             gates = module.attention.gates
             strongest[block] = layer.attention.strongest
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
-        has_gates = isinstance(encoding, StochasticEncoding) and encoding.gates is not None
-        if has_gates and codes.before_gates(index):
+        random_gates = encoding.gates if isinstance(encoding, StochasticEncoding) else None
+        if random_gates is not None and codes.before_gates(index):
             noise: Any = state.encodings[index]
             row[GATED] = 1
-            kept, fixed = mixture(encoding.gates[place], noise.gates[place])
+            kept, fixed = mixture(random_gates[place], noise.gates[place])
             through[block], constant[block, ..., :features] = array_of(kept), array_of(fixed)
     shapes = np.array([one.shape for one in drawn.values()] or [(0, 0)])
     projections = np.zeros((len(layers), *shapes.max(0)), np.float32)

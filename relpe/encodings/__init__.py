@@ -12,6 +12,7 @@ from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.t5 import T5Config
 from relpe.encodings.offset.transformer_xl import TransformerXLConfig
 from relpe.encodings.rope import RopeConfig
+from relpe.encodings.selective import SelectiveRopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.encodings.stochastic.siren import SirenSPEConfig
@@ -23,6 +24,7 @@ EncodingConfig = (
     | AlgebraicConfig
     | SirenConfig
     | RopeConfig
+    | SelectiveRopeConfig
     | AlibiConfig
     | KerpleConfig
     | T5Config

@@ -1,9 +1,10 @@
 """The interfaces of positional encodings.
 
-There are three kinds. `AbsoluteEncoding` adds vectors to the embeddings. `QueryKeyEncoding` changes
-queries and keys (rotations, stochastic codes). `offset.base.OffsetEncoding` scores the offset
-between a query and a key (relative terms, windows). A subclass implements the abstract methods of
-its kind; what else it can do (compiled steps, tiles) it states in attributes.
+There are four kinds. `AbsoluteEncoding` adds vectors to the embeddings. `QueryKeyEncoding` changes
+queries and keys (rotations, stochastic codes), and `SelectiveEncoding` does so depending on the
+inputs of the layer. `offset.base.OffsetEncoding` scores the offset between a query and a key
+(relative terms, windows). A subclass implements the abstract methods of its kind; what else it can
+do (compiled steps, tiles) it states in attributes.
 """
 
 from __future__ import annotations
@@ -153,6 +154,17 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         """What the encoding adds to the scores of a layer; by default nothing."""
         return NO_SCORING
 
+    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable | None:
+        """Scores of offsets (o, n), key minus query, on a grid of n axes; None: there are none.
+
+        Attention without causality uses them instead of `scoring`.
+        """
+        return None
+
+    def reach(self, layer: int) -> tuple[int, ...] | None:
+        """Places on each side of a query that it may attend to, for each axis; None: all."""
+        return None
+
     def training_window(self) -> Window | None:
         """The learned window of the encoding, if it has one.
 
@@ -248,6 +260,55 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         positions = positions_of(q, positions)
         codes, _ = self.prepare(positions, self.init_state(seed, q.device))
         queries, keys = self.encode(q, k, codes, layer)
+        return queries.to(q.dtype), keys.to(k.dtype)
+
+
+class SelectiveEncoding(Encoding[CodesT, StateT]):
+    """An encoding that changes queries and keys depending on the inputs of the layer.
+
+    What has been read matters, so the encoding has a state for each layer, a tensor whose first
+    axis is that of the rows. Torch decodes it, since compiled steps look codes up by position.
+    """
+
+    @abstractmethod
+    def init_layer_state(self, batch_size: int, device: torch.device) -> Tensor:
+        """State (b, ...) of a layer before the first position."""
+
+    @abstractmethod
+    def encode(
+        self,
+        q: Tensor,
+        k: Tensor,
+        x: Tensor,
+        codes: CodesT,
+        layer: int,
+        state: Tensor,
+        lengths: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoded q and k, (b, l, h, d) to (b, l, h, out_features), and the new state.
+
+        x (b, l, m) are the inputs of the layer. `lengths` (b,) int64 is the number of positions of
+        each row, if rows are padded at their end; None: l. Padding does not affect the state.
+        """
+
+    def forward(
+        self, q: Tensor, k: Tensor, x: Tensor, positions: Tensor | None = None, *, layer: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Encodes queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
+
+        x are the inputs of the layer, (b, l, m). `positions` are (1 or b, l, p); None: 0, 1, 2, ...
+
+        Raises:
+            ValueError: queries, keys, inputs or positions have another shape.
+        """
+        if q.ndim != 4 or q.shape != k.shape or x.ndim != 3 or x.shape[:2] != q.shape[:2]:
+            raise ValueError(
+                f"queries have the shape {tuple(q.shape)}, keys {tuple(k.shape)} and inputs "
+                f"{tuple(x.shape)}, expected (b, l, h, d) for queries and keys, and (b, l, m)"
+            )
+        codes, _ = self.prepare(positions_of(q, positions), self.init_state(0, q.device))
+        start = self.init_layer_state(len(x), x.device)
+        queries, keys, _ = self.encode(q, k, x, codes, layer, start)
         return queries.to(q.dtype), keys.to(k.dtype)
 
 

@@ -31,9 +31,9 @@ class RopeConfig(Checked):
 
 
 class RopeCodes(NamedTuple):
-    """Rotations of each position, in float64."""
+    """Rotations of each position."""
 
-    cos: Tensor  # (b or 1, l, 1, d/2)
+    cos: Tensor  # (b or 1, l, h or 1, d/2)
     sin: Tensor
 
 
@@ -48,10 +48,7 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
         self.config = config
-        if head_dim % 2:
-            raise ValueError(
-                f"heads have {head_dim} features, expected an even number for rotary embedding"
-            )
+        check_even(head_dim)
         self.out_features = head_dim
 
     @property
@@ -62,17 +59,34 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[RopeCodes, NoState]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""
-        pairs = torch.arange(0, self.out_features, 2, device=positions.device).double()
-        frequencies = self.config.base ** -(pairs / self.out_features)
+        frequencies = frequencies_of(self.config.base, self.out_features, positions.device)
         angles = (positions[..., :1].double() * frequencies)[:, :, None] % (2 * math.pi)
         return RopeCodes(angles.cos(), angles.sin()), state
 
     def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys, (b, l, h, d)."""
-        return _rotate(q, codes), _rotate(k, codes)
+        return rotate(q, codes), rotate(k, codes)
 
 
-def _rotate(x: Tensor, codes: RopeCodes) -> Tensor:
+def check_even(head_dim: int) -> None:
+    """Checks that the features of a head can be paired.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if head_dim % 2:
+        raise ValueError(
+            f"heads have {head_dim} features, expected an even number for rotary embedding"
+        )
+
+
+def frequencies_of(base: float, head_dim: int, device: torch.device) -> Tensor:
+    """Angles per position of the pairs of features, base^(-2i/d), (d/2) in float64."""
+    return base ** -(torch.arange(0, head_dim, 2, device=device).double() / head_dim)
+
+
+def rotate(x: Tensor, codes: RopeCodes) -> Tensor:
+    """Features (b, l, h, d) with pairs (i, i + d/2) rotated; float32 or wider."""
     cos, sin = (turn.to(torch.promote_types(x.dtype, torch.float32)) for turn in codes)
     first, second = x.chunk(2, -1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)

@@ -22,6 +22,7 @@ from relpe.encodings.base import AbsoluteEncoding, Encoding, OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.rope import Rope
+from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
@@ -96,6 +97,11 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
             for branch, turn in enumerate(turns.unbind(2), 1):
                 found[f"branch {branch}, axis {part.first_axis + 1},"] = turn
     return found
+
+
+def moves(encoding: SelectiveRope) -> Float[Tensor, "layers h i"]:
+    """Standard deviation of the moves of each plane in positions, for inputs of variance 1."""
+    return encoding.moves.double().norm(dim=-1)
 
 
 def decay(encoding: Algebraic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, " o"]:

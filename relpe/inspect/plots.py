@@ -21,6 +21,7 @@ from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.rope import Rope
+from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.inspect.learned import (
     LONGEST_WAVE,
@@ -30,6 +31,7 @@ from relpe.inspect.learned import (
     gates,
     half_lives,
     kernel,
+    moves,
     position_vectors,
     scores,
     spectrum,
@@ -106,6 +108,10 @@ def _of_encoding(
         if isinstance(encoding, Algebraic) and encoding.config.decay < 1:
             shown, y = {"": decay(encoding, lags[REACH:])[None]}, "factor of logits"
             found["window"] = Picture("Decay of logits", shown, lags[REACH:], LAG, y, "", "head")
+    elif isinstance(encoding, SelectiveRope):
+        shown, y = _layers(moves(encoding)), "deviation of a move, for inputs of variance 1"
+        planes = torch.arange(1, 1 + encoding.out_features // 2)
+        found["moves"] = Picture("Moves of positions", shown, planes, "plane", y)
     elif isinstance(encoding, OffsetEncoding):
         found = _offsets(decoder, encoding, attentions)
     elif isinstance(encoding, Sinusoid | LearnedPosition | TreeSQ):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention, check_fit
+from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.checks import Checked, at_least
 from relpe.encodings import EncodingConfig
@@ -58,7 +58,7 @@ class AttentionState(NamedTuple):
     """State of a layer between two parts of its sequences."""
 
     encoding: Any
-    layer: ConvolvedState
+    layer: LayerState
     positions: Tensor
     """(1 or b,) int64: the next position, of all rows or of each."""
 
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         generator = torch.Generator().manual_seed(seed + 1)
         return AttentionState(
             self.encoding.init_state(seed, device),
-            self.attention.init_state(batch_size, generator, self.encoding.out_features),
+            self.attention.init_state(batch_size, generator, self.encoding),
             torch.zeros(1, dtype=torch.int64, device=device),
         )
 
@@ -133,7 +133,7 @@ class Attention(nn.Module):
             raise ValueError(
                 f"x has the shape {tuple(x.shape)}, expected (b, l, {self.config.width})"
             )
-        rows = _rows_of(x, mask, cu_seqlens)
+        rows = rows_of(x, mask, cu_seqlens)
         count = len(x) if rows is None else len(rows.lengths)
         if state is None:
             state = self.init_state(count)
@@ -169,7 +169,7 @@ class Attention(nn.Module):
         return out, AttentionState(encoding, layer, after)
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """Sequences of different lengths, as rows whose padding is at the end."""
 
     places: Tensor  # (n, l): index of each position in the flattened input
@@ -191,7 +191,7 @@ class _Rows(NamedTuple):
         return flat.view(*x.shape[:2], -1)
 
 
-def _rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> _Rows | None:
+def rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Rows | None:
     """The sequences of x (b, l, m); None if they are its rows, without padding."""
     if mask is None and cu_seqlens is None:
         return None
@@ -208,7 +208,7 @@ def _rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> _Rows
             )
         steps = torch.arange(int(lengths.max()), device=x.device)
         places = (starts[:-1, None] + steps).clamp(max=max(0, x.shape[1] - 1))
-        return _Rows(places, lengths)
+        return Rows(places, lengths)
     assert mask is not None
     if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
         raise ValueError(
@@ -218,4 +218,4 @@ def _rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> _Rows
     lengths = mask.sum(1)
     longest = int(lengths.max()) if len(x) else 0
     order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
-    return _Rows(order + torch.arange(len(x), device=x.device)[:, None] * x.shape[1], lengths)
+    return Rows(order + torch.arange(len(x), device=x.device)[:, None] * x.shape[1], lengths)

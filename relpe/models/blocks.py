@@ -1,11 +1,15 @@
-"""The blocks of a decoder, and what they consist of."""
+"""The blocks of decoders and classifiers, and what they consist of."""
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.attention.layer import ConvolvedState, SelfAttention
+from relpe.attention.bidirectional import BidirectionalAttention
+from relpe.attention.layer import LayerState, SelfAttention
 from relpe.encodings.base import Encoding
 
 
@@ -38,9 +42,9 @@ class Block(nn.Module):
         x: Tensor,
         encoding: Encoding,
         codes: object,
-        state: ConvolvedState,
+        state: LayerState,
         lengths: Tensor | None = None,
-    ) -> tuple[Tensor, ConvolvedState]:
+    ) -> tuple[Tensor, LayerState]:
         """(b, l, m) and state to (b, l, m) and state.
 
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
@@ -49,3 +53,53 @@ class Block(nn.Module):
         attended, state = self.attention(self.attention_norm(x), encoding, codes, state, lengths)
         x = x + attended
         return x + self.feed_forward(self.feed_forward_norm(x)), state
+
+
+class BidirectionalBlock(nn.Module):
+    """Block of attention to all positions and feed-forward, with dropout, pre-norm or post-norm.
+
+    Pre-norm adds branch(norm x) to x, post-norm is norm(x + branch x). In training, a row skips
+    each of the branches with the probability `skipped` (stochastic depth, Huang et al., 2016).
+    """
+
+    def __init__(
+        self,
+        attention: BidirectionalAttention,
+        *,
+        width: int,
+        hidden: int,
+        norm: Literal["pre", "post"] = "pre",
+        dropout: float = 0.0,
+        skipped: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm, self.skipped = norm, skipped
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = attention
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        codes: object,
+        state: Any,  # noqa: ANN401 - of the kind of attention
+        grid: tuple[int, ...],
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """(b, l, m) to (b, l, m); see `BidirectionalAttention`."""
+        before = self.norm == "pre"
+        read = self.attention_norm(x) if before else x
+        x = self._add(x, self.attention(read, encoding, codes, state, grid, mask))
+        x = x if before else self.attention_norm(x)
+        x = self._add(x, self.feed_forward(self.feed_forward_norm(x) if before else x))
+        return x if before else self.feed_forward_norm(x)
+
+    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
+        branch = self.dropout(branch)
+        if self.training and self.skipped:
+            kept = torch.rand(len(x), 1, 1, device=x.device) >= self.skipped
+            branch = branch * kept / (1 - self.skipped)
+        return x + branch

@@ -8,11 +8,13 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 
@@ -25,12 +27,19 @@ MAX_CONSTANTS_BYTES = 1 << 28
 """Maximum size of the tensors that a model computes when it is built."""
 
 
-def save_model(decoder: Decoder, folder: Path) -> None:
+_CONFIGS: dict[str, type[DecoderConfig | ClassifierConfig]] = {
+    "decoder": DecoderConfig,
+    "classifier": ClassifierConfig,
+}
+"""Kinds of models, by the key of their config in `model.json`."""
+
+
+def save_model(model: Decoder | Classifier, folder: Path) -> None:
     """Writes `model.json`, and weights in bfloat16 as `model.safetensors` or numbered shards."""
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
     size = 0
-    for name, tensor in decoder.state_dict().items():
+    for name, tensor in model.state_dict().items():
         weights = tensor.detach().to("cpu", torch.bfloat16).contiguous()
         if size and size + weights.nbytes > SHARD_BYTES - 2**16:
             shards.append({})
@@ -46,10 +55,11 @@ def save_model(decoder: Decoder, folder: Path) -> None:
         save_file(shard, beside)
         beside.chmod(0o644)
         beside.replace(folder / name)
+    kind = "decoder" if isinstance(model, Decoder) else "classifier"
     description = {
         "format_version": FORMAT_VERSION,
         "weights": names,
-        "decoder": to_plain(decoder.config),
+        kind: to_plain(model.config),
     }
     beside = folder / "model.json.part"
     beside.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
@@ -104,13 +114,32 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
     """Loads a released model by name, or any model by folder, in float32 and evaluation mode.
 
     Raises:
-        CheckpointError: files are missing, damaged or inconsistent.
+        CheckpointError: files are missing, damaged or inconsistent, or the model is a classifier.
     """
+    decoder = _load(name_or_folder, "decoder", device)
+    assert isinstance(decoder, Decoder)
+    return decoder
+
+
+def load_classifier(folder: str | Path, device: torch.device | str = "cpu") -> Classifier:
+    """Loads a classifier by folder, in float32 and evaluation mode.
+
+    Raises:
+        CheckpointError: files are missing, damaged or inconsistent, or the model is a decoder.
+    """
+    classifier = _load(folder, "classifier", device)
+    assert isinstance(classifier, Classifier)
+    return classifier
+
+
+def _load(
+    name_or_folder: str | Path, kind: str, device: torch.device | str
+) -> Decoder | Classifier:
     folder = find_checkpoint(name_or_folder)
     try:
-        config, files = _description(folder)
+        config, files = _description(folder, kind)
         _check_shapes(config, files, folder)
-        decoder = config.build()
+        model = config.build()
         weights: dict[str, torch.Tensor] = {}
         for file in files:
             weights.update(load_file(file))
@@ -124,12 +153,12 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
         raise CheckpointError(
             f"{folder}: the model's files are damaged ({error}); download them again"
         ) from error
-    load_weights(decoder, weights, folder)
-    return decoder.to(device).eval().requires_grad_(requires_grad=False)
+    load_weights(model, weights, folder)
+    return model.to(device).eval().requires_grad_(requires_grad=False)
 
 
-def _description(folder: Path) -> tuple[DecoderConfig, list[Path]]:
-    """The config in `model.json`, and the files of weights that it names."""
+def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
+    """The config of a model of a `kind` in `model.json`, and the files of weights that it names."""
     file = folder / "model.json"
     with file.open("rb") as opened:
         content = opened.read(MAX_DESCRIPTION_BYTES + 1)
@@ -149,11 +178,19 @@ def _description(folder: Path) -> tuple[DecoderConfig, list[Path]]:
     for name in names:
         if Path(name).name != name:
             raise CheckpointError(f"{file}: the file of weights {name!r} is outside the folder")
-    config = from_plain(DecoderConfig, description["decoder"], "model.json")
+    others = [other for other in _CONFIGS if other in description and kind not in description]
+    if others:
+        raise CheckpointError(
+            f"{file}: found the model of a {others[0]}, expected a {kind}; load it with "
+            f"{'load_model' if others[0] == 'decoder' else 'load_classifier'}"
+        )
+    config = from_plain(_CONFIGS[kind], description[kind], "model.json")
     return config, [folder / name for name in names]
 
 
-def _check_shapes(config: DecoderConfig, files: list[Path], folder: Path) -> None:
+def _check_shapes(
+    config: DecoderConfig | ClassifierConfig, files: list[Path], folder: Path
+) -> None:
     """Compares the shapes of weights and config before any memory is allocated for them.
 
     Raises CheckpointError if they differ, or if the model has too large constants.
@@ -163,7 +200,7 @@ def _check_shapes(config: DecoderConfig, files: list[Path], folder: Path) -> Non
         with safe_open(file, framework="pt") as opened:
             found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
     elements = sum(math.prod(shape) for shape in found.values())
-    largest = max(config.vocabulary_size, config.width, config.hidden)
+    largest = config.largest
     if config.num_layers > len(found) or largest > elements:
         raise CheckpointError(
             f"{folder}: the weights do not match model.json: found {len(found):,} tensors of "
@@ -172,15 +209,15 @@ def _check_shapes(config: DecoderConfig, files: list[Path], folder: Path) -> Non
         )
     try:
         with torch.device("meta"):
-            decoder = config.build()
+            model = config.build()
     except (RuntimeError, OverflowError, MemoryError) as error:
         raise CheckpointError(
             f"{folder / 'model.json'}: the model cannot be built, since a size is too large; "
             "download the model again"
         ) from error
-    wanted = {name: tuple(tensor.shape) for name, tensor in decoder.state_dict().items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     _raise_for(_differences(found, wanted), folder)
-    constants = sum(buffer.nbytes for buffer in decoder.buffers())
+    constants = sum(buffer.nbytes for buffer in model.buffers())
     if constants > MAX_CONSTANTS_BYTES:
         raise CheckpointError(
             f"{folder / 'model.json'}: the model needs {constants:,} bytes of constants, expected "
@@ -209,7 +246,9 @@ def _raise_for(problems: list[str], folder: Path) -> None:
         )
 
 
-def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
+def load_weights(
+    model: Decoder | Classifier, weights: dict[str, torch.Tensor], folder: Path
+) -> None:
     """Fills every parameter.
 
     Raises:
@@ -217,7 +256,7 @@ def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Pat
     """
     problems = _differences(
         {name: tuple(tensor.shape) for name, tensor in weights.items()},
-        {name: tuple(tensor.shape) for name, tensor in decoder.state_dict().items()},
+        {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()},
     )
     problems += [
         f"{name} has values that are not finite"
@@ -225,4 +264,4 @@ def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Pat
         if not bool(tensor.isfinite().all())
     ]
     _raise_for(problems, folder)
-    decoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})

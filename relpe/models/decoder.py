@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention, check_fit
+from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
@@ -88,6 +88,11 @@ class DecoderConfig:
             self.pointer.check(self.vocabulary_size)
 
     @property
+    def largest(self) -> int:
+        """The largest size of a layer."""
+        return max(self.vocabulary_size, self.width, self.hidden)
+
+    @property
     def layers_in_order(self) -> list[Layer]:
         """Attention and encoding of each block."""
         return layers_of(self.layers, self.num_layers, self.attention, self.encoding)
@@ -105,7 +110,7 @@ class DecoderState(NamedTuple):
     """State of a decoder; its size is constant with linear attention."""
 
     encodings: tuple[Any, ...]  # of each encoding, shared by the rows
-    layers: tuple[ConvolvedState, ...]
+    layers: tuple[LayerState, ...]
     events: EventState | None = None
 
     def rows(self, index: Tensor) -> DecoderState:
@@ -268,11 +273,12 @@ class Decoder(nn.Module):
                 noise.append(encoding.init_state(seed, device))
                 features.append(encoding.out_features)
         generator = torch.Generator().manual_seed(feature_seed + 1)
-        layers: list[ConvolvedState] = []
+        layers: list[LayerState] = []
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            encoded = features[self._encoding_of[number]]
-            layers.append(block.attention.init_state(batch_size, generator, encoded))
+            index = self._encoding_of[number]
+            start = (batch_size, generator, self.encodings[index], features[index])
+            layers.append(block.attention.init_state(*start))
         events = None if self.events is None else self.events.init_state(batch_size)
         return DecoderState(tuple(noise), tuple(layers), events)
 

@@ -16,9 +16,11 @@ from relpe.encodings import SineSPEConfig
 from relpe.models.checkpoint import save_model
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
+from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 from tokenization.midi.chunks import MidiFile, open_midi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:
@@ -69,6 +71,16 @@ def folder(tmp_path: Path, small_model: MusicModel) -> Path:
     small_model.tokenizer.save(tmp_path / "small")
     (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
     return tmp_path
+
+
+@pytest.fixture
+def filling(folder: Path) -> Path:
+    """A folder that also contains a piece of a band and a model of version 2 for it."""
+    tokenizer = MultitrackRemi(MultitrackRemiConfig(version=2))
+    save_model(model_of(tokenizer).decoder, folder / "second")
+    tokenizer.save(folder / "second")
+    (folder / "piece.mid").write_bytes(write_midi(band(bars=5)))
+    return folder
 
 
 @pytest.fixture

@@ -132,6 +132,8 @@ def test_a_study_by_form(page):
     page.wait_for_selector("#study-tab .estimate:has-text('2 clips')")
     make.click()
     page.wait_for_selector(".study-zip")
+    # the extracted ZIP file contains the folder `study`, which a batch would refuse
+    assert "relpe batch config.yaml --output again" in page.locator("#study-result").inner_text()
     names = downloaded(page, ".study-zip").namelist()
     assert {"config.yaml", "prompts/Song.mid", "study/key.csv", "study/manifest.csv"} < set(names)
     assert sum(name.startswith("study/midi/") for name in names) == 2

@@ -123,6 +123,14 @@ def test_a_whole_test(tab, address, folder):
     code = tab.locator(".completion").inner_text()
     link = f"https://end.example/done?id=abc%2012&code={code}"
     assert tab.locator("a.go").get_attribute("href") == link
+    tab.reload()
+    tab.locator(".thanks").wait_for()
+    assert tab.locator(".completion").inner_text() == code
+    assert tab.locator("a.go").get_attribute("href") == link
+    tab.click("text=Another person takes part here")
+    tab.click("text=Begin a new test")
+    tab.locator("text=Begin").wait_for()
+    assert tab.locator("text=Continue where you stopped").count() == 0
     answers = read_answers(folder)
     assert len({answer.trial for answer in answers}) == 9
     for answer in answers:

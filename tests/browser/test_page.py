@@ -651,10 +651,14 @@ def test_nothing_is_wider_than_the_screen(address, browser, width, scheme):
     page.set_default_timeout(SLOWLY)
     page.goto(address)
     page.wait_for_selector(".player-roll")
-    for name in ("Continue", "Groove", "Piano", "About"):
+    clipped = """() => [...document.querySelectorAll("#controls [role=tab]")]
+        .filter((label) => label.offsetParent && label.scrollWidth > label.clientWidth)
+        .map((label) => label.textContent.trim())"""
+    for name in ("Continue", "Groove", "Piano", "Study", "About"):
         tab(page, name)
         page.wait_for_timeout(200)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate(clipped) == [], name
     paper = page.evaluate("getComputedStyle(document.body).getPropertyValue('--paper').trim()")
     assert paper == {"light": "#f5f2ec", "dark": "#14161b"}[scheme]
     page.close()

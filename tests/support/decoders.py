@@ -20,6 +20,7 @@ from relpe.encodings import (
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -30,6 +31,7 @@ from relpe.encodings import (
     TreeSQConfig,
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.selective import SelectiveRope
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
@@ -72,6 +74,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention": WindowedAttentionConfig(span=60),
     },
     "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
+    "selective rope softmax": {
+        "encoding": SelectiveRopeConfig(),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "selective rope favor": {
+        "encoding": SelectiveRopeConfig(base=50.0),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
     "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
     "conv favor, ungated, signs": {
         "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
@@ -235,6 +245,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention": DeltaAttentionConfig(),
         "events": EVENTS,
     },
+    "events: selective rope delta, windowed": {
+        "encoding": SelectiveRopeConfig(),
+        "layers": (
+            LayerConfig(attention=DeltaAttentionConfig()),
+            LayerConfig(attention=WindowedAttentionConfig(span=13)),
+        ),
+        "events": EVENTS,
+    },
     "events: algebraic delta and windowed, 3:1": {
         "encoding": AlgebraicConfig(),
         "layers": (
@@ -275,7 +293,11 @@ def decoder(name: str) -> Decoder:
     """The decoder of an entry of `CONFIGS`, with the same weights each time."""
     torch.manual_seed(0)
     sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
-    return DecoderConfig(**{**sizes, **CONFIGS[name]}).build().eval()
+    model = DecoderConfig(**{**sizes, **CONFIGS[name]}).build().eval()
+    for encoding in model.encodings:
+        if isinstance(encoding, SelectiveRope):  # otherwise it would be rotary embedding
+            torch.nn.init.normal_(encoding.moves, std=0.2)
+    return model
 
 
 def tokens_of(length: int, rows: int = 2) -> torch.Tensor:

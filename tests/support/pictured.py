@@ -18,6 +18,7 @@ from relpe.encodings import (
     LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -53,6 +54,7 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), LINEAR, STOCHASTIC),
     "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), LINEAR, STOCHASTIC),
     "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
+    "selective rope": (SelectiveRopeConfig(), SOFTMAX, {"moves"}),
     "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),
     "algebraic sum": (AlgebraicConfig(structure=MIXED), SOFTMAX, {"kernel", "angles"}),
     "algebraic, decaying logits": (

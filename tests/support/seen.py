@@ -67,7 +67,7 @@ def begin(calls, tab="continue", who=SOMEONE, **changed):
 
 def filled_form(calls, who=SOMEONE, tab="continue"):
     """Values that fill the form of a tab, by name."""
-    filled = calls.settings.fill(who)
+    filled = calls.settings.fill_form(who)
     names = ["creativity", *VALUES]
     row = list(EXAMPLE_OF_TAB).index(tab) * len(names)
     return dict(zip(names, filled[row : row + len(names)], strict=True))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import training
+from tests.support.lra_files import write_lra, write_mnist
 from tests.support.planned import write_corpus
 from tests.support.runs import band
 from tokenization.midi import write_midi
@@ -31,7 +32,16 @@ every_config = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="session")
-def corpora(data, tmp_path_factory):
+def lra(tmp_path_factory):
+    """Stand-ins for the files of the Long Range Arena and of images."""
+    folder = tmp_path_factory.mktemp("lra")
+    write_lra(folder)
+    write_mnist(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpora(data, lra, tmp_path_factory):
     """A corpus for each folder of configurations, in its vocabulary."""
     midi = tmp_path_factory.mktemp("bands")
     for split, seeds in {"train": (1, 2, 3), "validation": (4,), "test": (5,)}.items():
@@ -53,6 +63,8 @@ def corpora(data, tmp_path_factory):
         "recall": mixtures,
         "release": mixtures,
         "tasks": None,
+        "lra": lra,
+        "images": lra,
     }
 
 
@@ -61,11 +73,28 @@ def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(samples, "NEW_BARS", 1)
 
 
+PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d"}
+"""Packages that have the data of a task, which the development environment need not have."""
+GENERATED = ("digits", "mnist1d", "listops", "pathfinder")
+
+
 def fit_two_steps(path, corpora, folder, *overrides):
     data = corpora[path.parent.name]
     of_music = (f"task.data={data}", "task.length=24", "task.validation_windows=2")
+    kind = read_yaml(path)["task"].get("kind")
+    if package := PACKAGES.get(kind):
+        pytest.importorskip(package)
+    if path.parent.name in ("lra", "images"):
+        of_task = () if kind in GENERATED else (f"task.data={data}",)
+        of_task += ("task.test_examples=4", "task.validation_examples=4")
+        if kind in ("listops", "lra_text", "lra_retrieval"):
+            of_task += ("task.max_length=40",)
+        if kind == "listops":
+            of_task += ("task.shortest=3",)
+    else:
+        of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
-        *("task.batch_size=2", *(of_music if data else ("task.size=12", "task.smallest=8"))),
+        *("task.batch_size=2", *of_task),
         *("trainer.device=cpu", "trainer.precision=32", "trainer.threads=1"),
     ]
     plain = read_yaml(path, [*shrunk, *overrides])
@@ -107,6 +136,8 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
+        if folder.name in ("lra", "images"):  # budgets are those of the papers
+            continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}
         assert len(budgets) <= 1, folder

@@ -13,6 +13,7 @@ from relpe.encodings.algebraic.structures import GridStructure
 from relpe.models.layers import LayerConfig
 from tests.support.runs import piece
 from tokenization.analysis.plan import analyse
+from tokenization.analysis.takes import take_seed
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi import read_midi
@@ -98,6 +99,20 @@ def test_continuations_of_different_prompts_are_independent(decoder, tokenizer, 
     few = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
     for one, other in zip(few, together, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_best_of_several_takes_is_a_continuation_of_a_seed_of_its_own(decoder, tokenizer):
+    prompts = [prompt(tokenizer, 1), prompt(tokenizer, 2, 3)]
+    done = []
+    best = continuations(
+        decoder, tokenizer, prompts, bars=3, seeds=(0, 1), takes=3, advance=done.append
+    )
+    assert len(best) == 4
+    assert sum(done) == 4 * 3
+    for index, ids in enumerate(best):
+        own = [take_seed(index % 2, take) for take in range(3)]
+        takes = continuations(decoder, tokenizer, prompts[index // 2 :][:1], bars=3, seeds=own)
+        assert any(np.array_equal(ids, take) for take in takes)
 
 
 def test_no_more_rows_are_generated_at_once_than_the_maximum(decoder, tokenizer, monkeypatch):

@@ -21,6 +21,8 @@ MIN_TICKS_PER_BEAT: Final = 480
 """Minimum resolution of warped scores: a tick is about a millisecond."""
 ON_GRID: Final = 0.5
 """Threshold of `on_grid`, below which the notes do not follow the beats and bars of the file."""
+FEWEST_NOTES: Final = 32
+"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
 _COARSE_TICKS: Final = 24
 _ANY_TURNS = 2 * np.pi * np.multiply.outer((3, 4), np.arange(10_000) / 10_000)
 _CHANCE = float(np.cos(_ANY_TURNS).max(axis=0).mean())
@@ -91,6 +93,11 @@ def on_grid(score: Score) -> float:
     turns = np.multiply.outer((3, 4), ticks) % score.ticks_per_beat / score.ticks_per_beat
     mean = float(np.cos(2 * np.pi * turns).max(axis=0).mean())
     return (mean - _CHANCE) / (1 - _CHANCE)
+
+
+def is_off_grid(score: Score) -> bool:
+    """Whether the notes do not follow the beats of the file, as in a recorded performance."""
+    return score.num_notes >= FEWEST_NOTES and on_grid(score) < ON_GRID
 
 
 def warp(

@@ -59,6 +59,8 @@ class BarLimit(NamedTuple):
     finished: bool = False
     last: int = 0
     """Id of the Last that marks the last bar, with which the piece ends; 0: none."""
+    holds_notes: bool = False
+    """Whether no note may sound beyond the last bar, as in a gap; implied by a Last."""
 
     def notated_bar(self, grammar: Grammar) -> int:
         """Index, from 0, of the notated bar that is being generated."""
@@ -87,6 +89,8 @@ class BarLimit(NamedTuple):
             return np.arange(len(allowed)) == BAR
         if self.planned and (allowed[BAR] or allowed[_TIMES].any()):
             allowed = self._as_planned(grammar)
+        if (self.last or self.holds_notes) and self.seconds is None:
+            allowed = self._within(allowed, grammar)
         return self._with_last(allowed, grammar) if self.last else allowed
 
     def _with_last(self, allowed: NDArray[np.bool_], grammar: Grammar) -> NDArray[np.bool_]:
@@ -99,12 +103,17 @@ class BarLimit(NamedTuple):
                 allowed[_TIMES] = False
             else:
                 allowed[self.last] = False
-        elif grammar.after is After.VELOCITY and self.seconds is None:
-            # a note that sounds beyond the last bar would rule out its Last
-            first = grammar.families.duration
-            room = self._steps_left(grammar) - max(grammar.position, 0)
-            allowed = allowed.copy()
-            allowed[first + int(DURATIONS.searchsorted(room, side="right")) :] = False
+        return allowed
+
+    def _within(self, allowed: NDArray[np.bool_], grammar: Grammar) -> NDArray[np.bool_]:
+        """No duration beyond the last bar, which would rule out its Last or enter the next bar."""
+        assert isinstance(grammar, RemiGrammar)
+        if grammar.after is not After.VELOCITY:
+            return allowed
+        first = grammar.families.duration
+        room = self._steps_left(grammar) - max(grammar.position, 0)
+        allowed = allowed.copy()
+        allowed[first + int(DURATIONS.searchsorted(room, side="right")) :] = False
         return allowed
 
     def _steps_left(self, grammar: Grammar) -> int:

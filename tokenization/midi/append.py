@@ -1,13 +1,12 @@
-"""Appending of new music to a MIDI file, which leaves the existing events unchanged."""
+"""New music in a MIDI file, at its end or in place of some notes; other events stay unchanged."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,15 @@ from tokenization.midi.events import (
     MAX_TICK,
     Events,
     pair_notes,
-    program_at,
+    programs_at,
+    programs_of_rows,
     rows_in_time,
     scan_events,
 )
 from tokenization.midi.writer import (
+    BEFORE,
     CLOSING,
+    NOTE_OFF,
     NewEvents,
     Ordered,
     Scale,
@@ -43,7 +45,7 @@ from tokenization.midi.writer import (
     tracks_bytes,
     variable_length,
 )
-from tokenization.score import Score
+from tokenization.score import Score, Track
 
 # Controllers that stay in effect until changed: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
@@ -53,6 +55,7 @@ _FADED: Final = 16
 """A channel is faded out if its volume or expression at the splice is below this."""
 _AUDIBLE: Final = 64
 """Minimum level to which a faded channel is raised, if it was ever that loud."""
+_TICK_BITS: Final = 32
 _ROWS_AT_ONCE: Final = 1 << 16
 """Number of events processed at once, which bounds the memory of Python lists."""
 
@@ -86,40 +89,26 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         MidiError: the prompt is not a MIDI file, or the result would not be valid.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
-    file = open_midi(prompt, "the prompt")
-    events = scan_events(file)
-    num_tracks = len(events.track_ends)
-    factor = _resolution_factor(file.division, new, splice_ticks)
-    scale = Scale(file.division * factor, new.ticks_per_beat)
-    splice = scale.ticks(splice_ticks)
-    last = max([int(events.end_ticks.max()) * factor, splice, scale.ticks(new.end_ticks)])
-    if last > MAX_TICK:
-        raise MidiError(
-            f"{file.name}: with the new music, the file ends at tick {last}, expected at most "
-            f"{MAX_TICK}; use a part of it"
-        )
-    if factor > 1:
-        ticks, end_ticks = events.tick * factor, events.end_ticks * factor
-        events = replace(events, tick=ticks, end_ticks=end_ticks)
+    merger = _Merger.of(prompt, new, splice_ticks)
+    events, scale, additions = merger.events, merger.scale, merger.additions
+    num_tracks, splice = len(additions), scale.ticks(splice_ticks)
     begins, ends, endless = pair_notes(events)
-    additions = _closing_events(events, endless, splice)
+    for parts, closing in zip(additions, _closing_events(events, endless, splice), strict=True):
+        parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
-    new_parts: list[list[NewEvents]] = []
     targets: list[list[NewEvents]] = []
     channels: list[int] = []
     for track in new.tracks:
         chunk, channel = track.chunk, track.channel
-        if chunk is not None and not 0 <= chunk < num_tracks:
-            raise ValueError(f"new music continues chunk {chunk}, expected 0 to {num_tracks - 1}")
+        _check_chunk(chunk, num_tracks)
         if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
-            new_parts.append([NewEvents.of(instrument_events(track, channel, splice))])
-            targets.append(new_parts[-1])
+            targets.append(merger.new_track(track, channel, splice))
         else:
             if (chunk, channel) not in chosen:
-                program = program_at(events, chunk, channel, splice)
+                (program,) = programs_at(events, chunk, channel, np.array([splice])).tolist()
                 if program != track.program:
                     event = program_event(track, channel, splice)
                     additions[chunk].append(NewEvents.of([event]))
@@ -142,27 +131,257 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     for channel in sorted(playing):
         for chunk, event in _volume_events(events, sounding, channel, splice):
             additions[chunk].append(event)
-    del begins, ends, endless, sounding
+    return merger.result()
 
-    is_scaled = factor > 1
-    contents = [
-        _continued(file, events, chunk, parts, is_scaled=is_scaled)
-        for chunk, parts in enumerate(additions)
+
+def replace_in_midi(
+    data: bytes, new: Score, tracks: Iterable[Track], start_ticks: int, stop_ticks: int
+) -> bytes:
+    """MIDI file in which new music replaces the notes of some tracks between two times.
+
+    - Only the note-ons and note-offs of these notes are removed: those of `tracks`, by their
+      `chunk`, `channel` and `program`, that begin from the start on and before the stop. All other
+      events keep their bytes, times and order, and every track its length unless a new note ends
+      later. An event after a new or a removed one gets a new delta time, and its status byte if it
+      used running status.
+    - The notes of new tracks with a `chunk` are added to that track chunk on their `channel`, if
+      the channel has their program there. Others get a new chunk on a channel that is not in use,
+      or on that of the same instrument; format 0 then becomes 1.
+    - A new note ends where its pitch is struck again on its channel by a note that is kept. It is
+      left out if its pitch sounds there in the same chunk.
+    - Controllers, bends, programs, tempos and time signatures of `new` are not written.
+    - The resolution is kept, or multiplied by an integer as in `append_to_midi`.
+
+    Args:
+        data: a MIDI file.
+        new: new notes, in ticks of their own from the start of the file.
+        tracks: tracks of the file, of which notes are removed.
+        start_ticks: the earliest onset of notes that are removed, in the ticks of `new`.
+        stop_ticks: the time from which on notes are kept.
+
+    Raises:
+        MidiError: this is not a MIDI file, the result would not be valid, or all channels are in
+            use.
+        ValueError: `new` continues a chunk that the file does not have.
+    """
+    merger = _Merger.of(data, new, start_ticks)
+    events, scale, additions = merger.events, merger.scale, merger.additions
+    window = [
+        -(-ticks * scale.numerator // scale.denominator) for ticks in (start_ticks, stop_ticks)
     ]
-    num_tracks += len(new_parts)
-    if num_tracks > 0xFFFF:
-        raise MidiError(
-            f"{file.name}: with the new music, the file has {num_tracks} tracks, expected at most "
-            "65535; use fewer tracks"
+    kept, removed = _without_notes(events, {_place(track) for track in tracks}, *window)
+    used = set(_channels(events))
+    for track in new.tracks:
+        _check_chunk(track.chunk, len(additions))
+        if not len(track):
+            continue
+        begins = scale.ticks(track.notes[:, 0])
+        rows = np.column_stack(
+            [
+                begins,
+                scale.ticks(track.notes[:, 0] + track.notes[:, 1]) - begins,
+                track.notes[:, 2:],
+            ]
         )
-    midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
-    rest = file.data[14 : file.header.end]
-    header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
-    counts = [sum(len(part.ticks) for part in parts) for parts in new_parts]
-    owners = np.arange(len(counts)).repeat(counts)
-    contents_of_new = tracks_bytes([*chain(*new_parts)], owners, len(counts))
-    added = (chunk_bytes(b"MTrk", content) for content in contents_of_new)
-    return b"".join([header, file.with_tracks(contents), *added])
+        chunk, channel = track.chunk, track.channel
+        if (
+            chunk is None
+            or (programs_at(events, chunk, channel, rows[:, 0]) != track.program).any()
+        ):
+            chunk, channel = None, _unused_channel(track, events, used, int(begins[0]))
+        rows = kept.fitted(rows, chunk, channel)
+        if not len(rows):
+            continue
+        if chunk is not None:
+            target = additions[chunk]
+        else:
+            # on a channel that is in use, a program change would apply to the other notes too
+            target = merger.new_track(
+                track, channel, int(begins[0]), has_program=channel not in used
+            )
+            used.add(channel)
+        ons, offs = note_events([replace(track, notes=rows)], [channel], Scale())
+        ranks = np.where(offs.ranks == NOTE_OFF, BEFORE, offs.ranks)
+        target += [ons, offs._replace(ranks=ranks)]
+    return merger.result(removed)
+
+
+@dataclass(frozen=True)
+class _Merger:
+    """A MIDI file to which events are added."""
+
+    file: MidiFile
+    events: Events
+    """In ticks of the result."""
+    factor: int
+    """Factor of the resolution."""
+    scale: Scale
+    """Converts ticks of the new music to those of the result."""
+    additions: list[list[NewEvents]]
+    """New events of each track chunk."""
+    new_parts: list[list[NewEvents]]
+    """Events of each new track chunk."""
+
+    @classmethod
+    def of(cls, data: bytes, new: Score, start_ticks: int) -> _Merger:
+        """A file without new events; the new music begins at `start_ticks`. Raises MidiError."""
+        file = open_midi(data, "the prompt")
+        events = scan_events(file)
+        factor = _resolution_factor(file.division, new, start_ticks)
+        scale = Scale(file.division * factor, new.ticks_per_beat)
+        times = [scale.ticks(start_ticks), scale.ticks(new.end_ticks)]
+        last = max(int(events.end_ticks.max()) * factor, *times)
+        if last > MAX_TICK:
+            raise MidiError(
+                f"{file.name}: with the new music, the file ends at tick {last}, expected at most "
+                f"{MAX_TICK}; use a part of it"
+            )
+        if factor > 1:
+            ticks, end_ticks = events.tick * factor, events.end_ticks * factor
+            events = replace(events, tick=ticks, end_ticks=end_ticks)
+        return cls(file, events, factor, scale, [[] for _ in events.track_ends], [])
+
+    def new_track(
+        self, track: Track, channel: int, tick: int, *, has_program: bool = True
+    ) -> list[NewEvents]:
+        """Adds a track chunk with a name and perhaps a program, and returns its events."""
+        events = instrument_events(track, channel, tick)
+        self.new_parts.append([NewEvents.of(events if has_program else events[:-1])])
+        return self.new_parts[-1]
+
+    def result(self, removed: NDArray[np.int64] | None = None) -> bytes:
+        """The file with the new events and without the `removed` rows. Raises MidiError."""
+        file, events, factor = self.file, self.events, self.factor
+        is_removed = np.zeros(len(events.tick), bool)
+        if removed is not None:
+            is_removed[removed] = True
+        contents = [
+            _merged(file, events, chunk, parts, is_removed, is_scaled=factor > 1)
+            for chunk, parts in enumerate(self.additions)
+        ]
+        num_tracks = len(self.additions) + len(self.new_parts)
+        if num_tracks > 0xFFFF:
+            raise MidiError(
+                f"{file.name}: with the new music, the file has {num_tracks} tracks, expected at "
+                "most 65535; use fewer tracks"
+            )
+        midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
+        rest = file.data[14 : file.header.end]
+        header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
+        counts = [sum(len(part.ticks) for part in parts) for parts in self.new_parts]
+        owners = np.arange(len(counts)).repeat(counts)
+        contents_of_new = tracks_bytes([*chain(*self.new_parts)], owners, len(counts))
+        added = (chunk_bytes(b"MTrk", content) for content in contents_of_new)
+        return b"".join([header, file.with_tracks(contents), *added])
+
+
+def _check_chunk(chunk: int | None, num_tracks: int) -> None:
+    if chunk is not None and not 0 <= chunk < num_tracks:
+        raise ValueError(f"new music continues chunk {chunk}, expected 0 to {num_tracks - 1}")
+
+
+def _place(track: Track) -> tuple[int | None, int, int]:
+    return track.chunk, track.channel, track.program
+
+
+class _Kept(NamedTuple):
+    """The notes of a file that are kept, which limit new notes of their pitch."""
+
+    of_channel: NDArray[np.int64]
+    """Note-ons: channel, pitch and tick, packed and sorted."""
+    of_chunk: NDArray[np.int64]
+    """Note-ons and note-offs: chunk, channel, pitch and tick, packed and sorted."""
+    begins: NDArray[np.int64]
+    """Onsets of notes: chunk, channel, pitch and tick, packed and sorted."""
+    ends: NDArray[np.int64]
+    """Ends of the same notes; an endless note ends at the maximum tick."""
+
+    def fitted(self, rows: NDArray[np.int64], chunk: int | None, channel: int) -> NDArray[np.int64]:
+        """Notes (n, 4) of a channel, cut or left out; see `replace_in_midi`."""
+        begins, pitches = rows[:, 0], rows[:, 2]
+        keys = channel << 7 | pitches
+        ends = np.minimum(begins + rows[:, 1], _next(self.of_channel, keys, begins))
+        fits = np.ones(len(rows), bool)
+        if chunk is not None:
+            keys = chunk << 11 | keys
+            ends = np.minimum(ends, _next(self.of_chunk, keys, begins))
+            # notes of one key end in the order in which they begin
+            before = np.searchsorted(self.begins, keys << _TICK_BITS | begins, side="right")
+            ended = np.searchsorted(self.ends, keys << _TICK_BITS | begins, side="right")
+            fits = before == ended
+        return np.column_stack([begins, ends - begins, rows[:, 2:]])[fits]
+
+
+def _next(
+    packed: NDArray[np.int64], keys: NDArray[np.int64], ticks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The first tick (n,) of each key after a tick; a very late one if there is none."""
+    at = np.searchsorted(packed, keys << _TICK_BITS | ticks, side="right")
+    found = np.append(packed, -1)[at]
+    return np.where(found >> _TICK_BITS == keys, found & (1 << _TICK_BITS) - 1, MAX_TICK)
+
+
+def _without_notes(
+    events: Events, places: Collection[tuple[int | None, int, int]], start: int, stop: int
+) -> tuple[_Kept, NDArray[np.int64]]:
+    """The notes that are kept, and the rows (n,) of the others, which begin from start to stop.
+
+    The others are in the `places`: chunk, channel and program.
+    """
+    begins, ends, endless = pair_notes(events)
+    all_begins = np.append(begins, endless).astype(np.int64)
+    until = np.append(events.tick[ends], np.full(len(endless), MAX_TICK))
+    order = np.argsort(all_begins, kind="stable")
+    sorted_rows = all_begins[order]
+    channel = (events.status[sorted_rows] & 15).astype(np.int64)
+    chunk, tick = events.chunk[sorted_rows], events.tick[sorted_rows]
+    programs = programs_of_rows(events, chunk, channel, sorted_rows)
+    place = (chunk << 4 | channel) << 7 | programs
+    chosen = [at << 11 | of << 7 | program for at, of, program in places if at is not None]
+    is_out = np.isin(place, chosen) & (tick >= start) & (tick < stop)
+    is_removed = np.zeros(len(all_begins), bool)
+    is_removed[order] = is_out
+    removed = [all_begins[is_removed], ends[is_removed[: len(ends)]].astype(np.int64)]
+
+    is_key = (events.status & 0xE0) == 0x80  # note-offs and note-ons
+    is_key[np.concatenate(removed)] = False
+    rows = np.flatnonzero(is_key)
+    is_on = ((events.status[rows] & 0x10) > 0) & (events.second[rows] > 0)
+    keys = (events.status[rows].astype(np.int64) & 15) << 7 | events.first[rows]
+    of_channel = (keys << _TICK_BITS | events.tick[rows])[is_on]
+    keys |= events.chunk[rows] << 11
+    kept = all_begins[~is_removed]
+    of_note = (events.status[kept].astype(np.int64) & 15) << 7 | events.first[kept]
+    of_note |= events.chunk[kept] << 11
+    columns = (
+        of_channel,
+        keys << _TICK_BITS | events.tick[rows],
+        of_note << _TICK_BITS | events.tick[kept],
+        of_note << _TICK_BITS | until[~is_removed],
+    )
+    return _Kept(*map(np.sort, columns)), np.concatenate(removed)
+
+
+def _unused_channel(track: Track, events: Events, used: Collection[int], start: int) -> int:
+    """A channel that is not in use, or one on which only the track's instrument plays from a tick.
+
+    Raises MidiError if there is none. Only drums use the drum channel.
+    """
+    if track.is_drum:
+        return DRUM_CHANNEL
+    melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
+    for channel in melodic:
+        if channel not in used:
+            return channel
+    for channel in melodic:
+        rows = rows_in_time(events, 0xC0 | channel)
+        programs = set(events.first[rows].tolist()) or {0}
+        if programs == {track.program} and (events.tick[rows[:1]] <= start).all():
+            return channel
+    raise MidiError(
+        "the file uses all channels, expected a free one for the new notes; remove a track, or "
+        "choose an instrument that the file has"
+    )
 
 
 def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
@@ -245,64 +464,101 @@ def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
     return taken
 
 
-def _continued(
-    file: MidiFile, events: Events, chunk: int, parts: list[NewEvents], *, is_scaled: bool
+def _merged(
+    file: MidiFile,
+    events: Events,
+    chunk: int,
+    parts: list[NewEvents],
+    is_removed: NDArray[np.bool_],
+    *,
+    is_scaled: bool,
 ) -> bytes:
-    """Content of a track chunk with new events merged in, followed by its end-of-track."""
+    """Content of a track chunk with new events, without the rows `is_removed`, and its end."""
     whole = file.tracks[chunk]
     new = Ordered.of(parts)
-    new_ticks: list[int] = new.ticks.tolist()
-    if not (is_scaled or new_ticks or whole.missing) and events.is_whole[chunk]:
-        return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
-    # Each new event comes after the existing ones at its tick.
-    existing = np.append(0, events.tick[first:last])
-    existing = existing[np.searchsorted(existing[1:], new.ticks, side="right")]
+    removed = np.flatnonzero(is_removed[first:last]) + first
+    kept: NDArray[np.int64] | slice = slice(first, last)  # needs no memory
+    if len(removed):
+        kept = np.flatnonzero(~is_removed[first:last]) + first
+    is_changed = is_scaled or len(removed) > 0 or len(new.ticks) > 0
+    if not (is_changed or whole.missing) and events.is_whole[chunk]:
+        return file.data[whole.start : whole.end]
+    # Each new event comes after the existing ones at its tick, or before them.
+    ticks = events.tick[kept]
+    places = np.searchsorted(ticks, new.ticks, side="right")
+    if new.is_before.any():
+        places = np.where(new.is_before, np.searchsorted(ticks, new.ticks), places)
+    existing = np.append(0, ticks)[places]
     content, offsets = timed(new, np.maximum(existing, np.append(0, new.ticks)[:-1]))
     written = bytearray()
     now = next_new = 0
     has_running_status = True
     copied = whole.start  # the file has been copied up to here
+    needs_status = _without_status(file, events, kept) if isinstance(kept, np.ndarray) else removed
     if is_scaled:
         changed = np.arange(first, last, dtype=np.int64)
     else:
-        changed = _changed_rows(events, first, last, new.ticks)
+        after = removed + 1
+        behind = _behind_new(events, first, kept, places)
+        changed = [behind, needs_status, removed, after[after < last]]
+        changed = np.unique(np.concatenate(changed))
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
         columns = [column[rows].tolist() for column in columns]
         before = events.tick[np.maximum(rows - 1, first)].tolist()
-        for start, body, status, tick, tick_before in zip(*columns, before, strict=True):
+        lost = np.isin(rows, needs_status).tolist()
+        out = is_removed[rows].tolist()
+        nexts = events.start[np.minimum(rows + 1, len(events.start) - 1)]
+        stops = np.where(rows + 1 < last, nexts, events.track_ends[chunk]).tolist()
+        index = rows - first if isinstance(kept, slice) else np.searchsorted(kept, rows)
+        untils = np.searchsorted(places, index, side="right").tolist()
+        for start, body, status, tick, tick_before, is_lost, is_out, stop, until in zip(
+            *columns, before, lost, out, stops, untils, strict=True
+        ):
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
-            until = bisect_left(new_ticks, tick, next_new)
+            if is_out:
+                copied = stop
+                continue
             if until > next_new:
                 written += content[offsets[next_new] : offsets[until]]
-                now, next_new, has_running_status = new_ticks[until - 1], until, False
+                now, next_new, has_running_status = int(new.ticks[until - 1]), until, False
             written += variable_length(tick - now)
-            if file.data[body] < 0x80 and not has_running_status:
+            if file.data[body] < 0x80 and (is_lost or not has_running_status):
                 written.append(status)
             has_running_status = has_running_status or status < 0xF0
             now, copied = tick, body
     written += file.data[copied : int(events.track_ends[chunk])]
     written += content[offsets[next_new] :]
-    now = max([int(events.tick[last - 1]) if last > first else 0, *new_ticks[-1:]])
+    now = max([int(ticks[-1]) if len(ticks) else 0, *new.ticks[-1:].tolist()])
     return bytes(written + end_of_track(max(int(events.end_ticks[chunk]) - now, 0)))
 
 
-def _changed_rows(
-    events: Events, first: int, last: int, new_ticks: NDArray[np.int64]
+def _without_status(file: MidiFile, events: Events, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows among the `kept` ones of a track whose running status is that of a removed row."""
+    messages = kept[events.status[kept] < 0xF0]
+    status = events.status[messages]
+    changes = messages[status != np.append(-1, status[:-1])]
+    data = np.frombuffer(file.data, np.uint8)
+    return changes[data[events.body[changes]] < 0x80]
+
+
+def _behind_new(
+    events: Events, first: int, kept: NDArray[np.int64] | slice, places: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows in [first, last) of a track whose bytes change when events are inserted before them.
+    """Rows among the `kept` ones of a track whose bytes change because of new events.
 
     After a new event, the next delta time changes, and the next channel message needs a status
-    byte.
+    byte. `first` is the first row of the track, and `places` are the numbers of kept rows before
+    each new event.
     """
-    behind = first + np.searchsorted(events.tick[first:last], new_ticks, side="right")
-    behind = behind[behind < last]
-    if not behind.size:
-        return behind
-    messages = first + np.flatnonzero(events.status[first:last] < 0xF0)
-    following = np.searchsorted(messages, behind)
-    return np.unique(np.append(behind, messages[following[following < len(messages)]]))
+    status = events.status[kept]
+    behind = np.unique(places[places < len(status)])
+    if behind.size:
+        messages = np.flatnonzero(status < 0xF0)
+        following = np.searchsorted(messages, behind)
+        behind = np.append(behind, messages[following[following < len(messages)]])
+    return behind + first if isinstance(kept, slice) else kept[behind]

@@ -254,16 +254,31 @@ def note_table(
     return fastest_kernel().sort_notes(notes, places << 7 | programs)
 
 
-def program_at(events: Events, chunk: int, channel: int, tick: int) -> int:
-    """Program of a channel in a chunk after the events up to a tick."""
+def programs_at(
+    events: Events, chunk: int, channel: int, ticks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Programs of a channel in a chunk after the events up to each of the ticks (n,), ascending."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
-    row = start + int(np.searchsorted(events.tick[start:stop], tick, side="right"))
-    places = (np.array([value]) for value in (chunk, channel, row))
+    rows = start + np.searchsorted(events.tick[start:stop], ticks, side="right")
+    places = (np.full(len(rows), value) for value in (chunk, channel))
     programs = fastest_kernel().own_programs(
-        events.status, events.first, events.track_rows, *places
+        events.status, events.first, events.track_rows, *places, rows
     )
-    _complete(events, programs, np.array([channel]), np.array([tick]))
-    return int(programs[0])
+    _complete(events, programs, np.full(len(rows), channel), ticks)
+    return programs
+
+
+def programs_of_rows(
+    events: Events,
+    chunk: NDArray[np.int64],
+    channel: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Programs of the notes that begin in `rows`, ascending; all arrays (n,)."""
+    columns = (events.status, events.first, events.track_rows)
+    programs = fastest_kernel().own_programs(*columns, chunk, channel, rows)
+    _complete(events, programs, channel, events.tick[rows])
+    return programs
 
 
 def _complete(

@@ -26,8 +26,9 @@ _DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
 _TICK_BITS: Final = 36
 
-# Order of events at one tick. The note-off of a note of length 0 comes after its note-on.
-CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
+# Order of new events at one tick. The note-off of a note of length 0 comes after its note-on. All
+# but BEFORE, for a note-off, come after the events that a file has at the tick.
+BEFORE, CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(6)
 
 
 class NewEvent(NamedTuple):
@@ -95,20 +96,23 @@ class Ordered(NamedTuple):
     sizes: NDArray[np.int64]
     content: NDArray[np.uint8]
     """The bytes of an event are `sizes` bytes of `content` from `starts` on."""
+    is_before: NDArray[np.bool_]
+    """Which events (n,) have the rank `BEFORE`."""
 
     @classmethod
     def of(cls, parts: Sequence[NewEvents], tracks: NDArray[np.int64] | int = 0) -> Ordered:
         """Events ordered by `tracks` (n,), then tick, rank and position."""
         if not parts:
             nothing = np.zeros(0, np.int64)
-            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8))
+            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8), np.zeros(0, bool))
         ticks, ranks, sizes, content = NewEvents.joined(parts)
         if int(ticks.min(initial=0)) >= 0 and int(ticks.max(initial=0)) < 1 << _TICK_BITS:
             order = np.argsort((tracks << _TICK_BITS | ticks) << 3 | ranks, kind="stable")
         else:
             order = np.lexsort((ranks, ticks, np.broadcast_to(tracks, ticks.shape)))
         starts = np.cumsum(sizes) - sizes
-        return cls(ticks[order], starts[order], sizes[order], content)
+        is_before = (ranks == BEFORE)[order]
+        return cls(ticks[order], starts[order], sizes[order], content, is_before)
 
 
 class Scale(NamedTuple):
@@ -221,7 +225,7 @@ def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np
     """
     longest = int((events.ticks - before).max(initial=0))
     variable_length(longest)  # raises the error
-    written, offsets = fastest_kernel().write_events(events.ticks, before, *events[1:])
+    written, offsets = fastest_kernel().write_events(events.ticks, before, *events[1:4])
     return written.tobytes(), offsets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from tokenization.grid import (
 )
 from tokenization.remi.packing import Packing
 from tokenization.remi.vocabulary import DURATIONS, VELOCITY_STEP, Families
-from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
 DEFAULT_BPM = 120.0
 
@@ -121,6 +122,23 @@ def quantize_notes(
     durations -= onsets
     durations = np.minimum(np.maximum(durations, 1), _LONGEST)
     return separate_notes(keys, onsets, durations, table[:, 3] // VELOCITY_STEP)
+
+
+def part_of(score: Score, start: int, end: int) -> Score:
+    """The music of a score in grid steps from one step up to another, both bar lines.
+
+    What sounds beyond the end gets a length of the vocabulary that does not reach beyond it either,
+    since the part would otherwise have another bar.
+    """
+    score = score.between(start, end)
+    tracks: list[Track] = []
+    for track in score.tracks:
+        notes = track.notes.copy()
+        room = end - start - notes[:, 0]
+        is_cut = notes[:, 1] == room
+        notes[is_cut, 1] = DURATIONS[DURATIONS.searchsorted(room[is_cut], side="right") - 1]
+        tracks.append(replace(track, notes=notes))
+    return score.with_tracks(tracks)
 
 
 class TempoMap(NamedTuple):

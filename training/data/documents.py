@@ -14,8 +14,9 @@ from tokenization.analysis.plan import analyse_document
 from tokenization.document import Document, Header, Selection
 from tokenization.grid import notated_lines
 from tokenization.plan import Plan
+from tokenization.remi.quantize import part_of
 from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import DURATIONS, EOS, MAX_PITCH, MIN_PITCH, POSITION, TEMPO
+from tokenization.remi.vocabulary import EOS, MAX_PITCH, MIN_PITCH, POSITION, TEMPO
 from tokenization.score import Score, Track, all_notes
 from training.data.examples import Examples, draw_bar
 from training.data.masks import masked_ids
@@ -99,7 +100,7 @@ class _Part(NamedTuple):
         """The part without some of its bars."""
         lines = self.lines
         stop = len(lines) - 1 - at_end
-        score = _between(self.score, int(lines[at_start]), int(lines[stop]))
+        score = part_of(self.score, int(lines[at_start]), int(lines[stop]))
         return _Part(score, self.first_bar + at_start, self.ends and not at_end)
 
 
@@ -255,7 +256,7 @@ class Documents(Examples):
         score = self._remi.decode(crop)
         # what sounds beyond the last bar ends there
         end = notated_lines(score, max(score.end_ticks, 1))[stop - first]
-        return _Part(_between(score, 0, int(end)), first, not has_more)
+        return _Part(part_of(score, 0, int(end)), first, not has_more)
 
     def _changed(
         self, part: _Part, piece: int, room: int, draw: np.random.Generator
@@ -293,7 +294,7 @@ class Documents(Examples):
         # loops may be longer; other notes that sound beyond the last bar line end there
         last = int(all_notes(score.tracks)[:, 0].max(initial=0)) + 1
         end = int(notated_lines(score, max(end, last))[-1])
-        score = _between(replace(score, tempos=tempos), 0, end)
+        score = part_of(replace(score, tempos=tempos), 0, end)
         return part._replace(score=score), masked
 
     def _draw_selection(
@@ -372,20 +373,3 @@ class Documents(Examples):
 def _moved(track: Track, semitones: int) -> Track:
     """A transposed track."""
     return replace(track, notes=np.add(track.notes, [0, 0, semitones, 0]))
-
-
-def _between(score: Score, start: int, end: int) -> Score:
-    """The music of a decoded score from one tick up to another.
-
-    What sounds beyond the end gets a length of the vocabulary that does not reach beyond it either,
-    since the document would otherwise have another bar.
-    """
-    score = score.between(start, end)
-    tracks: list[Track] = []
-    for track in score.tracks:
-        notes = track.notes.copy()
-        room = end - start - notes[:, 0]
-        is_cut = notes[:, 1] == room
-        notes[is_cut, 1] = DURATIONS[DURATIONS.searchsorted(room[is_cut], side="right") - 1]
-        tracks.append(replace(track, notes=notes))
-    return score.with_tracks(tracks)

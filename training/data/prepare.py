@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.errors import MidiError, TokenizerError
-from tokenization.midi import read_midi
 from tokenization.remi.losses import Losses, losses
 from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
-from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
 from training.data.card import card
 from training.data.copies.melody import melody_runs
@@ -28,7 +26,7 @@ from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
 from training.data.mixtures.listing import Listing
 from training.data.mixtures.mixture import UNKNOWN, Mixture
-from training.data.reading import Reading, encode_with_plan
+from training.data.reading import Reading, read_piece
 from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
@@ -314,24 +312,23 @@ def _encode(batch: Batch) -> int:
             refused[name] = str(content)
             continue
         try:
-            file = read_midi(content, name=name, strict=batch.strict)
-            score = batch.reading.prepared(file)
-            ranks = batch.tokenizer.track_ranks(score.tracks)
-            heard = _with_ranks(score, ranks)
-            sequence = encode_with_plan(batch.tokenizer, score, heard)
+            piece = read_piece(
+                content, name, batch.tokenizer, lambda _: batch.reading, strict=batch.strict
+            )
         except (MidiError, TokenizerError) as error:
             refused[name] = str(error) if name in str(error) else f"{name}: {error}"
             continue
-        if file.damage:
-            damaged[name] = file.damage
-        ids = np.asarray(sequence.ids).astype("<u2")
+        if piece.file.damage:
+            damaged[name] = piece.file.damage
+        ids = np.asarray(piece.sequence.ids).astype("<u2")
         notes = int(np.count_nonzero(np.isin(ids, of_notes)))
-        lost = losses(score, ranks, getattr(batch.tokenizer, "families", PIANO_FAMILIES))
-        counts.append([notes, *(getattr(sequence, key) for key in COUNTS), *lost])
+        families = getattr(batch.tokenizer, "families", PIANO_FAMILIES)
+        lost = losses(piece.score, piece.ranks, families)
+        counts.append([notes, *(getattr(piece.sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
-        runs_of.append(melody_runs(_with_ranks(file, ranks)))
-        masked.append(batch.reading.masked(score, heard))
+        runs_of.append(melody_runs(piece.file))
+        masked.append(piece.masked)
         names.append(name)
     with replacing(batch.path) as path, path.open("wb") as stream:
         np.savez(
@@ -347,12 +344,6 @@ def _encode(batch: Batch) -> int:
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)
-
-
-def _with_ranks(score: Score, ranks: Sequence[int]) -> Score:
-    """The score without tracks that are not encoded, whose rank is -1."""
-    pairs = zip(score.tracks, ranks, strict=True)
-    return score.with_tracks(track for track, rank in pairs if rank >= 0)
 
 
 def _join_all(

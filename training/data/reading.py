@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import extend_by_pedal, warp
 from tokenization.analysis.plan import analyse
+from tokenization.midi import read_midi
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
 from tokenization.tokenizer import Tokenizer, TokenSequence
@@ -62,3 +64,46 @@ def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenS
     if not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
         return tokenizer.encode(score)
     return tokenizer.encode(score, analyse(heard))
+
+
+class ReadPiece(NamedTuple):
+    """A MIDI file as training data."""
+
+    file: Score
+    """The file itself, with only the tracks that are encoded."""
+    score: Score
+    """The file as it is encoded, with all tracks."""
+    ranks: Sequence[int]
+    """Rank of each track of `score`; -1: it is not encoded."""
+    sequence: TokenSequence
+    masked: int
+    """Flags of what is not to be predicted."""
+
+
+def read_piece(
+    content: bytes,
+    name: str,
+    tokenizer: Tokenizer,
+    reading: Callable[[Score], Reading],
+    *,
+    strict: bool = False,
+) -> ReadPiece:
+    """Read and encode a MIDI file; `reading` gives its settings, and `name` is for messages.
+
+    Raises:
+        MidiError: the file cannot be read or encoded.
+        TokenizerError: its plan cannot be encoded.
+    """
+    file = read_midi(content, name=name, strict=strict)
+    how = reading(file)
+    score = how.prepared(file)
+    ranks = tokenizer.track_ranks(score.tracks)
+    heard = _with_ranks(score, ranks)
+    sequence = encode_with_plan(tokenizer, score, heard)
+    return ReadPiece(_with_ranks(file, ranks), score, ranks, sequence, how.masked(score, heard))
+
+
+def _with_ranks(score: Score, ranks: Sequence[int]) -> Score:
+    """The score without tracks that are not encoded, whose rank is -1."""
+    pairs = zip(score.tracks, ranks, strict=True)
+    return score.with_tracks(track for track, rank in pairs if rank >= 0)

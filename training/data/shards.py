@@ -7,9 +7,9 @@ A single shard is stored in the folder of the split itself, several shards in it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +46,10 @@ def shard_folders(folder: Path, count: int) -> list[Path]:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Memory-mapped tokens of some pieces."""
+    """Tokens of some pieces, memory-mapped or in memory."""
 
-    folder: Path
+    folder: Path | None
+    """None: the shard is only in memory."""
     tokens: NDArray[np.uint16]
     offsets: NDArray[np.int64]
     """Start of each piece in `tokens`, then the end of the last: (pieces + 1,)."""
@@ -95,8 +96,29 @@ class Shard:
         tokens = np.memmap(folder / "tokens.uint16", dtype="<u2", mode="r").view(np.ndarray)
         return cls(folder, tokens, offsets, bars, bar_offsets, pieces)
 
-    def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
+    @classmethod
+    def of(
+        cls, pieces: Sequence[NDArray[np.integer]], facts: Sequence[PieceFacts], bar: int
+    ) -> Shard:
+        """A shard of these pieces in memory; `bar` is the id of the Bar token."""
+        bars = [np.flatnonzero(ids == bar) for ids in pieces]
+        offsets, bar_offsets = (
+            np.append(0, np.cumsum([len(part) for part in parts], dtype=np.int64))
+            for parts in (pieces, bars)
+        )
+        return cls(
+            None,
+            np.concatenate([np.zeros(0, np.uint16), *(ids.astype(np.uint16) for ids in pieces)]),
+            offsets,
+            np.concatenate([np.zeros(0, np.int64), *bars]),
+            bar_offsets,
+            np.array([tuple(one) for one in facts], PIECE),
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
         """Pickle only the folder; the receiving process maps the files again."""
+        if self.folder is None:
+            return Shard, tuple(getattr(self, one.name) for one in fields(self))
         return Shard.load, (self.folder,)
 
     def __len__(self) -> int:
@@ -105,8 +127,8 @@ class Shard:
 
     def names(self) -> list[str]:
         """Names of the pieces; empty if the folder has none."""
-        path = self.folder / "names.txt"
-        if not path.is_file():
+        path = None if self.folder is None else self.folder / "names.txt"
+        if path is None or not path.is_file():
             return []
         text = path.read_text(encoding="utf-8", errors="replace")
         return text.removesuffix("\n").split("\n")

@@ -69,11 +69,13 @@ class GenerationOptions:
     """How strongly new music follows the prompt, 0 to 1; 0: not at all."""
     memory: float = SamplingOptions.memory
     """Factor of the odds of the model's pointer, 0 to 1; 0: no pointer."""
+    takes: int = 1
+    """Takes of each continuation, of which the best by likelihood and form is measured."""
     samples_output: Path | None = None
     """Folder in which each continuation is saved as MIDI and piano roll; None: none is saved."""
 
     def __post_init__(self) -> None:
-        for name in ("continuations", "per_prompt", "prompt_bars", "bars"):
+        for name in ("continuations", "per_prompt", "prompt_bars", "bars", "takes"):
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
         check_range("--seed", self.seed, 0)
         check_range("--temperature", self.temperature, 0)
@@ -85,7 +87,7 @@ class GenerationOptions:
     @property
     def key(self) -> str:
         """Key of this music in the results."""
-        return music_key(self.prompt_bars, self.bars)
+        return music_key(self.prompt_bars, self.bars, self.takes)
 
 
 class Material(NamedTuple):
@@ -182,6 +184,7 @@ def measure_music(
             prompts,
             bars=options.bars,
             seeds=seeds,
+            takes=options.takes,
             temperature=options.temperature,
             top_p=options.top_p,
             presence=options.presence,
@@ -209,7 +212,7 @@ def measure_music(
         same = bars == new[-1].figures["bars"]
         alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
-        name = f"continuations_{heard}_{options.bars}.csv"
+        name = f"{options.key.replace('music', 'continuations')}.csv"
         with replacing(folder / name) as path, path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -90,23 +91,44 @@ def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
     return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
 
 
+class PointerOdds(NamedTuple):
+    """Odds of a pointer's proposals for each token of a piece except the first, (tokens - 1,)."""
+
+    proposed: NDArray[np.float64]
+    """Of the token itself."""
+    total: NDArray[np.float64]
+    """Of all tokens."""
+
+    def mixed(self, nats: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Nats (..., tokens - 1) of the mixture, given those of the decoder."""
+        return np.log1p(self.total) - np.log(np.exp(-nats) + self.proposed)
+
+
+def pointer_odds(config: PointerConfig, piece: NDArray[np.int64]) -> PointerOdds:
+    """The odds of the pointer, which do not depend on the decoder.
+
+    They are those of `Pointer` without the balance of generation. Generation applies the mask of
+    its grammar before it mixes.
+    """
+    pointer = Pointer(replace(config, balance=BalanceConfig()))
+    proposed, total = np.zeros((2, len(piece) - 1))
+    for index, (token, target) in enumerate(pairwise(piece.tolist())):
+        pointer.extend([token])
+        tokens, odds = pointer.proposals()
+        proposed[index] = odds[tokens == target].sum()
+        total[index] = odds.sum()
+    return PointerOdds(proposed, total)
+
+
 def pointer_nats(
     config: PointerConfig, piece: NDArray[np.int64], nats: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
 
     `nats` (..., tokens - 1) are those of the decoder. The result is that of `Pointer.mix` over the
-    whole vocabulary, without the balance of generation. Generation applies the mask of its grammar
-    before it mixes.
+    whole vocabulary; see `pointer_odds`.
     """
-    pointer = Pointer(replace(config, balance=BalanceConfig()))
-    proposed, total = np.zeros((2, nats.shape[-1]))
-    for index, (token, target) in enumerate(pairwise(piece.tolist())):
-        pointer.extend([token])
-        tokens, odds = pointer.proposals()
-        proposed[index] = odds[tokens == target].sum()
-        total[index] = odds.sum()
-    return np.log1p(total) - np.log(np.exp(-nats) + proposed)
+    return pointer_odds(config, piece).mixed(nats)
 
 
 def _padded(decoder: Decoder, parts: Sequence[NDArray[np.int64]]) -> Tensor:

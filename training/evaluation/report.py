@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
+from training.evaluation.classes import write_classes
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -135,6 +136,8 @@ def goals(results: Results) -> list[Goal]:
     """The goals that can be checked with these results."""
     found: list[Goal] = []
     for music in music_by_key(results).values():
+        if music["protocol"].get("takes", 1) > 1:  # goals are for music that was not selected
+            continue
         found += [
             goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
         ]
@@ -149,7 +152,8 @@ def goal_lines(results: Results) -> list[str]:
     """The goals as a Markdown list, with those that the copier misses."""
     lines = [f"- {goal.line()}" for goal in goals(results)]
     for music in music_by_key(results).values():
-        if found := form_goals(music, "copier"):
+        is_plain = music["protocol"].get("takes", 1) == 1
+        if is_plain and (found := form_goals(music, "copier")):
             missed = [f"{goal.goal} ({goal.figure})" for goal in found if not goal.holds]
             said = f"the copier misses {len(missed)} of {len(found)} goals of form"
             lines.append(f"- {_after(music)}: {said}{': ' if missed else ''}{'; '.join(missed)}")
@@ -420,6 +424,8 @@ def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]
             music_by_key(of)[key]["protocol"] for of in entries.values() if key in music_by_key(of)
         )
         heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
+        if (takes := protocol.get("takes", 1)) > 1:
+            heading += f", the best of {takes} takes"
         lines += ["", f"{level} {heading}", ""]
         lines += music_table(entries, key)
     if any("±" in line for line in lines):
@@ -441,12 +447,15 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
+    For classifiers, it is a table of accuracies.
+
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
     Raises:
         TrainingError: a model has not been evaluated.
     """
     entries: dict[str, Results] = {}
+    classes: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
@@ -456,7 +465,10 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = model if name in entries else name
+        name = model if name in entries or name in classes else name
+        if "accuracy" in read_json(path, (), "evaluate again"):
+            classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
+            continue
         if "answers" in read_json(path, (), "evaluate again"):
             raise TrainingError(
                 f"{model}: has answers to a generated task, expected results on music; relpe-train "
@@ -467,6 +479,13 @@ def report(models: Sequence[str], output: Path) -> Path:
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
+    if classes and entries:
+        raise TrainingError(
+            f"{next(iter(classes))} is a classifier and {next(iter(entries))} is not; compare them "
+            "in separate reports"
+        )
+    if classes:
+        return write_classes(classes, output)
     output.mkdir(parents=True, exist_ok=True)
     draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")

@@ -23,14 +23,17 @@ def readings(results: Results) -> dict[str, Mapping[str, float]]:
     return {k: v for k, v in results.items() if k in WHOLE or k.startswith("windows_")}
 
 
-def music_key(prompt_bars: int, bars: int) -> str:
-    """Key in results.json for continuations of `bars` bars after prompts of `prompt_bars` bars."""
-    return f"music_{prompt_bars}_{bars}"
+def music_key(prompt_bars: int, bars: int, takes: int = 1) -> str:
+    """Key in results.json for continuations of `bars` bars after prompts of `prompt_bars` bars.
+
+    `takes` is the number of takes of which each is the best.
+    """
+    return f"music_{prompt_bars}_{bars}" + (f"_takes_{takes}" if takes > 1 else "")
 
 
 def is_music(key: str) -> bool:
     """Whether this is a `music_key`."""
-    return re.fullmatch(r"music_\d+_\d+", key) is not None
+    return re.fullmatch(r"music_\d+_\d+(_takes_\d+)?", key) is not None
 
 
 def music_by_key(results: Results) -> dict[str, Results]:
@@ -39,15 +42,21 @@ def music_by_key(results: Results) -> dict[str, Results]:
     Older versions measure one kind of prompt, under the key `music`.
     """
     found = [music for key, music in results.items() if key == "music" or is_music(key)]
-    sizes = [(music["protocol"]["prompt_bars"], music["protocol"]["bars"]) for music in found]
+    sizes = [_size(music) for music in found]
     by_size = sorted(zip(sizes, found, strict=True), key=lambda item: item[0])
     return {music_key(*size): music for size, music in by_size}
+
+
+def _size(music: Results) -> tuple[int, int, int]:
+    """Bars of the prompt, new bars and takes."""
+    protocol = music["protocol"]
+    return protocol["prompt_bars"], protocol["bars"], protocol.get("takes", 1)
 
 
 def music_keys(entries: Mapping[str, Results]) -> list[str]:
     """Keys of the measured music of some models, shorter prompts first."""
     found = {
-        key: (music["protocol"]["prompt_bars"], music["protocol"]["bars"])
+        key: _size(music)
         for results in entries.values()
         for key, music in music_by_key(results).items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from training.config import OptimizerConfig, TrainerConfig
@@ -41,13 +42,21 @@ class Budget:
         return max(share, seconds / (60 * self._trainer.time_budget_minutes))
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
-        """Learning rate: warm-up, constant, then linear decay at the end of the budget.
+        """Learning rate: warm-up, then as the `schedule` of the configuration.
 
         `peak` is the constant rate; if None, it is the `learning_rate` of the configuration.
         """
         config = self._optimizer
         peak = config.learning_rate if peak is None else peak
         warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
+        if config.schedule == "rsqrt":
+            return (
+                peak
+                * warm
+                * math.sqrt(max(1, config.warmup_steps) / max(step + 1, config.warmup_steps, 1))
+            )
+        if config.schedule == "cosine":
+            return peak * warm * (1 + math.cos(math.pi * min(1.0, self.progress(step)))) / 2
         left = max(0.0, 1 - self.progress(step)) / max(config.decay_share, 1e-9)
         decayed = config.final_share + (1 - config.final_share) * min(1.0, left)
         return peak * warm * decayed

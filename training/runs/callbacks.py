@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -48,7 +49,7 @@ class Report(pl.Callback):
         self._bar: tqdm[Any] | None = None
         self._start = (0.0, 0.0)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule[Any]) -> None:  # type: ignore[override]
         """Open the progress bar."""
         self._start = (pl_module.budget.progress(trainer.global_step), time.monotonic())
         if self._show and sys.stderr.isatty():
@@ -81,7 +82,7 @@ class Report(pl.Callback):
     def on_train_batch_end(  # type: ignore[override]
         self,
         trainer: pl.Trainer,
-        pl_module: TaskModule,
+        pl_module: TaskModule[Any],
         outputs: dict[str, torch.Tensor],
         *_: object,
     ) -> None:
@@ -125,7 +126,7 @@ class Report(pl.Callback):
             self._line_shown = time.monotonic()
             logger.info("%5.1f%%  %s", 100 * progress, text)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule[Any]) -> None:  # type: ignore[override]
         """Log the result of a validation."""
         step = trainer.global_step
         spent = {"tokens": step * self._tokens_per_step, "seconds": pl_module.budget.elapsed()}
@@ -134,13 +135,22 @@ class Report(pl.Callback):
         if self._show:
             value = pl_module.validation["validation/nats_per_token"]
             with tqdm.external_write_mode(file=sys.stderr):
-                logger.info("step %d: validation %.4f nats per token", step, value)
+                logger.info(
+                    "step %d: validation %.4f nats per %s%s",
+                    *(step, value, pl_module.target, accuracy_text(pl_module.validation)),
+                )
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close the progress bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def accuracy_text(validation: Mapping[str, float]) -> str:
+    """The share of right classes of a validation, after a comma; "" if it has none."""
+    share = validation.get("validation/accuracy")
+    return "" if share is None else f", {share:.1%} right"
 
 
 class Checkpoints(pl.Callback):
@@ -157,7 +167,7 @@ class Checkpoints(pl.Callback):
         self._best = float("inf")
         self._due: int | None = None
         self._signal: int | None = None
-        self._module: TaskModule | None = None
+        self._module: TaskModule[Any] | None = None
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -175,7 +185,7 @@ class Checkpoints(pl.Callback):
         held = checkpoint["callbacks"].get(cls.__qualname__, {})
         return held.get("due") == checkpoint["global_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule[Any]) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
         Also run the validation that was due when the run was stopped, if any.
@@ -198,7 +208,9 @@ class Checkpoints(pl.Callback):
         self._module.asked_to_stop = True
         signal.signal(number, self._handlers[number])
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: TaskModule, *_: object) -> None:  # type: ignore[override]
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: pl.Trainer, pl_module: TaskModule[Any], *_: object
+    ) -> None:
         """Stop when the budget is used up; write checkpoints when they are due."""
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
@@ -215,7 +227,7 @@ class Checkpoints(pl.Callback):
         if stopped_by:
             raise InterruptedRunError(step, stopped_by)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule[Any]) -> None:  # type: ignore[override]
         """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
 
         `last.ckpt` stores the best value. If it were not updated, a resumed run would compare with

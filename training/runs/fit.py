@@ -33,9 +33,10 @@ from training.runs.loggers import build_loggers, check_loggers
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
+from training.tasks.classification.task import ClassificationData
 from training.tasks.generated import GeneratedData
 from training.tasks.module import TaskModule
-from training.tasks.music import MusicData
+from training.tasks.music import MusicData, MusicTask
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class Result:
     minutes: float
     """Minutes by the clock of the config, including time before the run was resumed."""
     validation: float | None
-    """Last validation loss in nats per token."""
+    """Last validation loss in nats per token, or per example for classifiers."""
+    accuracy: float | None = None
+    """Share of right classes in the last validation; only for classifiers."""
     stopped_by: int | None = None
     """Signal that stopped the run; None if its budget is used up."""
     rank: int = 0
@@ -103,6 +106,7 @@ def fit(
         tokens=step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
         validation=module.validation.get("validation/nats_per_token"),
+        accuracy=module.validation.get("validation/accuracy"),
         stopped_by=stopped_by,
         rank=processes.rank,
     )
@@ -116,8 +120,8 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData
-    module: TaskModule
+    data: MusicData | GeneratedData | ClassificationData
+    module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
     """Contents of run.json; None for a new run."""
@@ -185,7 +189,7 @@ def _check_folder(folder: Path, *, fresh: bool) -> None:
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
-def _resume(module: TaskModule, last: Path, *, sharded: bool) -> dict[str, Any]:
+def _resume(module: TaskModule[Any], last: Path, *, sharded: bool) -> dict[str, Any]:
     """Restore weights and elapsed time; return the checkpoint.
 
     Lightning restores everything else.
@@ -267,7 +271,7 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         Report(settings.log_every, config.task.tokens_per_step, show=show),
         Checkpoints(folder, settings, validates=validates),
     ]
-    if config.task.data is not None:  # only music has samples
+    if isinstance(config.task, MusicTask):  # only music has samples
         # one process writes them, but with fsdp no process has all weights
         samples = 0 if settings.strategy == "fsdp" else settings.samples
         callbacks.append(Samples(folder, config.task.data, samples))

@@ -139,6 +139,18 @@ def past_segment(segment: dict[str, Any]) -> PastSegment:
     return PastSegment(**{name: segment[name] for name in names if name in segment})
 
 
+def this_segment(arithmetic: Arithmetic) -> PastSegment:
+    """The command that is running, as the only segment of a run."""
+    return PastSegment(
+        command=current_command(),
+        commit=current_commit(),
+        machine=_machine(arithmetic),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        lightning=version("pytorch-lightning"),
+    )
+
+
 def clear_run(folder: Path) -> None:
     """Remove the files of a run and its evaluation; do nothing if the folder is not a run."""
     if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):

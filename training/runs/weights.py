@@ -15,6 +15,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.classifier import Classifier
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from relpe.models.rotary_weights import load_rotary, takes_rotary
@@ -60,8 +61,37 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
         decoder = load_model(model)
         description = json.loads((find_checkpoint(model) / "model.json").read_text())
         return decoder, Origin(", ".join(description["weights"]), digest(decoder))
+    decoder, origin = _of_run(folder, weights)
+    if not isinstance(decoder, Decoder):
+        raise TrainingError(f"{model}: the run of a classifier, expected one of a decoder")
+    fitted = read_pointer(folder)
+    if fitted is not None and fitted.fit.weights == origin.digest:
+        decoder.config = replace(decoder.config, pointer=fitted.pointer)
+    elif fitted is not None:
+        logger.warning(
+            "%s was fitted to other weights than %s and is not used; run relpe-train fit-pointer "
+            "with --weights %s",
+            *(folder / NAME, origin.file, weights),
+        )
+    return decoder, origin
+
+
+def load_classifier_of(folder: Path, weights: str = "best") -> tuple[Classifier, Origin]:
+    """Load the classifier of a run, with the averaged weights if there are any.
+
+    Raises:
+        TrainingError: the run has no such checkpoint, or it is damaged or not of a classifier.
+    """
+    model, origin = _of_run(folder, weights)
+    if not isinstance(model, Classifier):
+        raise TrainingError(f"{folder}: the run of a decoder, expected one of a classifier")
+    return model, origin
+
+
+def _of_run(folder: Path, weights: str) -> tuple[Decoder | Classifier, Origin]:
+    """The model of a run, and what identifies its weights."""
     task = read_experiment(folder).task
-    decoder = task.decoder_config(folder).build()
+    decoder: Decoder | Classifier = task.decoder_config(folder).build()
     path = folder / f"{weights}.ckpt"
     if not path.exists():
         why = (
@@ -76,17 +106,7 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     fill(decoder, checkpoint, path)
     step = checkpoint["global_step"]
     commit = read_run(folder)["sessions"][-1]["commit"]
-    origin = Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
-    fitted = read_pointer(folder)
-    if fitted is not None and fitted.fit.weights == origin.digest:
-        decoder.config = replace(decoder.config, pointer=fitted.pointer)
-    elif fitted is not None:
-        logger.warning(
-            "%s was fitted to other weights than %s and is not used; run relpe-train fit-pointer "
-            "with --weights %s",
-            *(folder / NAME, path.name, weights),
-        )
-    return decoder, origin
+    return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -137,7 +157,7 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     return checkpoint
 
 
-def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
+def fill(decoder: Decoder | Classifier, checkpoint: dict[str, Any], where: Path) -> None:
     """Load the weights of a checkpoint into a decoder: their average, if the run has one.
 
     Raises:
@@ -181,13 +201,13 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
         ) from error
 
 
-def round_as_released(decoder: Decoder) -> None:
+def round_as_released(decoder: Decoder | Classifier) -> None:
     """Round the weights of a decoder to the precision of released weights."""
     for tensor in decoder.state_dict().values():
         tensor.copy_(tensor.to(RELEASED))
 
 
-def digest(decoder: Decoder) -> str:
+def digest(decoder: Decoder | Classifier) -> str:
     """SHA-256 of all tensors in the precision of released weights, names and shapes included."""
     total = hashlib.sha256()
     for name, tensor in sorted(decoder.state_dict().items()):

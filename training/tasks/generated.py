@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from relpe.models.config import to_plain
-from relpe.models.decoder import DecoderConfig, DecoderState
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of
@@ -206,7 +206,7 @@ class Batches:
         return torch.from_numpy(batch[self._rows.start : self._rows.stop])
 
 
-class GeneratedModule(TaskModule):
+class GeneratedModule(TaskModule[Decoder]):
     """A decoder that predicts the targets of generated sequences."""
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:

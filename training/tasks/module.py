@@ -1,4 +1,4 @@
-"""Training of a decoder: what the modules of all tasks have in common."""
+"""Training of a model: what the modules of all tasks have in common."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -16,7 +16,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from relpe.encodings.offset.windows import Windows
-from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.classifier import Classifier
+from relpe.models.decoder import Decoder
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError
 from training.learning.averaging import Average
@@ -27,17 +28,22 @@ from training.learning.muon import Muon, parameter_groups
 from training.learning.schedule import Budget
 from training.learning.seeding import noise_seed
 
+ModelT = TypeVar("ModelT", bound=Decoder | Classifier)
 
-class TaskModule(pl.LightningModule, ABC):
-    """A decoder with its loss, optimizer and budget.
+
+class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
+    """A model with its loss, optimizer and budget.
 
     One batch of Lightning is a whole step of one process. Micro-batches and chunks are iterated
     here, so that callbacks never run in the middle of a step.
     """
 
+    target: ClassVar[str] = "token"
+    """What is predicted, for the log."""
+
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: ModelT,
         optimizer: OptimizerConfig,
         trainer: TrainerConfig,
         *,
@@ -45,7 +51,7 @@ class TaskModule(pl.LightningModule, ABC):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.decoder = decoder
+        self.decoder = decoder  # its name in checkpoints, for all kinds of models
         self.settings = optimizer
         self.budget = Budget(trainer, optimizer, tokens_per_step)
         self.average = Average(decoder, trainer.ema_decay)
@@ -76,21 +82,21 @@ class TaskModule(pl.LightningModule, ABC):
         return self.decoder.training_window()
 
     @abstractmethod
-    def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
+    def losses(self, batch: Any, state: Any) -> Iterator[Tensor]:  # noqa: ANN401 - of the task
         """Sums of the negative log-likelihood of the targets of a batch, in nats.
 
         Their gradients are computed one after another, before the next sum is requested.
         """
 
     @abstractmethod
-    def num_losses(self, batch: Tensor) -> int:
+    def num_losses(self, batch: Any) -> int:  # noqa: ANN401
         """Number of these sums."""
 
     @abstractmethod
-    def num_targets(self, batch: Tensor) -> Tensor:
-        """Number of targets of a batch: tokens that are predicted."""
+    def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
+        """Number of targets of a batch: tokens or examples that are predicted."""
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
         """Compute the gradients of a whole step, the same in all processes.
 
         The loss is the mean negative log-likelihood in nats per token over the rows of all
@@ -114,7 +120,7 @@ class TaskModule(pl.LightningModule, ABC):
         self.average.update()
         return {"nats_per_token": torch.tensor(nats / count)}
 
-    def gradients(self, batch: Tensor, count: Tensor) -> Tensor:
+    def gradients(self, batch: Any, count: Tensor) -> Tensor:  # noqa: ANN401
         """Accumulate the gradients of all micro-batches and chunks; return the loss in nats.
 
         Gradients are divided by `count`, the number of tokens in all processes.
@@ -179,7 +185,7 @@ class TaskModule(pl.LightningModule, ABC):
             spans = self.trainer.strategy.broadcast(self.window.span_state())
             self.window.load_span_state(spans)
 
-    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
         """Accumulate the negative log-likelihood of a batch."""
         state = self.decoder.init_state(len(batch))
         nats = sum(float(value) for value in self.losses(batch, state))
@@ -198,7 +204,8 @@ class TaskModule(pl.LightningModule, ABC):
         self._sums.clear()
         if not math.isfinite(nats):
             raise TrainingError(
-                f"step {self.global_step}: the validation loss is {nats / count} nats per token; "
+                f"step {self.global_step}: the validation loss is {nats / count} nats per "
+                f"{self.target}; "
                 "lower optimizer.learning_rate and start again with --fresh"
             )
 
@@ -220,7 +227,7 @@ class TaskModule(pl.LightningModule, ABC):
         dtype = torch.bfloat16 if narrow else torch.float32
         return Muon(groups, lr=config.learning_rate, betas=config.betas, dtype=dtype)
 
-    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
         """Set the learning rates of the step."""
         rate = self.budget.learning_rate(self.global_step)
         for group in self.trainer.optimizers[0].param_groups:

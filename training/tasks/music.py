@@ -191,7 +191,7 @@ def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> 
     return Crops(**settings)
 
 
-class MusicModule(TaskModule):
+class MusicModule(TaskModule[Decoder]):
     """A decoder that predicts the next token of music."""
 
     def __init__(

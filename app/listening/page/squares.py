@@ -1,4 +1,4 @@
-"""Balanced orders of trials: which listener hears which condition of which item at which place."""
+"""Balanced orders of trials: the conditions and prompts of each listener."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Cell(NamedTuple):
 def latin_square(size: int) -> tuple[tuple[int, ...], ...]:
     """A balanced Latin square: orders of `size` treatments.
 
-    In each column, each treatment is equally often; and each treatment directly follows each other
-    one equally often. There are `size` rows, or twice as many if `size` is odd and above 1.
+    Each treatment occurs equally often in each column, and equally often directly after each other
+    treatment. There are `size` rows, or twice as many if `size` is odd and above 1.
 
     Source: E. J. Williams, Experimental Designs Balanced for the Estimation of Residual Effects of
     Treatments, 1949.
@@ -37,8 +37,8 @@ def order(listener: int, treatments: int, items: int) -> list[Cell]:
 
     Each stretch of `treatments` trials is a row of a balanced Latin square. The item of a trial is
     the one that this listener has not heard for longest, of those left for its treatment. Within
-    `rows(treatments) * rows(items)` listeners, each combination is equally often at each place, so
-    that any number of first trials is balanced too.
+    as many listeners as the product of the rows of both squares, each combination occurs equally
+    often at each place, so that any number of first trials is balanced too.
     """
     of_treatments, of_items = latin_square(treatments), latin_square(items)
     turn, row = divmod(listener, len(of_treatments))

@@ -129,8 +129,9 @@ class Store:
     def join(self, plan: Callable[[int], Sequence[Trial]], completion_code: str | None) -> str:
         """Adds a listener and returns their code.
 
-        `plan` returns the trials of a listener by number. The number is the lowest one that no
-        other listener has, or only one who gave up, so that those who completed are balanced.
+        `plan` returns the trials of a listener by number. The number is the lowest that is free: no
+        listener has it, or only listeners who gave up. So the trials of those who complete the test
+        are balanced.
         """
         code, own = _random_code(), completion_code or _random_code()
         with self._changes() as connection:

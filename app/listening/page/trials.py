@@ -91,7 +91,7 @@ class _Block:
 
 
 def _block(all_trials: list[Trial], count: int, training: int) -> _Block:
-    """The first `count` trials; those of the end are the practice, and are spare."""
+    """The first `count` trials; practice and spare trials are taken from the end."""
     if not count or not all_trials:
         return _Block([], [], [])
     spare = all_trials[::-1]

@@ -10,13 +10,12 @@ import numpy as np
 from scipy import stats
 
 from app.listening.report.bootstrap import Interval
+from app.listening.report.power import LEVEL, Power
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from app.listening.report.power import Power
 
 
 class Difference(NamedTuple):
@@ -116,4 +115,42 @@ def differences(
             np.array([math.fsum(told[name]) / len(told[name]) for name in sorted(told)]),
         )
         for (condition, other), told in judged.items()
+    ]
+
+
+def compared(
+    told: Sequence[Difference],
+    intervals: Sequence[Interval],
+    answers: Sequence[int],
+    power: Callable[[NDArray[np.float64], int], Power],
+) -> list[Comparison]:
+    """Tests each difference, with Holm's correction for all that listeners have judged.
+
+    Args:
+        told: the differences; those without listeners are left out.
+        intervals: the estimate of each, with the p of the bootstrap.
+        answers: how many answers there are of each.
+        power: computes the power from the numbers of listeners and the number of tests.
+    """
+    tested = [one for one in zip(told, intervals, answers, strict=True) if len(one[0].values)]
+    rounded = [np.round(one.values, 9) for one, _, _ in tested]  # equal numbers are ties
+    found = [wilcoxon(values) for values in rounded]
+    # nan, where nothing varies, is no evidence
+    beyond = holm([1.0 if math.isnan(interval.p) else interval.p for _, interval, _ in tested])
+    return [
+        Comparison(
+            condition=one.condition,
+            other=one.other,
+            listeners=len(values),
+            answers=count,
+            estimate=interval,
+            p=p,
+            p_holm=p_holm,
+            effect_size=rank_biserial(values),
+            power=power(one.values, len(tested)),
+            is_certain=p_beyond < LEVEL,
+        )
+        for (one, interval, count), values, p, p_holm, p_beyond in zip(
+            tested, rounded, found, holm(found), beyond, strict=True
+        )
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 ABOUT_RANGES = (
-    "Brackets contain the estimate and its 95% interval. A difference is reported if its p after "
-    "Holm's correction is below 0.05."
+    "Brackets contain the estimate for the condition named first, and its 95% interval. A "
+    "difference is reported if its p after Holm's correction for all pairs is below 0.05. "
+    "Intervals are not corrected."
 )
 
 
@@ -51,10 +53,7 @@ def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
     if not found:
         none = "No two conditions have answers to the same question; nothing was compared."
         found.append(("Answers", [none]))
-    kept = len(report.judged.listeners)
-    few = [f"{plural(kept, 'listener')} are too few for the test to find any difference."]
-    too_few = 2.0 ** (1 - kept) >= LEVEL
-    return [*found, ("Listeners", [_of_listeners(report), *(few if too_few else [])])]
+    return [*found, ("Listeners", [_of_listeners(report)])]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -76,7 +75,11 @@ def _of_preferences(preferences: Preferences) -> list[str]:
         f"pairs, and {least.condition} least, with {least.wins:,.0f} of {least.answers:,}."
     ]
     found += _differences(
-        preferences.comparisons, lambda c: c.estimate.value >= 0.5, "was preferred to", _share
+        preferences.comparisons,
+        lambda c: c.estimate.value >= 0.5,
+        "was preferred to",
+        _share,
+        lambda size: f"A preference of {0.5 + size / 2:.0%}",
     )
     if preferences.first_p < LEVEL:
         often = "more" if preferences.first > 0.5 else "less"
@@ -100,7 +103,11 @@ def _of_ratings(ratings: Ratings) -> list[str]:
         f"{least.condition} lowest ({least.mean.value:.2f})."
     ]
     return found + _differences(
-        ratings.comparisons, lambda c: c.estimate.value >= 0, "was rated higher than", _points
+        ratings.comparisons,
+        lambda c: c.estimate.value >= 0,
+        "was rated higher than",
+        _points,
+        lambda size: f"A difference of {size:g} point{'' if size == 1 else 's'}",
     )
 
 
@@ -109,7 +116,15 @@ def _differences(
     is_first: Callable[[Comparison], bool],
     verb: str,
     shown: Callable[[Comparison, bool], str],
+    sized: Callable[[float], str],
 ) -> list[str]:
+    listeners = max((one.listeners for one in comparisons), default=0)
+    needed = least_listeners(len(comparisons))
+    if comparisons and listeners < needed:
+        return [
+            f"{plural(listeners, 'listener')} are too few to find any difference: with "
+            f"{plural(len(comparisons), 'pair')} of conditions, the test needs at least {needed}."
+        ]
     certain: defaultdict[str, list[str]] = defaultdict(list)
     local: defaultdict[str, list[str]] = defaultdict(list)
     for one in comparisons:
@@ -123,15 +138,26 @@ def _differences(
         "prompts is open."
         for better, worse in local.items()
     ]
-    return found + [_not_found(one, shown(one, True)) for one in comparisons if not is_found(one)]
+    return found + [
+        _not_found(one, shown(one, True), sized(one.power.of_interest))
+        for one in comparisons
+        if not is_found(one)
+    ]
 
 
-def _not_found(one: Comparison, shown: str) -> str:
+def least_listeners(tests: int) -> int:
+    """Listeners from which the signed rank test can find a difference if all of them agree.
+
+    Its smallest p for n listeners is 2 / 2^n, and Holm's correction multiplies it by `tests`.
+    """
+    return math.floor(2 + math.log2(tests / LEVEL)) if tests else 0
+
+
+def _not_found(one: Comparison, shown: str, sized: str) -> str:
     power = one.power
     said = (
-        f"No difference between {one.condition} and {one.other} was shown {shown}. One of the "
-        "smallest size of interest would have been found with a probability of "
-        f"{power.reached:.0%}"
+        f"No difference between {one.condition} and {one.other} was shown {shown}. {sized} would "
+        f"have been found with a probability of {power.reached:.0%}"
     )
     if power.needed == 0:
         return f"{said}."

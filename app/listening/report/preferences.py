@@ -12,13 +12,12 @@ import numpy as np
 from app.listening.report.bootstrap import Bootstrap, Interval
 from app.listening.report.comparisons import (
     Comparison,
+    compared,
     differences,
-    holm,
     pairs,
-    rank_biserial,
     wilcoxon,
 )
-from app.listening.report.power import LEVEL, power_of
+from app.listening.report.power import power_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -174,35 +173,14 @@ def _comparisons(
             told[pair][p.listener].append(1.0)
         else:
             told[pair[1], pair[0]][p.listener].append(-1.0)
-    of_pair = {(one.condition, one.other): one for one in differences(told)}
-    tested = [pair for pair in both if len(of_pair[pair].values)]
-    found = {pair: wilcoxon(of_pair[pair].values) for pair in tested}
-    corrected = dict(zip(tested, holm([found[pair] for pair in tested]), strict=True))
-    of_interval = dict(zip(both, apart, strict=True))
-    # nan, where nothing varies, is no evidence
-    known = [np.nan_to_num(of_interval[pair].p, nan=1.0) for pair in tested]
-    beyond = dict(zip(tested, holm(known), strict=True))
-    return [
-        Comparison(
-            condition=pair[0],
-            other=pair[1],
-            listeners=len(of_pair[pair].values),
-            answers=sum(len(numbers) for numbers in told[pair].values()),
-            estimate=interval.through(probability),
-            p=found[pair],
-            p_holm=corrected[pair],
-            effect_size=rank_biserial(of_pair[pair].values),
-            power=power_of(
-                of_pair[pair].values,
-                round(2 * of_interest - 1, 9),
-                len(tested),
-                has_steps=True,
-            ),
-            is_certain=beyond[pair] < LEVEL,
-        )
-        for pair, interval in zip(both, apart, strict=True)
-        if pair in found
-    ]
+    size = round(2 * of_interest - 1, 9)
+    found = compared(
+        differences(told),
+        apart,
+        [sum(map(len, told[pair].values())) for pair in both],
+        lambda values, tests: power_of(values, size, tests, has_steps=True),
+    )
+    return [one._replace(estimate=one.estimate.through(probability)) for one in found]
 
 
 def _order(preferences: list[Preference]) -> tuple[float, float]:

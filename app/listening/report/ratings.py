@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from app.listening.report.bootstrap import Bootstrap, Interval
-from app.listening.report.comparisons import (
-    Comparison,
-    differences,
-    holm,
-    pairs,
-    rank_biserial,
-    wilcoxon,
-)
+from app.listening.report.comparisons import Comparison, compared, differences, pairs
 from app.listening.report.judgements import RATED
-from app.listening.report.power import LEVEL, power_of
+from app.listening.report.power import power_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,30 +146,12 @@ def _comparisons(
                 of_listener[listener] = [means[here] - means[there]]
                 answers[one, other] += counts[here] + counts[there]
         told[one, other] = of_listener
-    of_pair = {(one.condition, one.other): one for one in differences(told)}
-    tested = [pair for pair in both if len(of_pair[pair].values)]
-    found = {pair: wilcoxon(np.round(of_pair[pair].values, 9)) for pair in tested}
-    corrected = dict(zip(tested, holm([found[pair] for pair in tested]), strict=True))
-    of_interval = dict(zip(both, apart, strict=True))
-    # nan, where nothing varies, is no evidence
-    known = [np.nan_to_num(of_interval[pair].p, nan=1.0) for pair in tested]
-    beyond = dict(zip(tested, holm(known), strict=True))
-    return [
-        Comparison(
-            condition=pair[0],
-            other=pair[1],
-            listeners=len(of_pair[pair].values),
-            answers=answers[pair],
-            estimate=interval,
-            p=found[pair],
-            p_holm=corrected[pair],
-            effect_size=rank_biserial(np.round(of_pair[pair].values, 9)),
-            power=power_of(of_pair[pair].values, of_interest, len(tested)),
-            is_certain=beyond[pair] < LEVEL,
-        )
-        for pair, interval in zip(both, apart, strict=True)
-        if pair in found
-    ]
+    return compared(
+        differences(told),
+        apart,
+        [answers[pair] for pair in both],
+        lambda values, tests: power_of(values, of_interest, tests),
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from app.listening.report.findings import findings
+from app.listening.report.findings import ABOUT_RANGES, findings
 from app.text import plural
 
 if TYPE_CHECKING:
@@ -148,4 +148,4 @@ def summary(report: Report) -> str:
         f"{report.title}: {plural(len(judged.listeners), 'listener')}, "
         f"{plural(len(judged.conditions), 'condition')}, {plural(len(judged.prompts), 'prompt')}"
     )
-    return "\n".join([head, *(f"- {finding}" for finding in findings(report))])
+    return "\n".join([head, *(f"- {finding}" for finding in findings(report)), ABOUT_RANGES])

@@ -52,6 +52,11 @@ class SettingsCallbacks:
             )
         if problem := not_of_page(saved.options):
             raise AlertError(problem)
+        if saved.passage is not None:
+            raise AlertError(
+                "The settings are for a part of a piece, which this form cannot write. Use the "
+                "command relpe replay."
+            )
         with session.lock:
             tab = session.tabs[name]
             if saved.prompt_sha256 is None:
@@ -107,7 +112,7 @@ class SettingsCallbacks:
                 session.fill[session.tab] = options[index]
             return self._view.show(session)
 
-    def fill(self, request: gr.Request) -> tuple[object, ...]:
+    def fill_form(self, request: gr.Request) -> tuple[object, ...]:
         """The values of the forms of all tabs: see `widget_values`."""
         with self._view.locked(request) as session:
             wanted, session.fill = session.fill, {}

@@ -66,7 +66,7 @@ class UploadWidgets(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Widgets of the options, in the order of the values of `Callbacks`' `begin` and `fill`."""
+    """Widgets of the options, in the order of values of `begin` and `fill_form`."""
 
     unit: gr.Radio
     fresh: gr.Checkbox

@@ -265,7 +265,8 @@ def finished(packed: Path, megabytes: float, clips: int, config: str) -> str:
         "<code>study/key.csv</code> from the listeners: it names the condition of each clip.</p>"
         f"<p><a class='study-zip' data-path='{path}' download='{name}'>"
         f"Download {name} ({megabytes:,.1f} MB)</a></p>"
-        "<p>The same clips on your computer, and the page for the listeners:</p>"
-        "<pre>relpe batch config.yaml --output study\nrelpe listen study</pre>"
+        "<p>In the folder of the extracted ZIP file, the first command serves the page for "
+        "listeners; the second makes the same clips again:</p>"
+        "<pre>relpe listen study\nrelpe batch config.yaml --output again</pre>"
         f"<details open><summary>config.yaml</summary><pre>{html.escape(config)}</pre></details>"
     )

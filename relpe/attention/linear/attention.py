@@ -87,28 +87,32 @@ def linear_attention(
     v: Float[Tensor, "b s h e"],
     key_mask: Bool[Tensor, "b_or_1 s"] | None = None,
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
+    turned: tuple[Float[Tensor, "b l h f"], Float[Tensor, "b s h f"]] | None = None,
 ) -> Float[Tensor, "b l h e"]:
     """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
     is True. Padding has no effect, regardless of its values. Rows are independent, since the common
-    factor is taken out per row and head. Memory beyond inputs and outputs: copies of keys and
-    values, and the sums (b, h, f, e).
+    factor is taken out per row and head. `turned` are other features of queries and keys, used in
+    the numerator only. Memory beyond inputs and outputs: copies of keys and values, and the sums
+    (b, h, f, e).
     """
     if key_mask is not None and key_mask.dtype != torch.bool:
         raise TypeError(f"key_mask is {key_mask.dtype}, expected bool with True for visible keys")
     dtype = torch.promote_types(torch.float32, q.dtype)
-    q, wide_v = q.to(dtype), v.to(dtype)
-    k = k.to(dtype)
+    q, k, wide_v = q.to(dtype), k.to(dtype), v.to(dtype)
+    turned_q, turned_k = (q, k) if turned is None else (x.to(dtype) for x in turned)
     if log_scale is not None and k.shape[1]:
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
-        k = k * torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
+        scale = torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
+        k, turned_k = k * scale, turned_k * scale
     if key_mask is not None:  # not a product, since padding may contain infinities
-        k, wide_v = (x.where(key_mask[..., None, None], 0.0) for x in (k, wide_v))
-    kv = torch.einsum("bshf,bshe->bhfe", k, wide_v)
+        exists = key_mask[..., None, None]
+        k, turned_k, wide_v = (x.where(exists, 0.0) for x in (k, turned_k, wide_v))
+    kv = torch.einsum("bshf,bshe->bhfe", turned_k, wide_v)
     weight = torch.einsum("blhf,bhf->blh", q, k.sum(1))
-    return (torch.einsum("blhf,bhfe->blhe", q, kv) / divisor(weight)[..., None]).to(v.dtype)
+    return (torch.einsum("blhf,bhfe->blhe", turned_q, kv) / divisor(weight)[..., None]).to(v.dtype)
 
 
 def divisor(denominator: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from relpe.attention.linear.attention import (
 )
 from relpe.attention.linear.numerator import numerator_only_attention
 from relpe.checks import Checked
-from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
+from relpe.encodings.base import NO_SCORING, AttentionName, Rotation, Scoring
 
 
 class LinearAttentionState(NamedTuple):
@@ -186,11 +186,12 @@ class LinearOperation:
         v: Tensor,
         state: LinearAttentionState,
         key_mask: Tensor | None = None,
+        turn: Rotation | None = None,
     ) -> Tensor:
         """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·); no causality.
 
         `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros. Random
-        features are those of `state`.
+        features are those of `state`. `turn` rotates features in the numerator only.
 
         Raises:
             ValueError: keys decay, which is defined for one sequence only.
@@ -201,7 +202,9 @@ class LinearOperation:
             dtype = state.sums.kv.dtype
             projection = None if state.projection is None else state.projection.to(dtype)
             queries, keys = (self.feature_map(x.to(dtype), projection) for x in (q, k))
-            return linear_attention(queries.values, keys.values, v, key_mask, keys.log_scale)
+            features = queries.values, keys.values
+            turned = None if turn is None else (turn(features[0]), turn(features[1], keys=True))
+            return linear_attention(*features, v, key_mask, keys.log_scale, turned)
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Logarithms (length, h) of the keys' weights, relative to the call's start, and the last.

@@ -120,6 +120,23 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """The table of the layer."""
         return Scoring(table=self.table(codes, layer))
 
+    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable:
+        """Scores of offsets (o, n), key minus query, such as those of a box on a grid.
+
+        Raises:
+            ValueError: positions are coordinates, whose differences are not those of a grid.
+        """
+        if self.coordinates != "index":
+            raise ValueError(
+                f"coordinates are {self.coordinates}, expected index for attention on a grid"
+            )
+        points = offsets.double()
+        return self.table_of([points], points, layer)
+
+    def reach(self, layer: int) -> tuple[int, ...] | None:
+        """One place less than the span, on each side."""
+        return None if self.span is None else (self.span - 1,)
+
     def _spans(self) -> list[_Span]:
         """Spans of all layers."""
         heads = [self.head_spans(layer) for layer in range(self.num_layers)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relpe.encodings.base import OffsetTable
-from relpe.encodings.offset.base import Coordinates, OffsetEncoding
+from relpe.encodings.offset.base import Coordinates, OffsetCodes, OffsetEncoding, OffsetState
 from relpe.encodings.offset.windows import Window, WindowConfig
 
 
@@ -56,13 +56,21 @@ class RelativeEncoding(OffsetEncoding):
                 num_layers=num_layers, num_heads=num_heads, num_axes=window_axes
             )
 
-    def before_call(self) -> None:
-        """Counts a training step for the window."""
+    def codes_at(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
+        """See `OffsetEncoding.codes_at`.
+
+        Raises:
+            ValueError: the places of a sequence have one axis only.
+        """
         if self.coordinates == "index" and self.num_axes > 1:
             raise ValueError(
                 f"num_axes is {self.num_axes} with `coordinates: index`, expected 1; use `joint` "
                 "or `additive`, or `grid_table` on a grid"
             )
+        return super().codes_at(positions, state)
+
+    def before_call(self) -> None:
+        """Counts a training step for the window."""
         if self.window is not None and self.training and torch.is_grad_enabled():
             self.window.advance()
 
@@ -105,7 +113,6 @@ class RelativeEncoding(OffsetEncoding):
         heads = self.window.current().rounded[layer]
         return tuple(max(axes) for axes in zip(*heads, strict=True))
 
-    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable:
-        """Scores of explicit offsets (o, n), such as those of a box on a grid."""
-        points = offsets.double()
-        return self.table_of([points], points, layer)
+    def reach(self, layer: int) -> tuple[int, ...] | None:
+        """The half widths of the window, if there is one."""
+        return super().reach(layer) if self.window is None else self.half_widths(layer)

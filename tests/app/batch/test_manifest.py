@@ -137,7 +137,7 @@ def test_a_manifest_of_another_version_is_refused_in_one_sentence(tmp_path: Path
         read_manifest(path)
     assert str(refused.value) == (
         f"{path}: written by another version of relpe, without the column backend; complete the "
-        "batch with that version, or choose another --output"
+        "batch with that version, or choose another folder"
     )
 
 

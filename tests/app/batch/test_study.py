@@ -144,7 +144,7 @@ def test_another_study_is_not_mixed_in(
 ) -> None:
     run(quick_model, asked(config, tmp_path / "out"))
     config.write_text(config.read_text() + "seed: 1\n")
-    with pytest.raises(CommandError, match="was not requested; resume with the same"):
+    with pytest.raises(CommandError, match="is not a clip of this study; resume with the study"):
         run(quick_model, asked(config, tmp_path / "out", resume=True))
     (tmp_path / "out" / "key.csv").unlink()
     with pytest.raises(CommandError, match=r"key\.csv: this file is missing"):

@@ -391,3 +391,14 @@ def test_help_names_defaults_and_loads_no_engine() -> None:
     assert "-23 LUFS" in said
     assert "bars of new music (default: 32)" in said
     assert "without prompts, per model (default: 4)" in said
+
+
+def test_an_unknown_model_of_a_study_is_named_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "study.yaml"
+    config.write_text("name: A\nconditions: [{kind: model, name: a, model: piona}]\n")
+    assert main(["batch", str(config), "--output", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"relpe: {config}: the condition 'a': no model 'piona'")
+    assert said.count("\n") == 1

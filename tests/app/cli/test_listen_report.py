@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -246,6 +247,40 @@ def test_no_folder_and_an_output_that_is_a_file(
     assert "nowhere: there is no such folder" in capsys.readouterr().err
     assert report(study, "--output", str(study / TABLE)) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_too_few_listeners_are_said_to_be_too_few(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {f"simulated-{number:03d}" for number in (1, 2, 3)}
+    write_answers(study / TABLE, [one for one in read_answers(study) if one.listener in few])
+    assert report(study) == 0
+    said = capsys.readouterr().out
+    too_few = (
+        "- 3 listeners are too few to find any difference: with 3 pairs of conditions, the test "
+        "needs at least 7."
+    )
+    assert said.count(too_few) == 2  # by preferences, and by ratings
+    assert "No difference between" not in said
+    assert "would raise this" not in said
+
+
+def test_power_is_told_with_its_size(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = [one for one in read_answers(study) if one.listener != "simulated-008"]
+    swapped = {"first": "second", "second": "first"}
+    for at, one in enumerate(answers):  # no condition is better
+        answer = str(at % 5 + 1) if one.kind == "rating" else one.answer
+        if one.kind == "preference" and one.trial % 2:
+            answer = swapped[answer]
+        answers[at] = replace(one, answer=answer)
+    write_answers(study / TABLE, answers)
+    everyone = ["--least-attention", "0", "--least-agreement", "0", "--most-difference", "4"]
+    sizes = ["--preference-of-interest", "0.7", "--points-of-interest", "1"]
+    assert report(study, *everyone, "--most-anchor-wins", "1", *sizes) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"was shown \(.*\)\. A preference of 70% would have been found", said)
+    assert re.search(r"was shown \(.* points, .*\)\. A difference of 1 point would have", said)
+    assert "Brackets contain the estimate for the condition named first" in said
 
 
 def test_answers_of_one_kind(study: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
+from app.cli.ui import _asked_for
+from app.compose.models import Models
+from app.errors import CommandError
 from app.web.serving import Serving
 
 
@@ -31,6 +35,20 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(
     message = capsys.readouterr().err
     assert message.startswith("relpe: --output-dir ")
     assert message.count("\n") == 1
+
+
+def test_own_models_are_offered_after_the_others(folder: Path, tmp_path: Path) -> None:
+    released = Models().names
+    small, several = folder / "small", tmp_path / "several"
+    shutil.copytree(small, several / "mine")
+    shutil.copytree(small, several / "yours")
+    (several / "notes").mkdir()
+    assert Models(_asked_for(None, None)).names == released
+    assert Models(_asked_for(None, small)).names == (*released, "small")
+    assert Models(_asked_for(None, several)).names == (*released, "mine", "yours")
+    assert Models(_asked_for(str(small), several)).names == ("small", "mine", "yours")
+    with pytest.raises(CommandError, match="found no model"):
+        _asked_for(None, several / "notes")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.models import MusicModel
@@ -16,10 +15,8 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Opening, Piece
 from app.compose.prompt import read_prompt
 from app.compose.timing import Timing
-from relpe.decoding.base import StepsMaker
-from relpe.models.decoder import DecoderConfig
 from relpe.models.pointer import NUM_LENGTHS, GateConfig, PointerConfig
-from tests.support import fakes
+from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.analysis.plan import analyse
 from tokenization.errors import TokenizerError
@@ -28,19 +25,10 @@ from tokenization.plan import Key
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
 from tokenization.remi.vocabulary import BAR, BOS, EOS, PLANNED_FAMILIES
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import Score, Tempo, Track
 
 F = PLANNED_FAMILIES
 STEERED = {"key": "C", "density": 5.0, "repetition": 1.0, "ending": "cadence"}
-
-
-def model_of(tokenizer: Remi, **config: Any) -> MusicModel:
-    torch.manual_seed(0)
-    size = len(tokenizer.vocabulary)
-    shape = DecoderConfig(vocabulary_size=size, width=16, num_layers=2, num_heads=2, hidden=24)
-    decoder = replace(shape, **config).build().eval().requires_grad_(requires_grad=False)
-    steps = StepsMaker("quick", lambda: fakes.QuickSteps(size))
-    return MusicModel("second", decoder, tokenizer, torch.device("cpu"), steps)
 
 
 @pytest.fixture(scope="module", params=[PianoRemi, MultitrackRemi])
@@ -53,17 +41,6 @@ def model(request: pytest.FixtureRequest) -> MusicModel:
 @pytest.fixture(scope="module")
 def band_model() -> MusicModel:
     return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
-
-
-def band(metre: tuple[int, int] = (4, 4), bars: int = 3, bpm: float = 100) -> Score:
-    length = 480 * 4 * metre[0] // metre[1]
-    starts = [bar * length for bar in range(bars)]
-    tracks = (
-        Track.of([(at, 200, 76, 70) for at in starts]),
-        Track.of([(at, 200, 28, 90) for at in starts], program=33),
-        Track.of([(at + beat, 10, 42, 80) for at in starts for beat in (0, 240)], is_drum=True),
-    )
-    return Score(480, tracks, (Tempo(0, bpm),), (TimeSignature(0, *metre),), bars * length)
 
 
 def opening_of(model: MusicModel, score: Score, **options: Any) -> Opening:

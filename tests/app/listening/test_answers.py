@@ -59,6 +59,14 @@ def test_the_table_has_the_same_answers(tmp_path):
     assert read_answers(tmp_path) == [RATING, PREFERENCE]
 
 
+def test_a_wrong_number_is_named_with_its_column(tmp_path):
+    write_answers(tmp_path / TABLE, [RATING])
+    text = (tmp_path / TABLE).read_text()
+    (tmp_path / TABLE).write_text(text.replace(",3,rating,", ",three,rating,"))
+    with pytest.raises(CommandError, match="trial is 'three', expected a number"):
+        read_answers(tmp_path)
+
+
 def test_a_changed_answer_replaces_the_earlier_one(tmp_path):
     put(tmp_path, RATING, replace(RATING, answer="1", seconds=30.0))
     assert [answer.answer for answer in read_answers(tmp_path)] == ["1"]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from numba.core.event import trigger_event
 
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -332,6 +333,53 @@ def test_processors_without_avx2_give_the_same_sums(tmp_path):
         subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
         made.append(np.load(folder / "made.npy"))
     np.testing.assert_allclose(made[0], made[1], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_process_that_compiles_has_the_same_numbers_as_later_ones(tmp_path):
+    code = (
+        "import sys, numpy as np, torch; from relpe.decoding.compiled import CompiledDecoder;"
+        "from relpe.models.checkpoint import find_checkpoint, load_model;"
+        "model = load_model(find_checkpoint('piano'), 'cpu'); torch.manual_seed(5);"
+        "steps = CompiledDecoder(model).steps(); slot = steps.admit(model.init_state(1), 0);"
+        "tokens = torch.randint(model.config.vocabulary_size, (400,)).tolist();"
+        "np.save(sys.argv[1], [steps.step([slot], [token])[0] for token in tokens])"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for name in ("first.npy", "second.npy"):
+        subprocess.run(
+            [sys.executable, "-c", code, name], cwd=tmp_path, env=environment, check=True
+        )
+    first, second = (np.load(tmp_path / name) for name in ("first.npy", "second.npy"))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_steps_that_are_not_cached_are_compiled_by_another_process(monkeypatch):
+    model = decoder("sine relu")
+    made, commands = CompiledDecoder(model).steps(), []
+    step = made._step
+
+    class Uncached:
+        """The step, as if it had not been compiled yet."""
+
+        signatures = ()
+
+        def compile(self, signature: object) -> None:
+            assert step.signatures == [signature]  # the only one, also of calls
+            if not commands:
+                with trigger_event("numba:compile", {"dispatcher": self}):
+                    pytest.fail("compiled in this process")
+
+        def __call__(self, *given: object) -> None:
+            step(*given)
+
+    expected = made.step([made.admit(model.init_state(1), 0)], [3])
+    monkeypatch.setattr(made, "_step", Uncached())
+    monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
+    found = made.step([made.admit(model.init_state(1), 0)], [3])
+    np.testing.assert_array_equal(found, expected)
+    assert len(commands) == 1
+    assert "compile_steps('int8')" in commands[0][-1]
 
 
 class Places:

@@ -27,6 +27,7 @@ from relpe import (
     QueryKeyEncoding,
     Rope,
     RopeConfig,
+    SelectiveEncoding,
     ShawConfig,
     SineSPEConfig,
     SirenConfig,
@@ -173,6 +174,8 @@ def test_layers_that_do_not_exist_are_refused_where_layers_differ(config: Any) -
     def act(layer: int) -> object:
         if isinstance(encoding, QueryKeyEncoding):
             return encoding.encode(q, q, codes, layer)
+        if isinstance(encoding, SelectiveEncoding):
+            return encoding(q, q, q.flatten(2), layer=layer)
         return encoding.scoring(codes, layer)
 
     for layer in (-1, 2):
@@ -197,6 +200,11 @@ def test_no_positions_and_no_rows_are_valid(config: Any, rows: int) -> None:
         assert torch.equal(
             encoding.encode(q, q, codes, 1)[0], encoding.encode(q, q, expected, 1)[0]
         )
+    elif isinstance(encoding, SelectiveEncoding):
+        q, start = torch.zeros(rows, 0, 2, 16), torch.ones(rows, 2, 8).double()
+        encoded, _, after = encoding.encode(q, q, q.flatten(2), codes, 1, start)
+        assert encoded.shape == (rows, 0, 2, encoding.out_features)
+        assert torch.equal(after, start)
     else:
         encoding.prepare(some, state)
 
@@ -218,6 +226,8 @@ def test_encodings_can_be_built_on_the_meta_device(config: Any) -> None:
         q, x = torch.ones(1, 5, 2, 16), torch.ones(1, 5, 32)
         if isinstance(encoding, QueryKeyEncoding):
             found.append(encoding.encode(q, q, codes, 1)[0])
+        elif isinstance(encoding, SelectiveEncoding):
+            found.append(encoding(q, q, x, layer=1)[0])
         elif isinstance(encoding, AbsoluteEncoding):
             found.append(encoding.embed(x, codes))
         elif (table := encoding.scoring(codes, 1).table) is not None:

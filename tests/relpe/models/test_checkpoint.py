@@ -17,6 +17,7 @@ from relpe.models import checkpoint
 from relpe.models.checkpoint import (
     CheckpointError,
     find_checkpoint,
+    load_classifier,
     load_model,
     released_model,
     save_model,
@@ -24,6 +25,7 @@ from relpe.models.checkpoint import (
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
@@ -251,3 +253,19 @@ def test_a_damaged_pointer_is_one_clear_error(
             load_model(tmp_path)
         assert "\n" not in str(caught.value)
         assert str(caught.value).startswith("model.json")
+
+
+def test_a_classifier_is_saved_and_loaded_like_a_decoder(tmp_path: Path) -> None:
+    model = classifier(head_hidden=(6,), pooling="learned").float()
+    save_model(model, tmp_path)
+    loaded = load_classifier(tmp_path)
+    assert loaded.config == model.config
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight.bfloat16().float())
+    with pytest.raises(
+        CheckpointError, match="found the model of a classifier, expected a decoder"
+    ):
+        load_model(tmp_path)
+    saved(tmp_path)
+    with pytest.raises(CheckpointError, match="expected a classifier; load it with load_model"):
+        load_classifier(tmp_path)

@@ -32,7 +32,9 @@ def test_shards_have_a_maximum_size_and_the_hash_of_a_single_one(
     assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
     for part, following in pairwise(parts):  # shards are as large as possible
         assert len(part.tokens) + following.offsets[1] > limit
-    names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
+    folders = [part.folder for part in parts if part.folder is not None]
+    assert len(folders) == len(parts)
+    names = [line for folder in folders for line in (folder / "names.txt").read_text().split()]
     assert names == (data / "train" / "names.txt").read_text().split()
     assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
         path.name for path in (data / "validation").iterdir()

@@ -24,6 +24,7 @@ from training.evaluation.generated_music import (
     measure_music,
     plain,
 )
+from training.evaluation.results import is_music
 from training.experiment import build_experiment
 
 
@@ -172,6 +173,11 @@ def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, t
     other = measured(replace(options, samples_output=None, seed=7))
     assert other["figures"]["real"] == found["figures"]["real"]
     assert other["figures"]["generated"] != found["figures"]["generated"]
+    best = replace(options, samples_output=None, takes=2)
+    assert measured(best)["protocol"]["takes"] == 2
+    assert best.key == "music_2_4_takes_2" != options.key
+    assert is_music(best.key)
+    assert (tmp_path / "continuations_2_4_takes_2.csv").is_file()
 
 
 @pytest.mark.usefixtures("quick_continuations")

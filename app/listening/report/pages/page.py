@@ -165,7 +165,7 @@ def _preferences(found: Preferences) -> str:
         ),
         f'<div class="plots">\n{plots}</div>\n',
         _comparisons(
-            "Pairs; what Holm's correction leaves significant is bold",
+            "Pairs; those significant after Holm's correction are bold",
             "Probability",
             found.comparisons,
             lambda interval: (f"{interval.value:.0%}", _range(interval, ".0%")),
@@ -220,7 +220,7 @@ def _ratings(found: Sequence[Ratings]) -> str:
                 for m in one.means
             ],
         ) + _comparisons(
-            f"{name}: differences; what Holm's correction leaves significant is bold",
+            f"{name}: differences; those significant after Holm's correction are bold",
             "Difference",
             one.comparisons,
             lambda interval: (
@@ -335,9 +335,9 @@ def _power(report: Report) -> str:
     return _section(
         "Power",
         _text(
-            "Power is the probability that the test finds a difference of the smallest size of "
-            "interest, if there is one. It depends on that size, on the number of listeners and on "
-            "how much they differ, not on what was found."
+            "Power is the probability that the test finds a difference of the size of interest, "
+            "the smallest that is worth finding, if there is one. It depends on that size, on the "
+            "number of listeners and on how much they differ, not on what was found."
         ),
         _table(
             f"Power reached, and listeners still needed for {WANTED:.0%}",
@@ -349,7 +349,7 @@ def _power(report: Report) -> str:
                     "Power reached",
                     "Listeners still needed",
                 ),
-                f"Found with {WANTED:.0%}",
+                f"Smallest size found with {WANTED:.0%}",
             ],
             rows,
         ),
@@ -450,7 +450,7 @@ def _method(report: Report) -> str:
     prompts = (
         "There is one prompt, so that nothing is said about others."
         if len(judged.prompts) == 1
-        else "They are also for other prompts of the same kind."
+        else "They apply to other prompts of the same kind, too."
     )
     return _section(
         "Method",
@@ -463,14 +463,15 @@ def _method(report: Report) -> str:
                 f"Intervals: crossed cluster bootstrap over {len(judged.listeners):,} listeners "
                 f"and {len(judged.prompts):,} prompts, {options.draws:,} samples, seed "
                 f"{options.seed}. {prompts}",
-                "p: Wilcoxon's signed rank test of one number per listener, two-sided, which is "
-                "for other listeners and these prompts; Holm's correction is for all pairs of a "
-                "question. A difference counts for other prompts only if a t test with the "
-                "variance of the bootstrap, corrected in the same way, finds it too.",
+                "p: Wilcoxon's signed rank test of one number per listener, two-sided. It applies "
+                "to other listeners after these prompts. Holm's correction is for all pairs of a "
+                "question. A difference is said to hold for other prompts only if a t test with "
+                "the variance of the bootstrap, corrected in the same way, finds it too.",
                 "Effect size: matched-pairs rank-biserial correlation, from −1 to 1.",
-                "Power: tests of listeners who are resampled from those of the study, moved or "
-                "weighted to the size of interest, at the level of the first step of Holm's "
-                "correction, 0.05 divided by the number of pairs.",
+                "Power: the share of simulated tests that find the size of interest. Their "
+                "listeners are drawn from those of the study, with differences moved or weighted "
+                "to that size. The level is that of the first step of Holm's correction, 0.05 "
+                "divided by the number of pairs.",
                 "The analysis should be chosen before the answers are seen: conditions, "
                 "thresholds, and sizes of interest.",
                 f"Made by relpe {version('relpe')}.",

@@ -86,6 +86,12 @@ def test_tones_interrupt_the_music(folder):
             "the clips have no audio",
         ),
         (
+            lambda folder: (folder / "manifest.csv").write_text(
+                (folder / "manifest.csv").read_text().replace(",6.0,", ",six,", 1)
+            ),
+            "a01.mid has clip_seconds 'six' and new_seconds '1.5', expected seconds",
+        ),
+        (
             lambda folder: (folder / "key.csv").write_text(
                 (folder / "key.csv").read_text().replace(",other,", ",another,")
             ),

@@ -78,8 +78,8 @@ def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi
     make(calls)
     view, _ = read(calls, band)
     assert "settings" not in view.cards["continue"]
-    calls.settings.fill(SOMEONE)
-    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
+    calls.settings.fill_form(SOMEONE)
+    assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
 
 def test_unusable_settings_are_reported_in_one_sentence(calls, midi, tmp_path):
@@ -116,8 +116,16 @@ def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi,
         "relpe replay",
     ):
         assert wrong in view.cards["continue"]
-    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
+    assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
     assert calls.view.session(SOMEONE).tab == "continue"
+
+
+def test_settings_of_a_part_of_a_piece_are_refused_in_one_sentence(calls, tmp_path):
+    path = tmp_path / "settings.json"
+    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
+    path.write_text(json.dumps(told | {"passage": {"first_bar": 2, "last_bar": 5}}))
+    view, _ = read(calls, path)
+    assert "The settings are for a part of a piece" in view.cards["continue"]
 
 
 def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):

@@ -2,7 +2,7 @@
 import { make, show } from "./dom.js";
 import { checkLevel } from "./level.js";
 import { end, explain, practiceIsOver, spelled, welcome } from "./screens.js";
-import { get, post, setListener, storedListener } from "./server.js";
+import { get, hasFinished, post, setListener, storedListener } from "./server.js";
 import { runTrial } from "./trial.js";
 
 function showProgress(state) {
@@ -19,7 +19,7 @@ function showCode(code) {
 }
 
 async function run(state, study) {
-  setListener(state.listener);
+  if (state.position <= state.trials) setListener(state.listener);
   if (state.position <= state.trials) {
     showCode(state.listener);
     await checkLevel(state);
@@ -58,6 +58,14 @@ async function start() {
       throw error;
     }
   };
+  if (hasFinished()) {
+    try {
+      await resume(storedListener());
+      return;
+    } catch (error) {
+      if (!error.status) throw error; // otherwise the database is another one
+    }
+  }
   welcome(study, storedListener(), { begin, resume });
 }
 

@@ -90,7 +90,7 @@ function filled(link, code) {
 }
 
 export function end(state) {
-  setListener(""); // another person may use this browser
+  setListener(state.listener, { finished: true });
   const code = state.completion_code;
   const copy = make("button", { type: "button", className: "second", onclick: async () => {
     try {
@@ -110,5 +110,10 @@ export function end(state) {
       make("div", { className: "code" }, shown, copy),
       state.completion_link
         ? make("a", { className: "go", href: filled(state.completion_link, code), rel: "noreferrer" }, "Finish")
-        : make("p", { className: "quiet" }, "You can close this page.")));
+        : make("p", { className: "quiet" }, "You can close this page.")),
+    make("details", { className: "resume" }, make("summary", {}, "Another person takes part here"),
+      make("button", { type: "button", className: "second", onclick: () => {
+        setListener("");
+        location.reload();
+      } }, "Begin a new test")));
 }

@@ -10,19 +10,30 @@ export class Refused extends Error {
 const STORED = "relpe-listener";
 let listener = "";
 
+// The current listener: of this browser until the end of the test, then of this tab, so that the
+// last page can be loaded again but another person can use the browser.
 export function storedListener() {
   try {
-    return localStorage.getItem(STORED) ?? "";
+    return sessionStorage.getItem(STORED) ?? localStorage.getItem(STORED) ?? "";
   } catch {
     return ""; // storage is switched off
   }
 }
 
-export function setListener(code) {
+export function hasFinished() {
+  try {
+    return Boolean(sessionStorage.getItem(STORED));
+  } catch {
+    return false;
+  }
+}
+
+export function setListener(code, { finished = false } = {}) {
   listener = code;
   try {
-    if (code) localStorage.setItem(STORED, code);
-    else localStorage.removeItem(STORED);
+    sessionStorage.removeItem(STORED);
+    localStorage.removeItem(STORED);
+    if (code) (finished ? sessionStorage : localStorage).setItem(STORED, code);
   } catch {
     // the listener can type the code
   }

@@ -31,16 +31,16 @@ from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.experiment import build_experiment
-from training.fit_pointer import (
+from training.release import export
+from training.runs.fit import fit
+from training.runs.pointer import read_pointer
+from training.runs.weights import load_decoder, round_as_released
+from training.tuning.fit_pointer import (
     FitPointerOptions,
     changed_balance,
     fit_pointer,
     music_pointer,
 )
-from training.release import export
-from training.runs.fit import fit
-from training.runs.pointer import read_pointer
-from training.runs.weights import load_decoder, round_as_released
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,9 @@ def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
 @pytest.mark.usefixtures("quick_continuations")
 def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     found = []
-    monkeypatch.setattr(samples, "Request", lambda *x: found.append(Request(*x)) or found[-1])
+    monkeypatch.setattr(
+        samples, "Request", lambda *x, **y: found.append(Request(*x, **y)) or found[-1]
+    )
     decoder = build_experiment(experiment).task.model.build().eval()
     tokenizer = load_tokenizer(data)
     prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)

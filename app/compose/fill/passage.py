@@ -1,0 +1,128 @@
+"""The bars and tracks of a piece that are to be written, as users choose them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from app.compose.tracks import instrument_name, instrument_names, track_names
+from tokenization.errors import MidiError
+from tokenization.score import Track
+
+DRUMS = 128
+"""The number of drums among instruments, of which 0 to 127 are the programs of General MIDI."""
+_BARS = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
+_MOST_LISTED = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """The bars and tracks of a piece that are to be written; the others stay as they are.
+
+    After the end of the piece, a passage of all tracks is a continuation.
+    """
+
+    first_bar: int = 1
+    """The first bar, from 1."""
+    last_bar: int | None = None
+    """The last bar; None: that of the piece."""
+    tracks: frozenset[int] | None = None
+    """Numbers of the tracks, from 0; None: all that the model reads, or with an `instrument`, none.
+    """
+    instrument: int | None = None
+    """General MIDI program, 0-127, or 128 for drums, of a new track that is written as well."""
+
+    def __post_init__(self) -> None:
+        if self.instrument is not None and not 0 <= self.instrument <= DRUMS:
+            raise ValueError(
+                f"the instrument is {self.instrument}, expected 0 to 127, or {DRUMS} for drums"
+            )
+
+    @property
+    def new_track(self) -> Track | None:
+        """The new track, without notes."""
+        if self.instrument is None:
+            return None
+        is_drum = self.instrument == DRUMS
+        track = Track.of([], program=0 if is_drum else self.instrument, is_drum=is_drum)
+        return Track(track.notes, track.program, is_drum, instrument_name(track))
+
+
+def parse_bars(text: str) -> tuple[int, int]:
+    """The first and last of some bars, such as `9-16` or `9`, from 1. Raises ValueError."""
+    match = _BARS.fullmatch(text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise ValueError(
+            f"{text[:20]!r} are not bars, expected the first and the last one, counted from 1, "
+            "such as 9-16"
+        )
+    return first, last
+
+
+def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
+    """Numbers, from 0, of the tracks that a text such as `bass,drums` names.
+
+    Each word, separated by commas, is the number of a track from 1, a name, an instrument, or a
+    part of one of these. A name that fits exactly takes precedence.
+
+    Raises MidiError if a word fits no track.
+    """
+    names = track_names(tracks)
+    instruments = [instrument_name(track) for track in tracks]
+    found: set[int] = set()
+    for word in filter(None, map(str.strip, text.split(","))):
+        wanted = word.casefold()
+        numbers = [int(word) - 1] if word.isdecimal() and len(word) < 6 else []
+        of_name, of_instrument = (
+            [at for at, name in enumerate(each) if name.casefold() == wanted]
+            for each in (names, instruments)
+        )
+        contain = [
+            at
+            for at, both in enumerate(zip(names, instruments, strict=True))
+            if any(wanted in name.casefold() for name in both)
+        ]
+        chosen = of_name or [at for at in numbers if at < len(tracks)] or of_instrument or contain
+        if not chosen or min(chosen) < 0:
+            raise MidiError(f"no track fits {word[:40]!r}; the tracks are {_listed(tracks)}")
+        found.update(chosen)
+    if not found:
+        raise MidiError(f"no track is named; the tracks are {_listed(tracks)}")
+    return frozenset(found)
+
+
+def find_instrument(text: str) -> int:
+    """The General MIDI program of an instrument, or `DRUMS`, by its name or a part of it.
+
+    Raises ValueError if no instrument fits, or several.
+    """
+    wanted = text.strip().casefold()
+    names = [*instrument_names(), "Drums"]
+    folded = [name.casefold() for name in names]
+    if wanted in folded:
+        return folded.index(wanted)
+    found = [at for at, name in enumerate(folded) if wanted and wanted in name]
+    if len(found) == 1:
+        return found[0]
+    close = get_close_matches(wanted, folded, 3, 0.5)
+    fitting = found or [folded.index(name) for name in close]
+    such = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]
+    which = "are several instruments" if found else "is not an instrument"
+    raise ValueError(
+        f"{text[:40]!r} {which}, expected one name of General MIDI, such as {', '.join(such[:10])}"
+    )
+
+
+def _listed(tracks: Sequence[Track]) -> str:
+    """The numbers and names of tracks, with their instruments where they differ."""
+    said: list[str] = []
+    for number, (track, name) in enumerate(zip(tracks, track_names(tracks), strict=True), 1):
+        instrument = instrument_name(track)
+        more = "" if name.startswith(instrument) else f" ({instrument})"
+        said.append(f"{number} {name}{more}")
+    if len(said) > _MOST_LISTED:
+        said = [*said[:_MOST_LISTED], f"and {len(said) - _MOST_LISTED} others"]
+    return ", ".join(said)

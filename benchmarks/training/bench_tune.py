@@ -1,0 +1,103 @@
+"""Methods of `relpe-train tune`, compared at equal CPU time on pieces of several composers.
+
+Run from the top of the repository, with the corpora of the mixtures in a folder:
+`python -m benchmarks.training.bench_tune --from corpora --minutes 2`. Of each composer, `--pieces`
+keyboard pieces that are not in a test split are drawn with a fixed seed. Prints the nats per note
+of the held-back pieces before and after, and with `--original` those of the model's own validation
+music. Use one thread (`OMP_NUM_THREADS=1`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import random
+import sys
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import get_args
+
+from training.tuning.methods import LEARNING_RATES, Method
+from training.tuning.tune import TuneOptions, tune
+
+COMPOSERS = {
+    "Bach": ("mutopia", "bach"),
+    "Chopin": ("chopin", "chopin"),
+    "Paderewski": ("polish", "paderewski"),
+}
+"""Corpus of each composer, and a part of the composer's name in its table."""
+_NOTES = range(200, 6001)
+_PIANOS = range(8)
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    option = parser.add_argument
+    option("--from", dest="folder", type=Path, required=True, help="folder of the corpora")
+    option("--model", default="piano", help="the model to tune (default: piano)")
+    option("--minutes", type=float, default=2.0, help="CPU minutes of each trial (default: 2)")
+    option("--pieces", type=int, default=30, help="pieces of each composer (default: 30)")
+    option("--composers", nargs="+", choices=COMPOSERS, default=[*COMPOSERS])
+    option("--methods", nargs="+", choices=get_args(Method), default=[*get_args(Method)])
+    option("--learning-rates", nargs="+", type=float, help="(default: that of each method)")
+    option("--original", type=Path, help="prepared corpus of the model (default: not measured)")
+    given = parser.parse_args()
+    print("| composer | method | learning rate | before | after | change | steps | original |")
+    print("|---|---|---|---|---|---|---|---|")
+    for composer in given.composers:
+        with tempfile.TemporaryDirectory() as folder:
+            music = _extract(composer, given.folder, given.pieces, Path(folder) / "music")
+            for method in given.methods:
+                for rate in given.learning_rates or [LEARNING_RATES[method]]:
+                    options = TuneOptions(
+                        model=given.model,
+                        corpus=(music,),
+                        output=Path(folder) / f"{method}-{rate:g}",
+                        minutes=given.minutes,
+                        method=method,
+                        learning_rate=rate,
+                        original=given.original,
+                        clock="cpu",
+                    )
+                    made = tune(options).tuned
+                    old, new = made.original_before, made.original_after
+                    forgot = "" if old is None or new is None else f"{new[0] / old[0] - 1:+.1%}"
+                    print(
+                        f"| {composer} | {method} | {rate:g} | {made.before.decoder:.3f} | "
+                        f"{made.after.decoder:.3f} | {-made.gain:+.1%} | {made.steps} of "
+                        f"{made.all_steps} | {forgot} |",
+                        flush=True,
+                    )
+    return 0
+
+
+def _extract(composer: str, corpora: Path, count: int, folder: Path) -> Path:
+    """Write keyboard pieces of a composer to a folder."""
+    corpus, name = COMPOSERS[composer]
+    folder.mkdir()
+    with zipfile.ZipFile(corpora / corpus / f"{corpus}.zip") as archive:
+        members = {PurePosixPath(path).stem: path for path in archive.namelist()}
+        table = io.StringIO(archive.read(members["pieces"]).decode("utf-8"))
+        rows = [row for row in csv.DictReader(table, delimiter="\t") if _is_wanted(row, name)]
+        rows.sort(key=lambda row: row["name"])
+        random.Random(0).shuffle(rows)
+        for row in rows[:count]:
+            (folder / f"{row['name']}.mid").write_bytes(archive.read(members[row["name"]]))
+    return folder
+
+
+def _is_wanted(row: dict[str, str], composer: str) -> bool:
+    programs = [part.rpartition(":")[2] for part in row["instruments"].split(", ")]
+    return (
+        composer in row["composer"].lower()
+        and row["split"] != "test"
+        and int(row["notes"]) in _NOTES
+        and all(program.isdecimal() and int(program) in _PIANOS for program in programs)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

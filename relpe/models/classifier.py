@@ -1,0 +1,342 @@
+"""A bidirectional Transformer that classifies sequences, grids, or pairs of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.attention.bidirectional import BidirectionalAttention
+from relpe.attention.feature_maps import FavorConfig
+from relpe.attention.layer import AttentionConfig, check_fit
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.checks import Checked, at_least
+from relpe.encodings import EncodingConfig
+from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.windows import Windows
+from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.models.attention import rows_of
+from relpe.models.blocks import BidirectionalBlock
+from relpe.models.inputs import InputConfig, TokenInputConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(Checked):
+    """A Transformer encoder with a classifier on top."""
+
+    input: InputConfig = field(default_factory=lambda: TokenInputConfig(vocabulary_size=256))
+    """What the model reads: tokens, values, or an image through convolutions."""
+    num_classes: int = 10
+    """Number of classes (c)."""
+    width: int = 128
+    """Width of the residual stream (m)."""
+    num_layers: int = 4
+    """Number of blocks."""
+    num_heads: int = 4
+    """Number of heads (h) in every layer."""
+    hidden: int = 256
+    """Width of the hidden layer of the feed-forward network."""
+    attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
+    """Kind of attention; windowed attention sees `span` - 1 places on each side."""
+    encoding: EncodingConfig = field(default_factory=SineSPEConfig)
+    """Positional encoding, shared by all layers. If it has as many axes as the input, positions are
+    those on the grid; with one axis, the grid is read as a sequence, row by row."""
+    normalize_queries_keys: bool = True
+    """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
+    encoding."""
+    norm: Literal["pre", "post"] = "pre"
+    """Whether blocks normalise the inputs of their branches (pre) or their outputs (post)."""
+    dropout: float = 0.0
+    """Share of the features of embeddings, branches and the head that training sets to zero."""
+    skipped: float = 0.0
+    """Probability with which training skips a branch of the last block (stochastic depth); it rises
+    linearly from 0 in the first one."""
+    pooling: Literal["mean", "cls", "learned"] = "mean"
+    """How positions become one vector. `mean`: their mean. `cls`: a position with a learned vector
+    before the first. `learned`: a mean with weights that are the softmax of a learned score
+    (sequence pooling, Hassani et al., 2021)."""
+    head_hidden: tuple[int, ...] = ()
+    """Widths of hidden layers between the pooled vector and the classes."""
+    towers: Literal[1, 2] = 1
+    """Number of inputs of an example, which pass through the same encoder."""
+    combine: Literal["concatenate", "symmetric"] = "concatenate"
+    """What the head reads of two towers x and y. `concatenate`: [x, y]. `symmetric`: [x + y,
+    |x - y|], so that their order does not matter."""
+    noise_seed: int = 0
+    """Seed of the noise and random features in evaluation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(2, num_classes=self.num_classes)
+        sizes = {"width": self.width, "num_layers": self.num_layers, "hidden": self.hidden}
+        at_least(1, **sizes, num_heads=self.num_heads)
+        if self.head_hidden:
+            at_least(1, head_hidden=min(self.head_hidden))
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
+            )
+        for name in ("dropout", "skipped"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 to less than 1")
+
+    @property
+    def largest(self) -> int:
+        """The largest size of a layer."""
+        tokens = self.input.vocabulary_size if isinstance(self.input, TokenInputConfig) else 0
+        return max(tokens, self.width, self.hidden, self.num_classes, *self.head_hidden)
+
+    def build(self) -> Classifier:
+        """A classifier with new weights.
+
+        Raises:
+            ValueError: the encoding does not fit the attention, or attention is causal.
+        """
+        return Classifier(self)
+
+
+class ClassifierState(NamedTuple):
+    """Noise and random features of a call, the same for all rows."""
+
+    encoding: Any
+    layers: tuple[Any, ...]
+
+
+class Classifier(nn.Module):
+    """A classifier; see `ClassifierConfig`: `logits = model(x)`.
+
+    In training, begin each step with `init_state(seed=step)`, so that noise differs.
+    """
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, heads = config.width, config.num_heads
+        self.embedding = config.input.build(width)
+        self.encoding: Encoding = config.encoding.build(
+            num_layers=config.num_layers, num_heads=heads, head_dim=width // heads
+        )
+        check_fit(self.encoding, config.attention, config.encoding.kind)
+        if isinstance(self.encoding, OffsetEncoding) and self.encoding.coordinates != "index":
+            raise ValueError(
+                f"encoding.coordinates is {self.encoding.coordinates}, expected index, which means "
+                "places on the grid"
+            )
+        if isinstance(self.encoding, SelectiveEncoding):
+            raise ValueError(
+                f"encoding {config.encoding.kind} depends on the inputs read so far, which a "
+                "classifier without causality does not have; expected another encoding"
+            )
+        if config.pooling == "cls" and self.encoding.num_axes > 1:
+            raise ValueError(
+                f"the encoding has {self.encoding.num_axes} axes, in which cls has no place; "
+                "expected the pooling mean or learned"
+            )
+        self.blocks = nn.ModuleList(
+            BidirectionalBlock(
+                BidirectionalAttention(
+                    config.attention,
+                    layer=number,
+                    width=width,
+                    num_heads=heads,
+                    normalize=config.normalize_queries_keys,
+                ),
+                width=width,
+                hidden=config.hidden,
+                norm=config.norm,
+                dropout=config.dropout,
+                skipped=config.skipped * number / max(1, config.num_layers - 1),
+            )
+            for number in range(config.num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.cls_embedding = nn.Parameter(torch.zeros(width)) if config.pooling == "cls" else None
+        self.pool_score = nn.Linear(width, 1) if config.pooling == "learned" else None
+        sizes = [config.towers * width, *config.head_hidden]
+        self.head_layers = nn.ModuleList(
+            nn.Linear(before, after)
+            for before, after in zip(sizes, config.head_hidden, strict=False)
+        )
+        self.project_out = nn.Linear(sizes[-1], config.num_classes)
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """Draws weights as `Decoder` does; values and convolutions keep PyTorch's initial ones."""
+        for name, module in self.blocks.named_modules():
+            if isinstance(module, nn.Linear):
+                into_stream = name.endswith("project_out")
+                scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
+                nn.init.normal_(module.weight, std=0.02 / scale)
+        if isinstance(self.embedding, nn.Embedding):
+            nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters of the encoding."""
+        yield from self.encoding.named_parameters()
+
+    def training_window(self) -> Windows | None:
+        """The learned window of the encoding, if it has one."""
+        window = self.encoding.training_window()
+        return None if window is None else Windows([window])
+
+    def last_redraw(self, step: int, seed: int = 0) -> int:
+        """The last training step at which random features were redrawn; see `Decoder`."""
+        features = getattr(self.config.attention, "feature_map", None)
+        return features.last_redraw(step, seed) if isinstance(features, FavorConfig) else step
+
+    def init_state(
+        self, batch_size: int = 1, seed: int | None = None, *, feature_seed: int | None = None
+    ) -> ClassifierState:
+        """Noise and random features of a call; `batch_size` does not matter.
+
+        `seed` is that of noise, None: that of the config. `feature_seed` is that of random
+        features; None: `seed`.
+        """
+        seed = self.config.noise_seed if seed is None else seed
+        feature_seed = seed if feature_seed is None else feature_seed
+        generator = torch.Generator().manual_seed(feature_seed + 1)
+        layers: list[Any] = []
+        for block in self.blocks:
+            assert isinstance(block, BidirectionalBlock)
+            layers.append(block.attention.init_state(generator, self.encoding.out_features))
+        return ClassifierState(self.encoding.init_state(seed, self.norm.weight.device), (*layers,))
+
+    def forward(
+        self,
+        x: Tensor,
+        state: ClassifierState | None = None,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (b, c) of the classes of x (b, *grid) or, with values, (b, *grid, channels).
+
+        With two towers, x is (b, 2, *grid) or (b, 2, *grid, channels), and so is the mask.
+
+        - `state`: noise and random features; None: those of the config's seed.
+        - `positions` (1 or b, l, p) of the l places of the grid in order; None: their places on the
+          grid, or in the sequence if the encoding has one axis. That of cls is one less than the
+          first. Encodings that score offsets always use places.
+        - `mask` (b, l), bool: False where x is padding, at any place. Padding has no effect, and
+          positions that are None do not count it. Only for sequences.
+
+        Raises:
+            ValueError: a shape does not fit the others, or the axes of the encoding.
+        """
+        towers = self.config.towers
+        if towers > 1:
+            if x.ndim < 3 or x.shape[1] != towers:
+                raise ValueError(f"x has the shape {tuple(x.shape)}, expected (b, {towers}, ...)")
+            x = x.flatten(0, 1)
+            mask = None if mask is None else mask.flatten(0, 1)
+        pooled = self.encode(x, state, positions=positions, mask=mask)
+        if towers > 1:
+            first, second = pooled.unflatten(0, (-1, towers)).unbind(1)
+            pair = [first, second]
+            if self.config.combine == "symmetric":
+                pair = [first + second, (first - second).abs()]
+            pooled = torch.cat(pair, -1)
+        for layer in self.head_layers:
+            pooled = self.dropout(functional.gelu(layer(pooled)))
+        return self.project_out(pooled)
+
+    def encode(
+        self,
+        x: Tensor,
+        state: ClassifierState | None = None,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The pooled vector (b, m) of each row, before the head; see `forward`."""
+        state = self.init_state() if state is None else state
+        x = self.embedding(x)
+        grid = tuple(x.shape[1:-1])
+        if not grid or 0 in grid:
+            raise ValueError(f"inputs have the grid {grid}, expected at least one position")
+        x = x.flatten(1, -2)
+        positions = None if positions is None else positions_of(x, positions)
+        exists = None
+        if mask is not None:
+            if len(grid) > 1:
+                raise ValueError(f"inputs have the grid {grid}, expected a sequence with a mask")
+            rows = rows_of(x, mask, None)
+            assert rows is not None
+            if not rows.places.shape[1]:
+                raise ValueError("the mask is False everywhere, expected at least one position")
+            x, exists = rows.gather(x), rows.exists
+            if positions is not None:
+                positions = rows.gather(positions.expand(len(mask), -1, -1))
+            grid = (x.shape[1],)
+        grid = self._read_as(grid)
+        if self.cls_embedding is None:
+            positions = _places(grid, x.device) if positions is None else positions
+        else:
+            positions = _places(grid, x.device) + 1 if positions is None else positions
+            positions = torch.cat([positions[:, :1] - 1, positions], 1)
+            x = torch.cat([self.cls_embedding.expand(len(x), 1, -1).to(x.dtype), x], 1)
+            exists = None if exists is None else functional.pad(exists, (1, 0), value=True)
+            grid = (x.shape[1],)
+        x = self._through_blocks(x, positions, state, grid, exists)
+        return self._pooled(x, exists)
+
+    def _read_as(self, grid: tuple[int, ...]) -> tuple[int, ...]:
+        """The grid of the encoding's positions: that of the input, or a sequence."""
+        axes = self.encoding.num_axes
+        if axes in (1, len(grid)):
+            return grid if axes > 1 else (math.prod(grid),)
+        raise ValueError(
+            f"encoding {self.config.encoding.kind} has {axes} axes and the input {len(grid)}, "
+            "expected the same number, or an encoding with one axis"
+        )
+
+    def _through_blocks(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        state: ClassifierState,
+        grid: tuple[int, ...],
+        exists: Tensor | None,
+    ) -> Tensor:
+        """Outputs (b, l, m) of the blocks for x (b, l, m), normalised."""
+        codes: Any = None
+        if isinstance(self.encoding, OffsetEncoding):
+            self.encoding.before_call()  # offsets are those of the grid
+        else:
+            codes, _ = self.encoding.prepare(positions, state.encoding)
+        if isinstance(self.encoding, AbsoluteEncoding):
+            x = self.encoding.embed(x, codes)
+        x = self.dropout(x)
+        for block, layer in zip(self.blocks, state.layers, strict=True):
+            x = block(x, self.encoding, codes, layer, grid, exists)
+        return self.norm(x)
+
+    def _pooled(self, x: Tensor, exists: Tensor | None) -> Tensor:
+        """One vector (b, m) of x (b, l, m)."""
+        if self.cls_embedding is not None:
+            return x[:, 0]
+        if exists is None:
+            exists = torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device)
+        scores = exists.to(x.dtype)
+        if self.pool_score is not None:
+            own = self.pool_score(x)[..., 0].masked_fill(~exists, -math.inf)
+            top = own.detach().amax(1, keepdim=True)
+            scores = torch.exp(own - top.where(top.isfinite(), 0.0))
+        total = scores.sum(1, keepdim=True)
+        weights = scores / total.where(total > 0, 1.0)
+        return torch.einsum(
+            "bl,blm->bm", weights.expand(len(x), -1), x.where(exists[..., None], 0.0)
+        )
+
+
+def _places(grid: tuple[int, ...], device: torch.device) -> Tensor:
+    """Places (1, l, n) on a grid of n axes in order, the last axis varying fastest."""
+    axes = [torch.arange(extent, device=device) for extent in grid]
+    return torch.cartesian_prod(*axes).view(1, -1, len(grid))

@@ -1,0 +1,121 @@
+"""`relpe fill` and `relpe accompany`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.cli.main import main
+from tests.support.commands import help_without_engine
+from tokenization.midi import read_midi
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fill(folder: Path, command: str, *extra: str, piece: str = "piece.mid") -> int:
+    """Runs a command with the model of version 2."""
+    model = [] if "--model" in extra else ["--model", str(folder / "second")]
+    output = ["--output", str(folder / "out.mid"), "--backend", "torch"]
+    try:
+        return main([command, str(folder / piece), *output, *model, *extra])
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "bars"),
+    [
+        (("fill", "--bars", "2-3"), 2),
+        (("fill", "--bars", "2", "--tracks", "bass,drums"), 1),
+        (("accompany", "--instrument", "String Ensemble 1"), 5),
+        (("accompany", "--instrument", "flute", "--bars", "2-4"), 3),
+    ],
+)
+def test_the_settings_make_the_piece_again(
+    filling: Path, command: tuple[str, ...], bars: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fill(filling, *command, "--seed", "5", "--variations", "2", "--json") == 0
+    said = capsys.readouterr().out
+    told = json.loads(said)
+    assert told["bars"] == bars
+    made = [(filling / f"out.{number}.mid").read_bytes() for number in (1, 2)]
+    assert made[0] != made[1]
+    (filling / "told.json").write_text(said)
+    words = ["--prompt", str(filling / "piece.mid"), "--output", str(filling / "again.mid")]
+    model = ["--model", str(filling / "second")]
+    assert main(["replay", str(filling / "told.json"), *words, *model]) == 0
+    assert [(filling / f"again.{number}.mid").read_bytes() for number in (1, 2)] == made
+
+
+def test_only_the_named_tracks_are_written(
+    filling: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fill(filling, "fill", "--bars", "2-4", "--tracks", "2,drums", "--seed", "1") == 0
+    assert "out.mid: 3 bars, seed 1" in capsys.readouterr().err
+    before, after = (read_midi(filling / name) for name in ("piece.mid", "out.mid"))
+    assert before.tracks[0] == after.tracks[0]
+    assert before.tracks[1] != after.tracks[1]
+
+
+def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
+    small = ["--model", str(filling / "small"), "--seed", "1"]
+    assert fill(filling, "fill", "--bars", "5-6", *small, piece="prompt.mid") == 0
+    filled = (filling / "out.mid").read_bytes()
+    extra = ("--bars", "2", *small)
+    assert fill(filling, "continue", *extra, piece="prompt.mid") == 0
+    assert (filling / "out.mid").read_bytes() == filled
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (("fill", "--bars", "3-2"), "argument --bars: '3-2' are not bars, expected the first and"),
+        (("fill",), "the following arguments are required: --bars"),
+        (("fill", "--bars", "8-9"), "piece.mid: the bars that are to be written begin at bar 8"),
+        (
+            ("fill", "--bars", "2", "--tracks", "oboe"),
+            "piece.mid: --tracks: no track fits 'oboe'; the tracks are 1 Piano, 2 Electric Bass",
+        ),
+        (("fill", "--bars", "1-5"), "piece.mid: nothing is left for the model to read"),
+        (("accompany", "--instrument", "bass"), "argument --instrument: 'bass' are several"),
+        (("accompany",), "the following arguments are required: --instrument"),
+        (
+            ("accompany", "--instrument", "flute", "--model", "piano"),
+            "relpe: the model has a vocabulary of version 1, which can only continue a piece",
+        ),
+        (("fill", "--bars", "2", "--density", "-1"), "--density is -1.0, expected 0.0 to 200.0"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    filling: Path, command: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fill(filling, *command) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1
+    assert not (filling / "out.mid").exists()
+
+
+@pytest.mark.parametrize(
+    "passage",
+    ["all", {"bars": 3}, {"first_bar": "a"}, {"tracks": 3}, {"instrument": 200}],
+)
+def test_damaged_settings_are_refused(
+    filling: Path, passage: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fill(filling, "fill", "--bars", "2", "--json") == 0
+    told = json.loads(capsys.readouterr().out)["replay"]
+    (filling / "told.json").write_text(json.dumps(told | {"passage": passage}))
+    words = ["--prompt", str(filling / "piece.mid"), "--output", str(filling / "again.mid")]
+    assert main(["replay", str(filling / "told.json"), *words]) == 2
+    assert "export it again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["fill", "accompany"])
+def test_help_is_fast(command: str) -> None:
+    said = help_without_engine(command)
+    assert "--bars FIRST-LAST" in said
+    assert "--ending" not in said

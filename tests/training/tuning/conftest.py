@@ -1,0 +1,51 @@
+"""MIDI files, a tiny model, and a clock that does not depend on the machine."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from relpe.models.checkpoint import save_model
+from relpe.models.decoder import DecoderConfig
+from tests.support.runs import piece
+from tokenization.midi import write_midi
+from tokenization.remi.remi import PianoRemi
+from training.tuning import tune
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def songs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six MIDI files."""
+    folder = tmp_path_factory.mktemp("songs")
+    for number in range(6):
+        (folder / f"{number}.mid").write_bytes(write_midi(piece(number, 6 + 2 * number)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a released model without training."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    config = DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16)
+    save_model(config.build(), folder)
+    PianoRemi().save(folder)
+    return folder
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances by a second whenever it is read."""
+
+    class Clock(tune._Clock):
+        def __init__(self, minutes: float, kind: Any) -> None:
+            super().__init__(minutes, kind)
+            seconds = itertools.count()
+            self.now = lambda: float(next(seconds))
+            self._began, self._end = 0.0, 60 * minutes
+
+    monkeypatch.setattr(tune, "_Clock", Clock)

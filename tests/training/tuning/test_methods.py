@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from relpe.attention.delta.operation import DeltaAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings.rope import RopeConfig
+from relpe.models.decoder import DecoderConfig
+from relpe.models.events import EventsConfig
+from relpe.models.layers import LayerConfig
+from training.tuning.methods import RANK, LowRankLinear, finish, prepare
+
+CONFIGS = {
+    "linear": DecoderConfig(vocabulary_size=32, width=64, num_layers=2, num_heads=2, hidden=64),
+    "delta": DecoderConfig(
+        vocabulary_size=32,
+        width=64,
+        num_layers=2,
+        num_heads=2,
+        hidden=64,
+        attention=DeltaAttentionConfig(),
+        encoding=RopeConfig(),
+        layers=(LayerConfig(), LayerConfig(attention=WindowedAttentionConfig(span=8))),
+        events=EventsConfig(closing=((20, 32),), hidden=64),
+    ),
+}
+
+
+def logits(decoder, tokens):
+    positions = torch.arange(tokens.shape[1])[None, :, None]
+    return decoder(tokens, positions, decoder.init_state(len(tokens)))[0]
+
+
+@pytest.fixture(params=CONFIGS)
+def decoder(request):
+    torch.manual_seed(0)
+    return CONFIGS[request.param].build().eval()
+
+
+def test_corrections_of_low_rank_change_nothing_at_first_and_are_merged_exactly(decoder):
+    tokens = torch.randint(0, 32, (2, 12))
+    first = copy.deepcopy(decoder)
+    groups = prepare(decoder, "low-rank")
+    assert any(isinstance(module, LowRankLinear) for module in decoder.modules())
+    with torch.no_grad():
+        assert torch.equal(logits(decoder, tokens), logits(first, tokens))
+        for parameter in groups[0]["params"]:
+            parameter.add_(0.02 * torch.randn_like(parameter))
+        learned = logits(decoder, tokens)
+    finish(decoder)
+    assert decoder.state_dict().keys() == first.state_dict().keys()
+    assert not any(parameter.requires_grad for parameter in decoder.parameters())
+    assert torch.allclose(logits(decoder, tokens), learned, atol=1e-4)
+    assert not torch.allclose(learned, logits(first, tokens), atol=1e-2)
+    changed = 0
+    for name, weight in decoder.state_dict().items():
+        change = weight - first.state_dict()[name]
+        if weight.ndim == 2 and "project" in name:
+            assert torch.linalg.matrix_rank(change, rtol=1e-4) <= RANK
+            changed += 1
+        if "embedding" in name:
+            assert not change.any()
+    assert changed
+
+
+def test_low_rank_learns_few_parameters_and_full_learns_all(decoder):
+    total = sum(parameter.numel() for parameter in decoder.parameters())
+    groups = prepare(copy.deepcopy(decoder), "full")
+    assert sum(one.numel() for group in groups for one in group["params"]) == total
+    groups = prepare(decoder, "low-rank")
+    learned = {id(one) for group in groups for one in group["params"]}
+    assert learned == {id(one) for one in decoder.parameters() if one.requires_grad}
+
+
+def test_only_learned_parameters_get_gradients(decoder):
+    prepare(decoder, "low-rank")
+    logits(decoder, torch.randint(0, 32, (2, 12))).square().sum().backward()
+    for name, parameter in decoder.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name

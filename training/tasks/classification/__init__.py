@@ -1,0 +1,1 @@
+"""Classification: what its tasks have in common."""

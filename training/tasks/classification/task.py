@@ -1,0 +1,278 @@
+"""Tasks that classify: a dataclass with a `kind` and a method that returns a split.
+
+This file has everything else: batches, validation, loss and training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from relpe.models.classifier import Classifier, ClassifierConfig, ClassifierState
+from relpe.models.config import to_plain
+from training.config import OptimizerConfig, TrainerConfig
+from training.errors import TrainingError, check_range
+from training.learning.distributed import ALONE, Processes, rows_of, total
+from training.learning.seeding import generator, noise_seed
+from training.tasks.batches import StepData
+from training.tasks.classification.examples import Batch, Examples, batch_of, some
+from training.tasks.module import TaskModule
+
+Split: TypeAlias = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTask(ABC):
+    """Prediction of the class of sequences, images, or pairs."""
+
+    tokenizer: ClassVar[None] = None
+    """Classifiers have no tokenizer."""
+    num_classes: ClassVar[int] = 10
+    towers: ClassVar[int] = 1
+    """Number of inputs of an example."""
+    input_kinds: ClassVar[tuple[str, ...]] = ("tokens",)
+    """Kinds of input that can read the examples."""
+
+    kind: str
+    """Selects the task."""
+    data: Path | None
+    """Folder of the data; None: data that are generated or come with a package."""
+    model: ClassifierConfig
+    """Configuration of the model."""
+    batch_size: int = 32
+    """Examples per step, in all processes and micro-batches together."""
+    label_smoothing: float = 0.0
+    """Share of the probability that training divides among all classes."""
+    validation_examples: int = 1000
+    """Largest number of examples of a validation."""
+    test_examples: int | None = None
+    """Largest number of examples that `relpe-train evaluate` measures; None: all."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "validation_examples", "test_examples"):
+            check_range(name, getattr(self, name), 1)
+        check_range("label_smoothing", self.label_smoothing, 0, 1)
+        if self.model.num_classes != self.num_classes:
+            raise TrainingError(
+                f"model.num_classes is {self.model.num_classes}, but the task has "
+                f"{self.num_classes} classes; set task.model.num_classes={self.num_classes}"
+            )
+        if self.model.towers != self.towers:
+            raise TrainingError(
+                f"model.towers is {self.model.towers}, but examples have {self.towers} inputs; "
+                f"set task.model.towers={self.towers}"
+            )
+        if self.model.input.kind not in self.input_kinds:
+            raise TrainingError(
+                f"model.input.kind is {self.model.input.kind}, expected "
+                f"{' or '.join(self.input_kinds)}"
+            )
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Largest number of positions of an input."""
+
+    @abstractmethod
+    def split(self, name: Split) -> Examples:
+        """The examples of a split.
+
+        Raises:
+            TrainingError: the data are missing or damaged.
+        """
+
+    @property
+    def padded_length(self) -> int | None:
+        """Length to which sequences are padded without a mask; None: padding is masked."""
+        return None
+
+    @property
+    def origin(self) -> str:
+        """Where the data come from, for reports."""
+        return "generated" if self.data is None else str(self.data)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions of a step, padding included."""
+        return self.batch_size * self.length * self.towers
+
+    def test_set(self) -> Examples:
+        """The examples that `relpe-train evaluate` measures."""
+        return some(self.split("test"), self.test_examples)
+
+    def batch(self, examples: Examples, indices: range | list[int]) -> Batch:
+        """A batch of some examples."""
+        return batch_of([examples[index] for index in indices], self.padded_length)
+
+    def build_data(
+        self, trainer: TrainerConfig, processes: Processes = ALONE
+    ) -> ClassificationData:
+        """Build the data module of one process.
+
+        Raises:
+            TrainingError: the data cannot be used, or the batch cannot be divided among the
+                processes.
+        """
+        return ClassificationData(self, trainer, processes)
+
+    def build_module(
+        self, optimizer: OptimizerConfig, trainer: TrainerConfig
+    ) -> ClassificationModule:
+        """Build the module, with random weights that depend only on the seed.
+
+        Raises:
+            TrainingError: the configuration of the model is inconsistent.
+        """
+        torch.manual_seed(trainer.seed)
+        try:
+            model = self.model.build()
+        except ValueError as error:
+            raise TrainingError(f"task.model: {error}") from error
+        return ClassificationModule(model, self, optimizer, trainer)
+
+    def decoder_config(self, folder: object) -> ClassifierConfig:
+        """The configuration of the model; it needs nothing from a folder."""
+        return self.model
+
+
+class ClassificationData(StepData):
+    """Training examples, starting at the trainer's current step, and validation examples."""
+
+    validates = True
+    """Whether there are validation examples."""
+
+    def __init__(
+        self, task: ClassificationTask, trainer: TrainerConfig, processes: Processes
+    ) -> None:
+        rows = rows_of(processes, task.batch_size, trainer.accumulate)
+        self._task, self._train = task, task.split("train")
+        super().__init__(Batches(task, self._train, trainer.seed, rows), rows, trainer, processes)
+        self._held_out = some(task.split("validation"), task.validation_examples)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Identity of the data for run.json: the settings of the task and the first examples."""
+        task = self._task
+        settings = {k: v for k, v in to_plain(task).items() if k not in ("model", "data")}
+        digest = hashlib.sha256(repr(sorted(settings.items())).encode())
+        for index in range(min(100, len(self._train))):
+            example = self._train[index]
+            digest.update(b"".join(x.tobytes() for x in example.inputs) + bytes([example.label]))
+        return {
+            "hash": digest.hexdigest(),
+            "source": f"{task.kind}: {task.origin}",
+            "splits": {},
+        }
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The validation examples of this process; the last ones of others may be missing."""
+        world, size = self._processes.world, self._rows
+        mine = list(range(self._processes.rank, len(self._held_out) // world * world, world))
+        if not mine:
+            raise TrainingError("there are fewer validation examples than processes")
+        parts = [mine[start : start + size] for start in range(0, len(mine), size)]
+        batches = _Parts(self._task, self._held_out, parts)
+        return DataLoader(batches, batch_size=None, pin_memory=self._on_gpu)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Parts:
+    """Batches of given examples."""
+
+    task: ClassificationTask
+    examples: Examples
+    parts: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.task.batch(self.examples, self.parts[index])
+
+
+class Batches:
+    """Training batches; that of a step depends only on (seed, step).
+
+    Each pass over the examples has another order; those that do not fill a batch are left out.
+    """
+
+    def __init__(
+        self, task: ClassificationTask, examples: Examples, seed: int, rows: range
+    ) -> None:
+        self._task, self._examples, self._seed, self._rows = task, examples, seed, rows
+        self._size = min(task.batch_size, len(examples))
+        if len(examples) < task.batch_size:
+            raise TrainingError(
+                f"batch_size is {task.batch_size}, but there are {len(examples)} training examples"
+            )
+        self._order = (-1, np.empty(0, np.int64))
+
+    def __getitem__(self, step: int) -> Batch:
+        """The rows of this process."""
+        count = len(self._examples) // self._size
+        epoch, place = divmod(step, count)
+        if self._order[0] != epoch:
+            draws = generator(self._seed, epoch, "data")
+            self._order = (epoch, draws.permutation(len(self._examples)))
+        chosen = self._order[1][place * self._size :][self._rows.start : self._rows.stop]
+        return self._task.batch(self._examples, chosen.tolist())
+
+
+class ClassificationModule(TaskModule[Classifier]):
+    """A classifier with its loss, in nats per example."""
+
+    target = "example"
+
+    def __init__(
+        self,
+        model: Classifier,
+        task: ClassificationTask,
+        optimizer: OptimizerConfig,
+        trainer: TrainerConfig,
+    ) -> None:
+        super().__init__(model, optimizer, trainer, tokens_per_step=task.tokens_per_step)
+        self._task = task
+        self._right = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
+        """Compute the gradients of a step, with dropout that depends only on (seed, step)."""
+        seed = noise_seed(self._trainer_settings.seed, self.global_step) + 1 + self.global_rank
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(seed)
+            return super().training_step(batch, batch_idx)
+
+    def losses(self, batch: Any, state: ClassifierState) -> Iterator[Tensor]:  # noqa: ANN401
+        """The negative log-likelihood of the classes, in nats."""
+        logits = self.decoder(batch.inputs, state, mask=batch.mask)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if not self.training:
+            self._right += int((logits.argmax(-1) == batch.labels).sum())
+        smoothing = self._task.label_smoothing if self.training else 0.0
+        yield cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing)
+
+    def num_losses(self, batch: Any) -> int:  # noqa: ANN401
+        """One sum."""
+        return 1
+
+    def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
+        """Number of examples."""
+        return torch.tensor(len(batch), device=batch.device)
+
+    def on_validation_epoch_end(self) -> None:
+        """Store loss and accuracy for the callbacks."""
+        right, count = total(self.trainer, self._right, sum(n for _, n in self._sums))
+        self._right = 0
+        super().on_validation_epoch_end()
+        self.validation["validation/accuracy"] = right / count

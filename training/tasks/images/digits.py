@@ -1,0 +1,44 @@
+"""The task `digits`: the handwritten digits of 8 x 8 pixels that scikit-learn includes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.errors import TrainingError
+from training.learning.seeding import generator
+from training.tasks.classification.task import Split
+from training.tasks.images.task import LoadedImageTask, missing_package
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsTask(LoadedImageTask):
+    """Digits of 8 x 8 grey pixels (Alpaydin and Kaynak, 1998): 1,257, 180 and 360 of the splits."""
+
+    shape: ClassVar[tuple[int, ...]] = (8, 8, 1)
+
+    kind: Literal["digits"] = "digits"
+    data: None = None
+    """They come with scikit-learn."""
+
+    @property
+    def origin(self) -> str:
+        """The package."""
+        return "scikit-learn"
+
+    def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Images and classes of a split, in an order drawn at random, always the same."""
+        try:
+            from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+        except ModuleNotFoundError as error:
+            raise TrainingError(missing_package("digits", "scikit-learn")) from error
+
+        pixels, labels = load_digits(return_X_y=True)
+        order = generator(0, 0, "data").permutation(len(labels))
+        part = {"train": slice(1257), "validation": slice(1257, 1437), "test": slice(1437, None)}
+        chosen = order[part[name]]
+        images = (pixels[chosen] * (255 / 16)).round().astype(np.uint8).reshape(-1, *self.shape)
+        return images, labels[chosen].astype(np.int64)

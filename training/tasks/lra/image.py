@@ -1,0 +1,34 @@
+"""The task `lra_image`: CIFAR-10 in grey, a token for each pixel (Tay et al., 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.tasks.classification.task import Split
+from training.tasks.images.cifar10 import read_cifar10
+from training.tasks.images.task import LoadedImageTask, part_of_train
+
+_GREY = (0.2989, 0.587, 0.114)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LraImageTask(LoadedImageTask):
+    """The brightness of 32 x 32 pixels; the last tenth of the training images validates."""
+
+    shape: ClassVar[tuple[int, ...]] = (32, 32, 1)
+
+    kind: Literal["lra_image"] = "lra_image"
+    data: Path
+    """Folder with `cifar-10-batches-py` or `cifar-10-batches-bin`."""
+
+    def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Grey images and classes of a split."""
+        images, labels = read_cifar10(self.data, "test" if name == "test" else "train")
+        part = slice(None) if name == "test" else part_of_train(name, len(labels))
+        grey = np.rint(images[part].astype(np.float32) @ np.array(_GREY, np.float32))
+        return grey.astype(np.uint8)[..., None], labels[part]

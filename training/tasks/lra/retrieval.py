@@ -1,0 +1,92 @@
+"""The task `lra_retrieval`: whether one paper cites another, byte by byte (Radev et al., 2013)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.errors import TrainingError
+from training.tasks.classification.examples import Example, Examples
+from training.tasks.classification.task import Split
+from training.tasks.lra.released import SequenceTask, released
+
+_FILES: dict[Split, str] = {"train": "train", "validation": "eval", "test": "test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LraRetrievalTask(SequenceTask):
+    """Pairs of texts of the ACL Anthology Network; a model has two towers."""
+
+    num_classes: ClassVar[int] = 2
+    towers: ClassVar[int] = 2
+
+    kind: Literal["lra_retrieval"] = "lra_retrieval"
+    data: Path
+    """Folder with `tsv_data`, or that folder itself."""
+    max_length: int = 4000
+    """Largest number of bytes of each text."""
+
+    def split(self, name: Split) -> Examples:
+        """The pairs of a split; see `ClassificationTask`."""
+        folder = released(self.data, "tsv_data")
+        return Pairs(folder / f"new_aan_pairs.{_FILES[name]}.tsv", self.max_length)
+
+
+@dataclass(frozen=True)
+class Pairs(Examples):
+    """Lines of a file, which are read when they are needed."""
+
+    path: Path
+    longest: int
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(_starts(self.path)) - 1
+
+    def __getitem__(self, index: int) -> Example:
+        """The bytes of both texts, plus one.
+
+        Raises:
+            TrainingError: the line is not a pair.
+        """
+        start, end = _starts(self.path)[index : index + 2]
+        with self.path.open("rb") as file:
+            file.seek(int(start))
+            parts = file.read(int(end - start)).rstrip(b"\r\n").split(b"\t")
+        try:
+            label, _, _, *texts = parts
+            number = int(float(label))
+            if len(texts) != 2 or number not in (0, 1):
+                raise ValueError
+        except ValueError:
+            raise TrainingError(
+                f"{self.path}: line {index + 1} has {len(parts)} columns, expected a class of 0 or "
+                "1, two names and two texts"
+            ) from None
+        first, second = (
+            np.frombuffer(text[: self.longest] or b" ", np.uint8).astype(np.int64) + 1
+            for text in texts
+        )
+        return Example((first, second), number)
+
+
+@cache
+def _starts(path: Path) -> NDArray[np.int64]:
+    """Where each line begins, and where the last one ends, in bytes."""
+    places = [0]
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                places.append(places[-1] + len(line))
+    except FileNotFoundError as error:
+        raise TrainingError(
+            f"{path}: not found; give a folder with the released tsv_data with --data"
+        ) from error
+    if len(places) == 1:
+        raise TrainingError(f"{path}: is empty, expected a line for each pair")
+    return np.array(places, np.int64)

@@ -1,0 +1,78 @@
+"""The task `lra_text`: whether a film review is positive, byte by byte (Maas et al., 2011)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from training.errors import TrainingError
+from training.tasks.classification.examples import Example, Examples, Part
+from training.tasks.classification.task import Split
+from training.tasks.lra.released import SequenceTask, released
+
+
+@dataclass(frozen=True, kw_only=True)
+class LraTextTask(SequenceTask):
+    """Reviews of IMDB; every tenth training review validates.
+
+    The published code validates on the test reviews, as this task does with `lra_compat`.
+    """
+
+    num_classes: ClassVar[int] = 2
+
+    kind: Literal["lra_text"] = "lra_text"
+    data: Path
+    """Folder with `aclImdb`, or that folder itself."""
+    max_length: int = 1000
+    """Largest number of bytes; the published configuration has 1,000, the paper says 4,000."""
+
+    def split(self, name: Split) -> Examples:
+        """The reviews of a split; see `ClassificationTask`."""
+        folder = released(self.data, "aclImdb")
+        if name == "test" or (name == "validation" and self.lra_compat):
+            return Reviews(folder, "test", self.max_length)
+        reviews = Reviews(folder, "train", self.max_length)
+        if self.lra_compat:
+            return reviews
+        numbers = np.arange(len(reviews))
+        return Part(reviews, numbers[(numbers % 10 == 9) == (name == "validation")])
+
+
+@dataclass(frozen=True)
+class Reviews(Examples):
+    """Reviews of a folder, negative and positive ones in turn, which are read when needed."""
+
+    folder: Path
+    name: str
+    longest: int
+
+    def __len__(self) -> int:
+        """Number of reviews."""
+        return len(_files(self.folder, self.name))
+
+    def __getitem__(self, index: int) -> Example:
+        """The bytes of a review, plus one."""
+        path, label = _files(self.folder, self.name)[index]
+        content = path.read_bytes()[: self.longest] or b"\n"
+        return Example((np.frombuffer(content, np.uint8).astype(np.int64) + 1,), label)
+
+
+@cache
+def _files(folder: Path, name: str) -> list[tuple[Path, int]]:
+    """Files of a split with their classes: 0 negative, 1 positive."""
+    sides: list[list[tuple[Path, int]]] = []
+    for label, side in enumerate(("neg", "pos")):
+        files = sorted((folder / name / side).glob("*.txt"))
+        if not files:
+            raise TrainingError(
+                f"{folder / name / side}: found no reviews (*.txt); give a folder that has "
+                "aclImdb with --data"
+            )
+        sides.append([(path, label) for path in files])
+    pairs = [one for pair in zip(*sides, strict=False) for one in pair]
+    shorter = min(map(len, sides))
+    return pairs + [one for side in sides for one in side[shorter:]]

@@ -1,0 +1,339 @@
+"""Tunes a model to the user's pieces in minutes, and writes it as a model folder."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args
+
+import torch
+from tqdm import tqdm
+
+from relpe.models.checkpoint import find_checkpoint
+from relpe.models.decoder import Decoder
+from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import Remi
+from training.config import MOST_THREADS, TrainerConfig
+from training.data.documents import Documents
+from training.data.examples import Crops, Examples
+from training.errors import TrainingError, check_range
+from training.experiment import is_run
+from training.learning.averaging import Average
+from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
+from training.learning.muon import Muon
+from training.learning.seeding import noise_seed
+from training.release import check_new, write_tuned
+from training.runs.device import Arithmetic, choose_arithmetic, fast_products
+from training.runs.lineage import history
+from training.runs.record import PastRun, this_segment
+from training.runs.weights import digest, load_decoder, round_as_released
+from training.tuning.card import Tuned, card
+from training.tuning.measure import Measure, Nats, of_corpus
+from training.tuning.methods import LEARNING_RATES, Method, finish, prepare
+from training.tuning.pieces import OwnPieces, read_own_pieces
+
+logger = logging.getLogger(__name__)
+
+LENGTH: Final = 512
+ROWS: Final = 4
+"""Examples of `LENGTH` tokens in a step."""
+_AVERAGED = 0.97
+_WARMUP_STEPS = 20
+_EVALUATIONS = 12
+"""Evaluations in the whole time."""
+_MOST_EVALUATING = 0.1
+"""Maximum share of the time that evaluations take."""
+_PATIENCE = 4
+"""Evaluations in a row without a better result after which tuning stops."""
+_WRITING_SECONDS = 2.0
+_MOST_SKIPPED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """Settings of a tuning."""
+
+    model: str
+    """Folder of a run, or folder or name of a released model."""
+    corpus: tuple[Path, ...]
+    """MIDI files, and folders and zip archives of MIDI files."""
+    output: Path
+    """Folder for the new model."""
+    minutes: float = 10.0
+    """Duration of the whole command."""
+    method: Method = "low-rank"
+    learning_rate: float | None = None
+    """Peak learning rate; None: that of the method."""
+    original: Path | None = None
+    """Prepared corpus with which the model was trained, to measure what it forgets."""
+    clock: Literal["wall", "cpu"] = "wall"
+    """What `minutes` counts; see `TrainerConfig`."""
+    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_range("--minutes", self.minutes, 0, 24 * 60, above=True)
+        check_range("--learning-rate", self.learning_rate, 0, 1, above=True)
+        check_range("--seed", self.seed, 0, 2**63 - 1)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+        if self.method not in get_args(Method):
+            raise TrainingError(f"--method {self.method}: expected {' or '.join(get_args(Method))}")
+
+
+class Outcome(NamedTuple):
+    """A tuned model."""
+
+    tuned: Tuned
+    stopped: bool
+    """Whether Ctrl-C ended the tuning before its time."""
+
+
+def tune(options: TuneOptions) -> Outcome:
+    """Tune a model and write it to `output`.
+
+    The weights are averages over the last steps; those with which the held-back pieces were most
+    likely are written. Tuning ends early if they do not get better. Ctrl-C during tuning keeps the
+    best weights so far, and at any other time leaves no files.
+
+    Raises:
+        TrainingError: the pieces, the model or the output cannot be used, or the held-back pieces
+            did not become more likely.
+    """
+    clock = _Clock(options.minutes, options.clock)
+    check_new(options.output)
+    folder = Path(options.model) if is_run(Path(options.model)) else find_checkpoint(options.model)
+    tokenizer = load_tokenizer(folder)
+    if not isinstance(tokenizer, Remi):
+        raise TrainingError(
+            f"{folder}: the model has the vocabulary {tokenizer.config.kind}, which cannot be "
+            "tuned; choose a model with another vocabulary, such as piano"
+        )
+    pieces = read_own_pieces(options.corpus, tokenizer)
+    for name, why in pieces.unused.items():
+        logger.warning("not used: %s", why if name in why else f"{name}: {why}")
+    decoder, origin = load_decoder(options.model)
+    settings = TrainerConfig(device=options.device, threads=options.threads, seed=options.seed)
+    arithmetic = choose_arithmetic(settings)
+    decoder.to(arithmetic.device)
+    round_as_released(decoder)
+    families = tokenizer.families
+    held = Measure.of(pieces.held_back, tokenizer, decoder.config.pointer)
+    original = None if options.original is None else of_corpus(options.original, tokenizer, decoder)
+    with fast_products(arithmetic.device):
+        began = clock.now()
+        before = held(decoder, families)
+        seconds = clock.now() - began
+        original_before = None if original is None else original(decoder, families)
+        clock.reserve(1.1 * (clock.now() - began) + _WRITING_SECONDS)
+        tuning = _Tuning(decoder, pieces, options, arithmetic, tokenizer)
+        stopped = tuning.run(clock, lambda: held.decoder_only(decoder, families), before, seconds)
+        decoder = tuning.best()
+        round_as_released(decoder)
+        after = held(decoder, families)
+        original_after = None if original is None else original(decoder, families)
+    if not after.decoder < before.decoder:
+        raise TrainingError(
+            f"the held-back pieces did not become more likely ({before.decoder:.3f} nats per note "
+            f"before, {after.decoder:.3f} after), so nothing was written; give more pieces or more "
+            "--minutes"
+        )
+    tuned = Tuned(
+        name=options.output.resolve().name,
+        base=folder.resolve().name,
+        method=options.method,
+        learning_rate=tuning.learning_rate,
+        learned=len(pieces.train),
+        learned_notes=pieces.notes,
+        held_back=pieces.names,
+        shares_melodies=pieces.shares_melodies,
+        held_notes=held.notes,
+        before=before,
+        after=after,
+        original_before=original_before,
+        original_after=original_after,
+        steps=tuning.best_step,
+        all_steps=tuning.step,
+        minutes=clock.elapsed() / 60,
+    )
+    run = PastRun(
+        name=tuned.name,
+        steps=tuning.best_step,
+        tokens=tuning.best_step * ROWS * tuning.length,
+        weights=digest(decoder),
+        source=f"{len(pieces.train) + len(pieces.held_back)} files for relpe-train tune",
+        data=pieces.digest,
+        device=arithmetic.device,
+        precision=arithmetic.precision,
+        threads=arithmetic.threads,
+        sessions=(this_segment(arithmetic),),
+    )
+    decoder.to("cpu")
+    write_tuned(decoder, folder, options.output, (*history(folder, origin), run), card(tuned, run))
+    return Outcome(tuned, stopped)
+
+
+class _Clock:
+    """The time of the command, of which the end is kept for measuring and writing."""
+
+    def __init__(self, minutes: float, kind: Literal["wall", "cpu"]) -> None:
+        self.now = time.process_time if kind == "cpu" else time.monotonic
+        self._began = self.now()
+        self._end = self._began + 60 * minutes
+
+    def reserve(self, seconds: float) -> None:
+        """Keep this time at the end."""
+        self._end -= seconds
+
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self._began
+
+    def left(self) -> float:
+        """Seconds left before the part that is kept."""
+        return self._end - self.now()
+
+
+@dataclass
+class _Tuning:
+    """The model while it is tuned."""
+
+    decoder: Decoder
+    pieces: OwnPieces
+    options: TuneOptions
+    arithmetic: Arithmetic
+    tokenizer: Remi
+    step: int = 0
+    best_step: int = 0
+    _least: float = math.inf
+    _best: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.options.seed)
+        method = self.options.method
+        self.learning_rate = self.options.learning_rate or LEARNING_RATES[method]
+        groups = prepare(self.decoder, method)
+        self.decoder.to(self.arithmetic.device)  # with the new parameters
+        self._parameters = [one for group in groups for one in group["params"]]
+        dtype = torch.bfloat16 if self._is_narrow else torch.float32
+        self._optimizer = Muon(groups, lr=self.learning_rate, betas=(0.9, 0.95), dtype=dtype)
+        self._average = Average(self.decoder, _AVERAGED)
+        self.length = min(LENGTH, max(int(self.pieces.train.longest), 16))
+        self._examples = _examples(self.pieces, self.tokenizer, self.length, self.options.seed)
+        self._skipped = 0
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.arithmetic.precision == "bf16-mixed"
+
+    def run(
+        self, clock: _Clock, evaluate: Callable[[], float], before: Nats, seconds: float
+    ) -> bool:
+        """Take steps until the time is up or results get no better; whether Ctrl-C ended it.
+
+        `evaluate` takes about `seconds` and returns nats per note of the held-back pieces.
+        """
+        self._least = before.decoder
+        self._keep()
+        self.decoder.train()
+        with tqdm(
+            total=max(round(clock.left()), 1),
+            desc=f"{self._least:.3f} nats per note",
+            bar_format="{desc} |{bar}| {n:.0f}/{total:.0f} s",
+            mininterval=1,
+        ) as bar:
+            try:
+                self._take_steps(clock, evaluate, seconds, bar)
+            except KeyboardInterrupt:
+                if not self.best_step:
+                    raise
+                return True
+        return False
+
+    def best(self) -> Decoder:
+        """The decoder with the best weights, as an ordinary one."""
+        self.decoder.load_state_dict(self._best)
+        finish(self.decoder)
+        return self.decoder.eval()
+
+    def _take_steps(
+        self, clock: _Clock, evaluate: Callable[[], float], seconds: float, bar: tqdm[NoReturn]
+    ) -> None:
+        total = clock.left()
+        every = max(total / _EVALUATIONS, seconds / _MOST_EVALUATING)
+        due, slowest, failures = total - every, 0.0, 0
+        while failures < _PATIENCE:
+            began = clock.now()
+            ends = clock.left() < seconds + slowest
+            if self.step and (ends or clock.left() < due):
+                due = clock.left() - every
+                failures = 0 if self._is_best(evaluate) else failures + 1
+                bar.set_description_str(f"{self._least:.3f} nats per note", refresh=False)
+            if ends:
+                break
+            self._take_step()
+            slowest = max(slowest, clock.now() - began)
+            bar.update(min(total - clock.left(), bar.total) - bar.n)
+
+    def _keep(self) -> None:
+        self._best = {name: value.clone() for name, value in self.decoder.state_dict().items()}
+
+    def _is_best(self, evaluate: Callable[[], float]) -> bool:
+        """Whether the averaged weights are the best so far; they are kept then."""
+        self._average.swap()
+        self.decoder.eval()
+        try:
+            found = evaluate()
+            if not found < self._least:
+                return False
+            self._least, self.best_step = found, self.step
+            self._keep()
+            return True
+        finally:
+            self.decoder.train()
+            self._average.swap()
+
+    def _take_step(self) -> None:
+        """One step of the optimizer; it is skipped if gradients are not finite."""
+        seed, device = self.options.seed, self.arithmetic.device
+        rate = self.learning_rate * min(1.0, (self.step + 1) / _WARMUP_STEPS)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        batch = torch.from_numpy(self._examples[self.step]).to(device)
+        noise = noise_seed(seed, self.step)
+        features = noise_seed(seed, self.decoder.last_redraw(self.step, seed))
+        state = self.decoder.init_state(len(batch), seed=noise, feature_seed=features)
+        self._optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16, enabled=self._is_narrow):
+            [nats] = negative_log_likelihoods(
+                self.decoder, batch, state, families=self.tokenizer.families
+            )
+        (nats / num_predicted(batch).clamp(min=1)).backward()
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, 1.0))
+        self.step += 1
+        if math.isfinite(norm):
+            self._skipped = 0
+            self._optimizer.step()
+            self._average.update()
+            return
+        self._skipped += 1
+        if self._skipped == _MOST_SKIPPED:
+            raise TrainingError(
+                f"gradients were not finite {_MOST_SKIPPED} times in a row; choose a smaller "
+                "--learning-rate"
+            )
+
+
+def _examples(pieces: OwnPieces, tokenizer: Remi, length: int, seed: int) -> Examples:
+    settings: dict[str, Any] = {
+        "corpus": pieces.train,
+        "tokenizer": tokenizer,
+        "length": length,
+        "batch_size": ROWS,
+        "seed": seed,
+    }
+    return Documents(**settings) if tokenizer.families.has_plans else Crops(**settings)
