@@ -87,14 +87,15 @@ def test_layers_use_a_kernel_that_serves(monkeypatch: pytest.MonkeyPatch) -> Non
     wanted, _ = DeltaOperation()(q, k, v, given, gates=gates)
     calls: list[int] = []
 
-    def kernel(*arguments: Tensor) -> tuple[Tensor, Tensor]:
-        calls.append(len(arguments))
-        return gated_delta_rule(*arguments)
+    def kernel(q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        calls.append(len(rest))
+        strength, decay, state = rest
+        return gated_delta_rule(q, k, v, strength, decay, state)
 
     monkeypatch.setattr(fla, "serves", lambda v: True)
     monkeypatch.setattr(fla, "gated_delta_rule", kernel)
     found, _ = DeltaOperation()(q, k, v, given, gates=gates)
-    assert calls == [6]
+    assert calls == [3]
     assert torch.equal(found, wanted)
 
 
