@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler itself
 
 MACHINE_CODE = ("algebraic favor",)
-BREAKS = ("conv", "siren spe", "windowed", "decay")
-"""These have graph breaks: where they draw noise, read spans or attend to boxes."""
+BREAKS = ("conv", "siren spe", "windowed", "decay", "events")
+"""These have graph breaks: where they draw noise, read spans, attend to boxes or group tokens."""
 
 
 @pytest.fixture(autouse=True)
