@@ -32,11 +32,11 @@ class DigitsTask(LoadedImageTask):
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Images and classes of a split, in an order drawn at random, always the same."""
         try:
-            from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+            from sklearn.datasets import load_digits
         except ModuleNotFoundError as error:
             raise TrainingError(missing_package("digits", "scikit-learn")) from error
 
-        pixels, labels = load_digits(return_X_y=True)
+        pixels, labels = (np.asarray(one) for one in load_digits(return_X_y=True))
         order = generator(0, 0, "data").permutation(len(labels))
         part = {"train": slice(1257), "validation": slice(1257, 1437), "test": slice(1437, None)}
         chosen = order[part[name]]
