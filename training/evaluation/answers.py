@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,33 +12,19 @@ from torch import Tensor
 
 from relpe.models.decoder import Decoder
 from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
-from training.config import MOST_THREADS
-from training.errors import TrainingError, check_range
+from training.errors import TrainingError
+from training.evaluation.run_options import RunOptions
 from training.experiment import is_run, read_experiment
-from training.files import replacing
 from training.learning.positions import positions_of
-from training.runs.device import choose_device
-from training.runs.weights import load_decoder, round_as_released
+from training.runs.weights import load_decoder
 from training.tasks.generated import NO_TARGET, GeneratedTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswersOptions:
+class AnswersOptions(RunOptions):
     """Settings of an evaluation."""
 
-    model: str
-    """Folder of the run."""
-    weights: str = "best"
     batch_size: int = 64
-    device: str = "auto"
-    threads: int | None = None
-    """CPU threads of torch; None: its default."""
-    output: Path | None = None
-    """Folder for results; None: `evaluation` in the run's folder."""
-
-    def __post_init__(self) -> None:
-        check_range("--batch-size", self.batch_size, 1)
-        check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
 class Answers(NamedTuple):
@@ -66,11 +51,8 @@ def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
             f"{options.model}: a model of music is measured on a prepared corpus; give it with "
             "--data"
         )
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     decoder, origin = load_decoder(folder, options.weights)
-    round_as_released(decoder)
-    decoder.to(choose_device(options.device, "--device")).eval()
+    options.make_ready(decoder)
     results = {
         "model": options.model,
         "weights": origin._asdict(),
@@ -82,10 +64,7 @@ def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
             for size in task.test_sizes
         },
     }
-    output = options.output or folder / "evaluation"
-    output.mkdir(parents=True, exist_ok=True)
-    with replacing(output / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    options.write(results)
     return results
 
 

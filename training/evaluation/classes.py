@@ -15,35 +15,24 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from relpe.models.config import to_plain
-from training.config import MOST_THREADS
-from training.errors import TrainingError, check_range
+from training.errors import TrainingError
+from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.files import replacing
-from training.runs.device import choose_device
-from training.runs.weights import load_classifier_of, round_as_released
+from training.runs.weights import load_classifier_of
 from training.tasks.classification.task import ClassificationTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassesOptions:
+class ClassesOptions(RunOptions):
     """Settings of an evaluation."""
 
-    model: str
-    """Folder of the run."""
     data: Path | None = None
     """Folder of the data; None: that of the run."""
     split: str = "test"
-    weights: str = "best"
-    batch_size: int = 32
-    device: str = "auto"
-    threads: int | None = None
-    """CPU threads of torch; None: its default."""
-    output: Path | None = None
-    """Folder for results; None: `evaluation` in the run's folder."""
 
     def __post_init__(self) -> None:
-        check_range("--batch-size", self.batch_size, 1)
-        check_range("--threads", self.threads, 1, MOST_THREADS)
+        super().__post_init__()
         if self.split not in ("train", "validation", "test"):
             raise TrainingError(
                 f"--split {self.split}: expected train, validation or test for a classifier"
@@ -63,11 +52,8 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
     task: ClassificationTask = experiment.task
     if options.data is not None:
         task = replace(task, data=options.data)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     model, origin = load_classifier_of(folder, options.weights)
-    round_as_released(model)
-    model.to(choose_device(options.device, "--device")).eval()
+    options.make_ready(model)
     name: Any = options.split
     examples = task.test_set() if name == "test" else task.split(name)
     right, nats = 0, 0.0
@@ -94,10 +80,7 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
         "accuracy": right / len(examples),
         "nats_per_example": nats / len(examples),
     }
-    output = options.output or folder / "evaluation"
-    output.mkdir(parents=True, exist_ok=True)
-    with replacing(output / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    options.write(results)
     return results
 
 

@@ -29,7 +29,7 @@ from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.positions import positions_of
 from training.learning.seeding import generator
 from training.tasks.batches import StepData
-from training.tasks.module import TaskModule
+from training.tasks.module import TaskModule, new_model
 
 Split: TypeAlias = Literal["train", "validation", "test"]
 NO_TARGET = -1
@@ -144,11 +144,7 @@ class GeneratedTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        torch.manual_seed(trainer.seed)
-        try:
-            decoder = self.model.build()
-        except ValueError as error:
-            raise TrainingError(f"task.model: {error}") from error
+        decoder = new_model(self.model, trainer.seed)
         return GeneratedModule(decoder, optimizer, trainer, tokens_per_step=self.tokens_per_step)
 
     def decoder_config(self, folder: object) -> DecoderConfig:

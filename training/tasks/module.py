@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -29,6 +29,28 @@ from training.learning.schedule import Budget
 from training.learning.seeding import noise_seed
 
 ModelT = TypeVar("ModelT", bound=Decoder | Classifier)
+BuiltT = TypeVar("BuiltT", bound=Decoder | Classifier, covariant=True)
+
+
+class Buildable(Protocol[BuiltT]):
+    """The configuration of a model."""
+
+    def build(self) -> BuiltT:
+        """A model with new weights. Raises ValueError if the configuration is inconsistent."""
+        ...
+
+
+def new_model(config: Buildable[BuiltT], seed: int) -> BuiltT:
+    """A model with random weights that depend only on the seed.
+
+    Raises:
+        TrainingError: the configuration of the model is inconsistent.
+    """
+    torch.manual_seed(seed)
+    try:
+        return config.build()
+    except ValueError as error:
+        raise TrainingError(f"task.model: {error}") from error
 
 
 class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):

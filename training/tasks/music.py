@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -27,7 +26,7 @@ from training.errors import TrainingError, check_range
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
 from training.learning.distributed import ALONE, Processes, rows_of
 from training.tasks.batches import StepData
-from training.tasks.module import TaskModule
+from training.tasks.module import TaskModule, new_model
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +111,7 @@ class MusicTask:
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        torch.manual_seed(trainer.seed)
-        try:
-            decoder = self.decoder_config(self.data).build()
-        except ValueError as error:
-            raise TrainingError(f"task.model: {error}") from error
+        decoder = new_model(self.decoder_config(self.data), trainer.seed)
         families = families_of(load_tokenizer(self.data))
         return MusicModule(decoder, self, optimizer, trainer, families)
 

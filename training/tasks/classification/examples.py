@@ -107,7 +107,7 @@ class Batch:
         return Batch(self.inputs.pin_memory(), mask, self.labels.pin_memory())
 
     def chunk(self, parts: int) -> list[Batch]:
-        """The batch in at most so many parts of equal size."""
+        """The batch split into at most `parts` parts of equal size; the last may be smaller."""
         masks = [None] * parts if self.mask is None else self.mask.chunk(parts)
         pairs = zip(self.inputs.chunk(parts), masks, self.labels.chunk(parts), strict=False)
         return [Batch(*each) for each in pairs]

@@ -27,7 +27,7 @@ from training.learning.distributed import ALONE, Processes, rows_of, total
 from training.learning.seeding import generator, noise_seed
 from training.tasks.batches import StepData
 from training.tasks.classification.examples import Batch, Examples, batch_of, some
-from training.tasks.module import TaskModule
+from training.tasks.module import TaskModule, new_model
 
 Split: TypeAlias = Literal["train", "validation", "test"]
 
@@ -134,11 +134,7 @@ class ClassificationTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        torch.manual_seed(trainer.seed)
-        try:
-            model = self.model.build()
-        except ValueError as error:
-            raise TrainingError(f"task.model: {error}") from error
+        model = new_model(self.model, trainer.seed)
         return ClassificationModule(model, self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> ClassifierConfig:

@@ -1,0 +1,51 @@
+"""Settings and results that evaluations of runs without a corpus have in common."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from relpe.models.classifier import Classifier
+from relpe.models.decoder import Decoder
+from training.config import MOST_THREADS
+from training.errors import check_range
+from training.files import replacing
+from training.runs.device import choose_device
+from training.runs.weights import round_as_released
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Settings of the evaluation of a run."""
+
+    model: str
+    """Folder of the run."""
+    weights: str = "best"
+    batch_size: int = 32
+    device: str = "auto"
+    threads: int | None = None
+    """CPU threads of torch; None: its default."""
+    output: Path | None = None
+    """Folder for results; None: `evaluation` in the run's folder."""
+
+    def __post_init__(self) -> None:
+        check_range("--batch-size", self.batch_size, 1)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+
+    def make_ready(self, model: Decoder | Classifier) -> None:
+        """Round the weights as for a release, and move the model to the device, to be measured."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        round_as_released(model)
+        model.to(choose_device(self.device, "--device")).eval()
+
+    def write(self, results: dict[str, Any]) -> None:
+        """Write results.json."""
+        output = self.output or Path(self.model) / "evaluation"
+        output.mkdir(parents=True, exist_ok=True)
+        with replacing(output / "results.json") as path:
+            path.write_text(json.dumps(results, indent=1) + "\n")
