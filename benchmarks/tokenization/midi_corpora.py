@@ -60,7 +60,7 @@ def csv_output(*columns: str) -> Writer:
 
 
 def scores_of(corpus: str, at_most: int | None) -> list[Score]:
-    """Scores of at most so many files, evenly spread; None: of all.
+    """Scores of a corpus: of `at_most` files, evenly spread, or of all files if it is None.
 
     Files that cannot be read are named on standard error.
     """

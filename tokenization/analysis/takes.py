@@ -99,7 +99,7 @@ def form_of(score: Score, first_bar: int, stop_bar: int) -> Form:
 
 
 def form_of_prompt(score: Score, bars: int) -> Form | None:
-    """Form of a prompt of so many bars; None if it has fewer than `FEWEST_BARS`."""
+    """Form of a prompt with `bars` bars; None if there are fewer than `FEWEST_BARS`."""
     return form_of(score, 1, bars) if bars >= FEWEST_BARS else None
 
 
