@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from app.web.guard.refused import RefusedError
@@ -16,6 +17,35 @@ IDLE_SECONDS = 10.0
 BODY_SECONDS = 15.0
 LEAST_SPEED = 50_000
 """Maximum time for a body: BODY_SECONDS, and a second for each LEAST_SPEED bytes."""
+DISCARDED_BYTES, DISCARDED_SECONDS = 2**20, 2.0
+"""Maximum stated length of a refused body whose rest is still read, and maximum time for it."""
+
+
+class Incoming:
+    """The messages of a request, of which the rest can be discarded."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._ended = False
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        self._ended = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    async def discard(self, length: str) -> None:
+        """Reads the rest of a body of a stated, moderate length, before a refusal is sent.
+
+        A connection that is closed while it has unread bytes is reset, and the client would lose
+        the answer. `length` is the header Content-Length; the server does not pass on more bytes.
+        """
+        if not length.isdecimal() or int(length) > DISCARDED_BYTES:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARDED_SECONDS):
+                while not self._ended:
+                    await self()
 
 
 class Body:

@@ -15,7 +15,7 @@ from starlette.requests import cookie_parser
 from app.errors import DiskError
 from app.player.assets import Modules
 from app.web.guard.answers import Policy, Send, Sent, answer, error, respond
-from app.web.guard.bodies import Body, Receive, again, too_large
+from app.web.guard.bodies import Body, Incoming, Receive, again, too_large
 from app.web.guard.failures import FAILED, described
 from app.web.guard.hosts import Hosts
 from app.web.guard.limits import Limits, address_of
@@ -123,6 +123,7 @@ class Guard:
         headers = MutableHeaders(raw=scope["headers"])
         zipped = "gzip" in headers.get("accept-encoding", "")
         sent, route = Sent(send, zipped=zipped, policy=self._policy), Route()
+        receive = Incoming(receive)
         try:
             self.hosts.check(method, path, headers)
             if method in {"GET", "HEAD"} and await self._own(method, path, send):
@@ -137,8 +138,9 @@ class Guard:
                 raise  # the connection is closed
             wait = refused.retry_after
             more = {} if wait is None else {"Retry-After": f"{max(1, round(wait))}"}
-            # the rest of the body is not read
-            more |= {"Connection": "close"} if method == "POST" else {}
+            if method == "POST":  # the body may be longer than what is read of it
+                await receive.discard(headers.get("content-length", ""))
+                more["Connection"] = "close"
             if route.is_upload:  # the page shows all of the answer
                 await respond(send, refused.status, str(refused).encode(), _TEXT | more)
                 return

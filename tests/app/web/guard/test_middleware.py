@@ -95,6 +95,25 @@ def test_a_body_without_length_is_not_read_beyond_its_maximum(page):
     assert len(received) == 1 + MAX_CALL_BYTES // 10_000
 
 
+def test_a_refused_body_of_moderate_length_is_read_to_its_end(page):
+    """Otherwise the connection is reset, and the client may not get the answer."""
+    parts = [
+        {"type": "http.request", "body": b"x" * 50_000, "more_body": at < 3} for at in range(4)
+    ]
+    left = list(parts)
+
+    async def receive():
+        return left.pop(0)
+
+    headers = [(b"host", b"localhost"), (b"content-length", b"200000")]
+    assert asked(page.guard, "POST", "/gradio_api/run/stop", receive, headers)[0] == 413
+    assert not left
+    left = list(parts)
+    headers[1] = (b"content-length", b"20000000")
+    assert asked(page.guard, "POST", "/gradio_api/run/stop", receive, headers)[0] == 413
+    assert len(left) == len(parts)
+
+
 def asked(guard, method, path, receive, headers):
     """Status and headers of the answer to a request."""
     sent = []
