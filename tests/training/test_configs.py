@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,14 @@ def fit_two_steps(path, corpora, folder, *overrides):
     plain = read_yaml(path, [*shrunk, *overrides])
     tokens = build_experiment(plain).task.tokens_per_step
     plain["trainer"]["token_budget"] = 2 * tokens
-    result = fit(build_experiment(plain), folder, show=False)
+    experiment = build_experiment(plain)
+    result = fit(experiment, folder, show=False)
     assert result.step == 2
     assert result.validation is not None
-    assert result.validation < 7.2  # ln 1,246 is 7.13
+    classes = getattr(experiment.task.model, "num_classes", None)
+    ids = classes or experiment.task.decoder_config(data).vocabulary_size
+    # about that of guessing; random logits add half of their variance, and there are few examples
+    assert result.validation < math.log(ids) + (0.5 if classes else 0.12)
 
 
 @every_config

@@ -158,7 +158,6 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
         ({"seed": [1]}, r"seed is \[1\], expected"),
         ({"prompt": None}, "prompt is null, expected an uploaded"),
         ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
-        ({"prompt": {"path": str(prompt)}}, "expected an uploaded"),
         ({"last_bar": -3}, "last_bar is -3, expected"),
         ({"key": "H"}, "key is 'H', expected a note from A to G"),
         ({"key": 5}, "key is '5', expected a note"),
@@ -171,6 +170,9 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
     ):
         with pytest.raises(AppError, match=message):
             client.predict(**{"prompt": upload, "bars": 1} | wrong, api_name="/continue")
+    with pytest.raises(httpx.HTTPStatusError) as caught:  # before the call is queued
+        client.predict(prompt={"path": str(prompt)}, bars=1, api_name="/continue")
+    assert "found a file that was not uploaded, expected an upload" in caught.value.response.text
     prompt.write_bytes(b"MThd")
     with pytest.raises(AppError, match=r"prompt\.mid"):
         client.predict(handle_file(prompt), api_name="/continue")

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler itself
 
 MACHINE_CODE = ("algebraic favor",)
-BREAKS = ("conv", "siren spe", "windowed", "decay", "events")
-"""These have graph breaks: where they draw noise, read spans, attend to boxes or group tokens."""
+BREAKS = ("conv", "siren spe", "two spans", "windowed", "decay", "events", "tree_sq")
+"""These have graph breaks: where they draw noise, read spans, attend to boxes, group tokens or
+measure the depth of trees."""
 
 
 @pytest.fixture(autouse=True)

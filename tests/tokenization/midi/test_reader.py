@@ -139,7 +139,7 @@ def test_invalid_files_are_rejected_with_a_reason(data, words):
     [
         (b"\x01\xff\x51\x03\x07\xa1\x20" * 100_001, "changes of tempo"),
         (b"\x00\x90\x3c\x40" + b"\x00\xb0\x40\x7f" * 3_900_000, "more than|controllers and bends"),
-        (b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 1_000_001, "1000003 notes"),
+        (b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 1_000_001, "1000004 notes"),
     ],
 )
 def test_millions_of_one_event_are_rejected(track, words):

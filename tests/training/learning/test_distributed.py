@@ -281,8 +281,8 @@ def test_sharded_training_does_not_resume_from_whole_weights(unequal, tmp_path):
 def test_sharded_weights_give_the_same_results(unequal, tmp_path, kind, chunk):
     sections = {"optimizer": {"kind": kind}, "task": {"chunk": chunk}}
     ddp, fsdp, parts = (str(tmp_path / name) for name in ("ddp", "fsdp", "parts"))
-    plain = unequal(sections, ema_decay=0.5, accumulate=2)
-    shared = unequal(sections, ema_decay=0.5, accumulate=2, strategy="fsdp")
+    plain = with_smooth_features(unequal(sections, ema_decay=0.5, accumulate=2))
+    shared = with_smooth_features(unequal(sections, ema_decay=0.5, accumulate=2, strategy="fsdp"))
     launch(2, [plain, ddp, None], [shared, fsdp, None], [shared, parts, 2], [shared, parts, None])
     ddp, fsdp, parts = (checkpoint(Path(folder)) for folder in (ddp, fsdp, parts))
     assert_close(fsdp, ddp)
@@ -290,7 +290,8 @@ def test_sharded_weights_give_the_same_results(unequal, tmp_path, kind, chunk):
     # a run can be resumed from unsharded checkpoints
     more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
     runs = [tmp_path / "ddp", tmp_path / "fsdp"]
-    launch(2, *([unequal(sections, **more), str(run), None] for run in runs))
+    longer = with_smooth_features(unequal(sections, **more))
+    launch(2, *([longer, str(run), None] for run in runs))
     ddp, fsdp = map(checkpoint, runs)
     assert ddp["global_step"] == 6
     assert_close(fsdp, ddp)
