@@ -23,6 +23,7 @@ from training.tasks.lra.text import LraTextTask
 from training.tasks.music import MusicTask
 from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
+from training.tasks.series.classes import SeriesTask
 
 TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "music": MusicTask,
@@ -38,6 +39,7 @@ TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
+    "series": SeriesTask,
 }
 
 
