@@ -143,10 +143,9 @@ class SeriesTask(ClassificationTask):
         start = series.times[0]
         series = _present(series)
         if self.dropped:
-            kept = generator(0, index, "test" if name == "test" else "data", row=1).random(
-                len(series.times)
-            )
-            kept = kept >= min(self.dropped, kept.max(initial=1.0))  # at least one
+            draws = generator(0, index, "test" if name == "test" else "data", row=1)
+            chances = draws.random(len(series.times))
+            kept = chances >= min(self.dropped, chances.max(initial=0.0))  # at least one
             series = series._replace(times=series.times[kept], values=series.values[kept])
         if not 0 < len(series.times) <= self.max_length:
             raise TrainingError(
@@ -166,9 +165,11 @@ class SeriesTask(ClassificationTask):
 
     def _check_positions(self, series: Sequence[Example]) -> None:
         """Raise TrainingError if the encoding cannot read the times of these series."""
-        read = next((one.positions for one in series if one.positions is not None), None)
-        if read is None:
+        timed = [one.positions for one in series if one.positions is not None]
+        if not timed:
             return
+        fractional = (one for one in timed if (one != np.rint(one)).any())
+        read = next(fractional, timed[0])
         model = self.model
         encoding = model.encoding.build(
             num_layers=model.num_layers,
