@@ -568,13 +568,29 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_next_values(options: argparse.Namespace) -> int:
+    from training.evaluation.next_values import (
+        NextValuesOptions,
+        evaluate_next_values,
+        next_values_line,
+    )
+
+    results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
+    sys.stdout.write(f"{next_values_line(results)}\n")
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
+    from training.tasks.likelihood import LikelihoodTask
 
     folder = Path(options.model)
-    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+    task = read_experiment(folder).task if is_run(folder) else None
+    if isinstance(task, ClassificationTask):
         return _evaluate_classes(options)
+    if isinstance(task, LikelihoodTask):
+        return _evaluate_next_values(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

@@ -40,6 +40,7 @@ def lra(tmp_path_factory):
     write_lra(folder)
     write_mnist(folder)
     write_waves(folder)
+    (folder / "m1_yearly_dataset.tsf").write_text(f"@data\nT1:{','.join(map(str, range(1, 99)))}\n")
     return folder
 
 
@@ -92,7 +93,9 @@ def fit_two_steps(path, corpora, folder, *overrides):
         pytest.importorskip(package)
     if path.parent.name in CLASSES:
         of_task = () if kind in GENERATED else (f"task.data={data}",)
-        of_task += ("task.test_examples=4", "task.validation_examples=4")
+        of_task += ("task.validation_examples=4",)
+        if kind != "forecasting":
+            of_task += ("task.test_examples=4",)
         if kind in ("listops", "lra_text", "lra_retrieval"):
             of_task += ("task.max_length=40",)
         if kind == "listops":

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -24,8 +23,8 @@ from relpe.models.config import to_plain
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of, total
-from training.learning.seeding import generator, noise_seed
-from training.tasks.batches import StepData
+from training.learning.seeding import noise_seed
+from training.tasks.batches import Passes, StepData
 from training.tasks.classification.examples import Batch, Examples, batch_of, some
 from training.tasks.module import TaskModule, new_model
 
@@ -208,30 +207,17 @@ class _Parts:
 
 
 class Batches:
-    """Training batches; that of a step depends only on (seed, step).
-
-    Each pass over the examples has another order; those that do not fill a batch are left out.
-    """
+    """Training batches; that of a step depends only on (seed, step)."""
 
     def __init__(
         self, task: ClassificationTask, examples: Examples, seed: int, rows: range
     ) -> None:
-        self._task, self._examples, self._seed, self._rows = task, examples, seed, rows
-        self._size = min(task.batch_size, len(examples))
-        if len(examples) < task.batch_size:
-            raise TrainingError(
-                f"batch_size is {task.batch_size}, but there are {len(examples)} training examples"
-            )
-        self._order = (-1, np.empty(0, np.int64))
+        self._task, self._examples, self._rows = task, examples, rows
+        self._passes = Passes(len(examples), task.batch_size, seed)
 
     def __getitem__(self, step: int) -> Batch:
         """The rows of this process."""
-        count = len(self._examples) // self._size
-        epoch, place = divmod(step, count)
-        if self._order[0] != epoch:
-            draws = generator(self._seed, epoch, "data")
-            self._order = (epoch, draws.permutation(len(self._examples)))
-        chosen = self._order[1][place * self._size :][self._rows.start : self._rows.stop]
+        chosen = self._passes[step][self._rows.start : self._rows.stop]
         return self._task.batch(self._examples, chosen.tolist())
 
 

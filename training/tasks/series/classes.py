@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from relpe.encodings.base import Encoding
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.models.inputs import ValueInputConfig
 from training.errors import TrainingError, check_range
@@ -176,18 +177,24 @@ class SeriesTask(ClassificationTask):
             num_heads=model.num_heads,
             head_dim=model.width // model.num_heads,
         )
-        why = "it scores places" if isinstance(encoding, OffsetEncoding) else None
-        if why is None:
-            try:
-                positions = torch.from_numpy(read)[None, :, None]
-                encoding.prepare(positions, encoding.init_state(0, torch.device("cpu")))
-            except ValueError as error:
-                why = str(error)
+        why = _why_not_at(read, encoding)
         if why is not None:
             raise TrainingError(
                 f"model.encoding {model.encoding.kind} cannot read the times of {self.name} "
                 f"({why}); set task.times=index to read places instead, or choose another encoding"
             )
+
+
+def _why_not_at(positions: NDArray[np.float64], encoding: Encoding) -> str | None:
+    """Why an encoding cannot read positions (l,); None if it can."""
+    if isinstance(encoding, OffsetEncoding):
+        return "it scores places"
+    try:
+        state = encoding.init_state(0, torch.device("cpu"))
+        encoding.prepare(torch.from_numpy(positions)[None, :, None], state)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 class _Scale(NamedTuple):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from training.errors import TrainingError
+from training.tasks.series.lines import read_lines
 
 _PAIR = re.compile(r"\(([^()]*),([^(),]*)\)")
 _MISSING = ("?", "nan", "")
@@ -44,25 +44,16 @@ class Labelled(NamedTuple):
     series: list[Series]
 
 
+@cache
 def read_split(data: Path, name: str, part: str) -> Labelled:
     """The series of the file `NAME_TRAIN.ts` or `NAME_TEST.ts` by the `part`, TRAIN or TEST.
 
-    `data` is a folder that contains the file, or contains it in a folder called `name`, or a zip
-    or wheel that contains it anywhere.
+    `data` is where `read_lines` finds it.
 
     Raises:
         TrainingError: the file is missing or damaged.
     """
-    if not data.exists():
-        raise TrainingError(
-            f"{data}: not found; give a folder, zip or wheel with {name}_{part}.ts with --data"
-        )
-    return _read(data, name, part)
-
-
-@cache
-def _read(data: Path, name: str, part: str) -> Labelled:
-    where, lines = _lines(data, f"{name}_{part}.ts")
+    where, lines = read_lines(data, f"{name}_{part}.ts")
     classes, rows = _header(where, lines)
     number = {label: place for place, label in enumerate(classes)}
     found: list[Series] = []
@@ -76,31 +67,6 @@ def _read(data: Path, name: str, part: str) -> Labelled:
         what = "no series" if not found else f"series of {min(widths)} to {max(widths)} channels"
         raise TrainingError(f"{where}: found {what}, expected series with equally many channels")
     return Labelled(classes, found)
-
-
-def _lines(data: Path, file: str) -> tuple[str, list[str]]:
-    """Name and lines of a file in a folder, zip or wheel."""
-    if data.is_dir():
-        places = (data / file, data / file.rpartition("_")[0] / file)
-        path = next((place for place in places if place.is_file()), None)
-        if path is None:
-            raise TrainingError(
-                f"{data}: found no {file}, nor a folder with it; give the folder of the data with "
-                "--data and the name of the set with task.name"
-            )
-        return str(path), path.read_text("utf-8-sig", errors="replace").splitlines()
-    try:
-        with zipfile.ZipFile(data) as archive:
-            members = (one for one in archive.namelist() if one.rpartition("/")[2] == file)
-            member = next(members, None)
-            if member is None:
-                raise TrainingError(f"{data}: has no {file}; name another set with task.name")
-            text = archive.read(member).decode("utf-8-sig", errors="replace")
-            return f"{data}/{member}", text.splitlines()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise TrainingError(
-            f"{data}: not a folder and not a readable zip ({error}); download it again"
-        ) from error
 
 
 def _header(where: str, lines: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[int, str]]]:
