@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
+    _add_fetch(add("fetch", help="download a public data set"))
     _add_prepare(add("prepare", help="make a corpus from folders or zips of MIDI files"))
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
     _add_fit(
@@ -119,6 +120,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.set_defaults(call=_export)
     return parser
+
+
+def _add_fetch(command: argparse.ArgumentParser) -> None:
+    from training.fetch.public import SETS
+
+    option = command.add_argument
+    option(
+        "name",
+        metavar="NAME",
+        help=f"{', '.join(SETS)}, or ucr/NAME for a set of the UCR and UEA archives of time "
+        "series, such as ucr/GunPoint",
+    )
+    option("--data-dir", type=Path, required=True, metavar="DIR", help="folder for the data")
+    command.set_defaults(call=_fetch)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from training.fetch.public import public_set
+
+    wanted = public_set(options.name)
+
+    from training.fetch.download import fetch
+
+    sys.stdout.write("\n".join([*fetch(options.name, wanted, options.data_dir), ""]))
+    return 0
 
 
 def _add_prepare(command: argparse.ArgumentParser) -> None:
