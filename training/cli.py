@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_fetch(command: argparse.ArgumentParser) -> None:
-    from training.fetch.public import SETS
+    from training.data.fetch.public import SETS
 
     option = command.add_argument
     option(
@@ -137,11 +137,11 @@ def _add_fetch(command: argparse.ArgumentParser) -> None:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from training.fetch.public import public_set
+    from training.data.fetch.public import public_set
 
     wanted = public_set(options.name)
 
-    from training.fetch.download import fetch
+    from training.data.fetch.download import fetch
 
     sys.stdout.write("\n".join([*fetch(options.name, wanted, options.data_dir), ""]))
     return 0

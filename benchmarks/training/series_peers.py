@@ -29,7 +29,7 @@ EQUAL = {"JapaneseVowels": "JapaneseVowels_eq"}
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3, help="runs of MiniRocket (default: 3)")
     options = parser.parse_args()

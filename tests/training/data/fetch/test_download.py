@@ -16,10 +16,10 @@ from typing import ClassVar
 import pytest
 
 from training.cli import main
+from training.data.fetch import download, public
+from training.data.fetch.download import fetch
+from training.data.fetch.public import SETS, PublicFile, PublicSet, public_set
 from training.errors import TrainingError
-from training.fetch import download, public
-from training.fetch.download import fetch
-from training.fetch.public import SETS, PublicFile, PublicSet, public_set
 from training.files import alone_in
 
 

@@ -16,8 +16,8 @@ import pooch
 import requests
 from tqdm import tqdm
 
+from training.data.fetch.public import PublicFile, PublicSet
 from training.errors import TrainingError
-from training.fetch.public import PublicFile, PublicSet
 from training.files import alone_in, read_json, replacing
 
 TIMEOUT_SECONDS = 30.0
