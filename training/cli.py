@@ -482,7 +482,9 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
     )
     option("--split", help="split to measure on (default: test)")
     option(
-        "--weights", choices=("best", "last"), help="checkpoint, if RUN is a run (default: best)"
+        "--weights",
+        metavar="best|last|FILE",
+        help="checkpoint, if RUN is a run: the best, the last, or a file (default: best)",
     )
     option("--length", type=int, help="tokens per window (default: 1024)")
     option("--chunk", type=int, help="tokens per call when whole pieces are read (default: 1024)")
@@ -589,6 +591,7 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 
 def _evaluate_answers(options: argparse.Namespace) -> int:
     from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
+    from training.evaluation.costs import costs_line
 
     known = {field.name for field in fields(AnswersOptions)} | {"call", "command"}
     others = [
@@ -602,15 +605,16 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
             "corpus; give it with --data, or leave these options out"
         )
     results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
-    sys.stdout.write("\n".join([*answers_table(results), ""]))
+    sys.stdout.write("\n".join([*answers_table(results), "", costs_line(results["costs"]), ""]))
     return 0
 
 
 def _evaluate_classes(options: argparse.Namespace) -> int:
     from training.evaluation.classes import ClassesOptions, classes_line, evaluate_classes
+    from training.evaluation.costs import costs_line
 
     results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
-    sys.stdout.write(f"{classes_line(results)}\n")
+    sys.stdout.write(f"{classes_line(results)}\n{costs_line(results['costs'])}\n")
     return 0
 
 
