@@ -104,9 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
     report.add_argument("--output", type=Path, required=True, help="output folder")
     report.set_defaults(call=_report)
-    export = add("export", help="write the weights of a run as a model folder")
+    export = add("export", help="write the weights of a run as a model folder or ONNX file")
     export.add_argument("--run", type=Path, required=True, help="folder of the run")
-    export.add_argument("--output", type=Path, required=True, help="output folder")
+    export.add_argument(
+        "--output", type=Path, required=True, help="output folder; for a classifier, NAME.onnx"
+    )
     export.add_argument(
         "--weights",
         choices=("best", "last"),
@@ -667,6 +669,12 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.output.suffix == ".onnx":
+        from training.runs.onnx_export import export_onnx
+
+        sys.stdout.write(f"{export_onnx(options.run, options.output, options.weights)}\n")
+        return 0
+
     from training.release import export
 
     sys.stdout.write(f"{export(options.run, options.output, options.weights, options.licence)}\n")

@@ -162,10 +162,10 @@ def read_sweep(path: Path, runs: Path) -> Sweep:
             f"{path}: baseline is {config.baseline!r}, expected one of {'; '.join(names)}"
         )
     paths = {Path(name).stem: path.parent / name for name in config.configs}
+    threads = {name: _threads_of(read_yaml(file)) for name, file in paths.items()}
     cells: list[Cell] = []
     for seed, (stem, file), (row, settings) in itertools.product(config.seeds, paths.items(), rows):
-        threads = read_yaml(file).get("trainer", {}).get("threads") or 1
-        first = {"trainer.threads": threads, **config.settings, **settings}
+        first = {"trainer.threads": threads[stem], **config.settings, **settings}
         overrides = tuple(
             f"{key}={json.dumps(value)}" for key, value in {**first, "trainer.seed": seed}.items()
         )
@@ -177,6 +177,12 @@ def read_sweep(path: Path, runs: Path) -> Sweep:
             f"{path}: configs or rows have the same name but for punctuation; rename them"
         )
     return Sweep(path.stem, config, runs, tuple(cells))
+
+
+def _threads_of(mapping: Mapping[str, Any]) -> int:
+    """Threads of the runs of a config; one if it does not say."""
+    section = mapping.get("trainer")
+    return (section.get("threads") if isinstance(section, dict) else None) or 1
 
 
 def rows_of(config: SweepConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:

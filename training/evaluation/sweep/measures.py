@@ -33,10 +33,6 @@ def measures(results: Mapping[str, Any]) -> dict[str, Measure]:
         unit, per, of = key.partition("_per_")
         if per and isinstance(value, float):
             found[f"{unit} per {of.replace('_', ' ')}"] = Measure(value, unit)
-    for key, value in results.get("costs", {}).items():
-        if key.startswith("flops_per_"):
-            name = f"MFLOPs per {key.removeprefix('flops_per_')}"
-            found[name] = Measure(value / 1e6, "MFLOPs")
     for key, music in music_by_key(results).items():
         for profile, groups in music["style"]["exact"].items():
             for quarter, value in enumerate(groups["generated"]["mean"], 1):

@@ -35,6 +35,8 @@ class Result(NamedTuple):
     parameters: int
     minutes: float
     """Of training."""
+    megaflops: float
+    """Of an example or token, in evaluation; nan in results of older versions."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ def read_result(cell: Cell) -> Result:
     with (cell.folder / "metrics.csv").open(newline="") as stream:
         seconds = [float(row["seconds"]) for row in csv.DictReader(stream) if row["seconds"]]
     minutes = max(seconds, default=0.0) / 60
-    return Result(cell, measures(found), run["parameters"], minutes)
+    flops = [v for k, v in found.get("costs", {}).items() if k.startswith("flops_per_")]
+    megaflops = sum(flops) / 1e6 if flops else math.nan
+    return Result(cell, measures(found), run["parameters"], minutes, megaflops)
 
 
 def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
@@ -143,6 +147,7 @@ def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
         {
             **{"config": table.config, "row": row, "seed": result.cell.seed},
             **{"parameters": result.parameters, "minutes": result.minutes},
+            **{"megaflops": result.megaflops},
             **{f"{n} ({m.unit})": m.value for n, m in result.measures.items()},
         }
         for table in tables
@@ -174,14 +179,20 @@ def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
 def _table_lines(table: Table) -> list[str]:
     heads = [f"{name}, {unit}" for name, unit in table.units.items()]
     lines = [f"## {table.config}", ""]
-    lines += [f"| | {' | '.join(heads)} | parameters | minutes | seeds |"]
-    lines += ["|---|" + "---|" * (len(heads) + 3)]
+    lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
+    lines += ["|---|" + "---|" * (len(heads) + 4)]
     for row, own in table.results.items():
         cells = [mean_text(table.values[name][row], table.units[name]) for name in table.units]
         minutes = statistics.mean(result.minutes for result in own)
-        cells += [f"{own[0].parameters:,}", f"{minutes:.1f}", str(len(own))]
+        flops = "" if math.isnan(own[0].megaflops) else f"{own[0].megaflops:,.2f}"
+        cells += [f"{own[0].parameters:,}", flops, f"{minutes:.1f}", str(len(own))]
         lines.append(f"| {row} | {' | '.join(cells)} |")
-    return [*lines, "", "Means and standard deviations (n - 1) over seeds.", ""]
+    return [
+        *lines,
+        "",
+        "Means and standard deviations (n - 1) over seeds; MFLOPs are those of evaluation.",
+        "",
+    ]
 
 
 def mean_text(values: Sequence[float], unit: str) -> str:

@@ -36,7 +36,8 @@ if command == "fit":
 else:
     seed = int(run.name.rpartition("_")[2])
     share = 0.5 + 0.01 * seed + 0.2 * run.name.startswith("better")
-    (run / "evaluation" / "results.json").write_text(json.dumps({"accuracy": share}))
+    found = {"accuracy": share, "costs": {"flops_per_example": 2e6}}
+    (run / "evaluation" / "results.json").write_text(json.dumps(found))
 """
 TASK = {
     "kind": "copying",

@@ -104,7 +104,7 @@ def test_the_command_trains_lists_and_compares(sweep_file, tmp_path, capsys):
     assert main([*words, "--table"]) == 0
     table = capsys.readouterr().out
     assert "4 of 6 runs are finished." in table
-    assert "| better | 70.5 ± 0.7 | 1,000 | 1.0 | 2 |" in table
+    assert "| better | 70.5 ± 0.7 | 1,000 | 2.00 | 1.0 | 2 |" in table
     assert "| better | +20.0 | +17.0 to +23.0 | 0.001 | **0.001** |" in table
     assert (runs / "results" / "copying_accuracy.png").exists()
     with (runs / "results" / "results.csv").open(newline="") as stream:
