@@ -17,6 +17,7 @@ from training.evaluation.results import (
     by_real_music,
     music_by_key,
     music_keys,
+    reading_label,
     readings,
 )
 from training.experiment import is_run
@@ -257,7 +258,7 @@ def rows_of(results: Results) -> Iterator[Row]:
             f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
             f"{spent['flops_per_token'] / 1e6:.2f}",
         )
-    found = [(WHOLE.get(key) or words(key), values) for key, values in readings(results).items()]
+    found = [(reading_label(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
@@ -269,6 +270,9 @@ def rows_of(results: Results) -> Iterator[Row]:
     for key, parts in results.get("by_part", {}).items():
         for part, nats in parts.items():
             yield Row(f"nats per note, {WHOLE[key]}: {_PARTS[part]}", f"{nats:.3f}")
+    for name, corpus in results.get("by_corpus", {}).items():
+        for key, nats in readings(corpus).items():
+            yield Row(f"nats per note, {reading_label(key)}: {name}", f"{nats:.3f}")
     yield from memory_rows(results)
 
 
@@ -313,6 +317,26 @@ def gain_table(gain: Gain) -> list[str]:
         without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
         lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
     return lines
+
+
+def corpus_table(results: Results) -> list[str]:
+    """A Markdown table of nats per note with a row per corpus; empty for a single corpus."""
+    corpora = results.get("by_corpus", {})
+    if not corpora:
+        return []
+    keys = [*readings(next(iter(corpora.values())))]
+    columns = [
+        "corpus",
+        "pieces",
+        "notes",
+        *(f"nats per note, {reading_label(key)}" for key in keys),
+    ]
+    rows = (
+        [name, f"{of['pieces']:,}", f"{of['notes']:,}", *(f"{of[key]:.3f}" for key in keys)]
+        for name, of in corpora.items()
+    )
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def memory_rows(results: Results) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from training.evaluation.results import music_by_key, readings
+from training.evaluation.results import music_by_key, reading_label, readings
 
 
 class Measure(NamedTuple):
@@ -27,9 +27,9 @@ def measures(results: Mapping[str, Any]) -> dict[str, Measure]:
     for size in sorted(sizes, key=int):
         found[f"exact match, {size}"] = Measure(100 * sizes[size]["examples"], "%")
     for key, values in readings(results).items():
-        name = f"nats per token, {key.replace('_', ' ')}"
-        found[name] = Measure(values["nats_per_token"], "nats")
-    for key, value in results.items():
+        found[f"nats per token, {reading_label(key)}"] = Measure(values["nats_per_token"], "nats")
+    # those of a class or forecast
+    for key, value in {**results, **results.get("figures", {})}.items():
         unit, per, of = key.partition("_per_")
         if per and isinstance(value, float):
             found[f"{unit} per {of.replace('_', ' ')}"] = Measure(value, unit)

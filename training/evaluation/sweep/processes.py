@@ -146,6 +146,8 @@ class _Work:
     left: list[Cell] = field(init=False)
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
+    ended: int = 0
+    """Cells that are done or failed."""
     stopped_by: int | None = None
     _signals: int = 0
     _seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class _Work:
         self.left = []
         for cell in self.cells:
             if is_done(cell):
+                self.ended += 1
                 self._seconds.setdefault(cell.config, []).append(_record(cell)["seconds"])
             else:
                 self.left.append(cell)
@@ -207,24 +210,25 @@ class _Work:
         if said and self.stopped_by is not None:
             said = "stopped"
         elif said:
+            self.ended += 1
             self.failures[one.cell.name] = said
         else:
+            self.ended += 1
             seconds = time.monotonic() - one.since
             self._seconds.setdefault(one.cell.config, []).append(seconds)
         with tqdm.external_write_mode(file=sys.stderr):
             logger.info("%s: %s", one.cell.name, said or "done")
 
     def _show_progress(self) -> None:
-        done = len(self.cells) - len(self.left) - len(self.running)
         text = f"{len(self.running)} running, {len(self.failures)} failed"
         if (seconds := self._seconds_left()) is not None:
             text += f", {timedelta(seconds=int(seconds))} left"
         if self._bar is not None:
-            self._bar.n = done
+            self._bar.n = self.ended
             self._bar.set_postfix_str(text)
         elif self.show and time.monotonic() - self._line_shown > _LINE_SECONDS:
             self._line_shown = time.monotonic()
-            logger.info("%d of %d cells, %s", done, len(self.cells), text)
+            logger.info("%d of %d runs, %s", self.ended, len(self.cells), text)
 
     def _seconds_left(self) -> float | None:
         """Estimate from the cells that are done; None if there are none."""
