@@ -52,7 +52,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     if not isinstance(read_experiment(run).task, MusicTask):
         raise TrainingError(
             f"{run}: a run of the task {read_experiment(run).task.kind}, expected one of music; "
-            "only music is released"
+            "only music is released (a classifier is written by --output NAME.onnx)"
         )
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)

@@ -18,12 +18,16 @@ from tokenization.presets import PRESETS
 from tokenization.remi.multitrack import MultitrackRemiConfig
 from training.config import read_yaml
 from training.data.prepare import prepare
+from training.evaluation.sweep.config import read_sweep
 from training.experiment import build_experiment
 from training.runs import samples
 from training.runs.fit import fit
 
 FOLDER = Path(training.__file__).parent / "configs"
-CONFIGS = sorted(FOLDER.rglob("*.yaml"))
+OF_SWEEPS = ("sweeps", "claims")
+"""Folders with configurations of `relpe-train sweep`; all others are for `relpe-train fit`."""
+SWEEPS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name in OF_SWEEPS)
+CONFIGS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name not in OF_SWEEPS)
 TINY = (
     *("task.model.width=16", "task.model.num_layers=2"),
     *("task.model.num_heads=2", "task.model.hidden=16", "trainer.loggers=[]"),
@@ -141,9 +145,23 @@ def test_every_config_builds_at_its_own_size_and_is_described(path, corpora):
     config = experiment.task.decoder_config(corpora[path.parent.name])
     with torch.device("meta"):
         config.build()
+    assert_is_described(path)
+
+
+def assert_is_described(path):
     assert path.read_text().startswith("# ")
     rows = (Path(training.__file__).parent / "README.md").read_text().splitlines()
     assert any(row.startswith("| `") and f"`{path.name}`" in row.split("|")[1] for row in rows)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_row_of_every_sweep_builds_its_model(path, tmp_path):
+    cells = {(cell.config, cell.row): cell for cell in read_sweep(path, tmp_path).cells}
+    for cell in cells.values():
+        config = build_experiment(cell.settings()["fit"]).task.decoder_config(None)
+        with torch.device("meta"):
+            config.build()
+    assert_is_described(path)
 
 
 WHOLE = ("piano", "windowed", "groove", "delayed", "long")
@@ -152,7 +170,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in CLASSES:  # budgets are those of the papers
+        if folder.name in (*CLASSES, *OF_SWEEPS):  # budgets are those of the papers
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

@@ -25,6 +25,7 @@ from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
+from training.evaluation.costs import costs
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
 from training.evaluation.likelihood import (
     Advance,
@@ -319,6 +320,13 @@ def _measure_likelihood(
         draw_by_position(
             {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
         )
+    longest = max(pieces, key=len)[: options.length + 1]
+    results["costs"] = costs(
+        decoder,
+        lambda: window_nats(decoder, [longest], options.length, 1, families=families),
+        len(longest) - 1,
+        "token",
+    )
     results["loops"] = _loops(subject)
     results["relativity"] = _relativity(decoder, options.map_length, seeds)
 

@@ -253,6 +253,11 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
+    if spent := results.get("costs"):  # results of older versions have none
+        yield Row(
+            f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
+            f"{spent['flops_per_token'] / 1e6:.2f}",
+        )
     found = [(reading_label(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
