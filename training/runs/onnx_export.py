@@ -40,7 +40,7 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
         )
     model, _ = load_classifier_of(run, weights)
     task = read_experiment(run).task
-    examples = task.split("validation")
+    examples = task.split("train")  # others may be empty
     batch = task.batch(examples, [index % len(examples) for index in range(_ROWS)])
     if batch.positions is not None:
         raise TrainingError(
