@@ -132,9 +132,11 @@ def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp
         (["--processes", "0"], "--processes is 0, expected 1 to 1024"),
         (["--rows", "x"], "--rows x: the sweep has no such row, only good"),
         (["--seeds", "5"], "--seeds 5: the sweep has no such seed, only 0; 1"),
+        (["--table"], "runs: found no finished runs of this sweep"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(words, message, sweep_file, tmp_path, capsys):
     path = sweep_file("good")
     assert main(["sweep", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
