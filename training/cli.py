@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
+    _add_fetch(add("fetch", help="download a public data set"))
     _add_prepare(add("prepare", help="make a corpus from folders or zips of MIDI files"))
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
     _add_fit(
@@ -122,6 +123,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.set_defaults(call=_export)
     return parser
+
+
+def _add_fetch(command: argparse.ArgumentParser) -> None:
+    from training.data.fetch.public import SETS
+
+    option = command.add_argument
+    option(
+        "name",
+        metavar="NAME",
+        help=f"{', '.join(SETS)}, or ucr/NAME for a set of the UCR and UEA archives of time "
+        "series, such as ucr/GunPoint",
+    )
+    option("--data-dir", type=Path, required=True, metavar="DIR", help="folder for the data")
+    command.set_defaults(call=_fetch)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from training.data.fetch.public import public_set
+
+    wanted = public_set(options.name)
+
+    from training.data.fetch.download import fetch
+
+    sys.stdout.write("\n".join([*fetch(options.name, wanted, options.data_dir), ""]))
+    return 0
 
 
 def _add_prepare(command: argparse.ArgumentParser) -> None:
@@ -625,13 +651,29 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_next_values(options: argparse.Namespace) -> int:
+    from training.evaluation.next_values import (
+        NextValuesOptions,
+        evaluate_next_values,
+        next_values_line,
+    )
+
+    results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
+    sys.stdout.write(f"{next_values_line(results)}\n")
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
+    from training.tasks.likelihood import LikelihoodTask
 
     folder = Path(options.model)
-    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+    task = read_experiment(folder).task if is_run(folder) else None
+    if isinstance(task, ClassificationTask):
         return _evaluate_classes(options)
+    if isinstance(task, LikelihoodTask):
+        return _evaluate_next_values(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

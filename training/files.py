@@ -63,7 +63,7 @@ def alone_in(folder: Path, command: str = "fit", option: str = "--run") -> Itera
         lock.acquire()
     except Timeout as error:
         raise TrainingError(
-            f"{folder}: another relpe-train {command} is training in this folder; wait until it "
+            f"{folder}: another relpe-train {command} is working in this folder; wait until it "
             f"has ended, or choose another folder with {option}"
         ) from error
     try:

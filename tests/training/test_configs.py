@@ -12,6 +12,7 @@ import training
 from tests.support.lra_files import write_lra, write_mnist
 from tests.support.planned import write_corpus
 from tests.support.runs import band
+from tests.support.series_files import write_waves
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.multitrack import MultitrackRemiConfig
@@ -38,10 +39,12 @@ every_config = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def lra(tmp_path_factory):
-    """Stand-ins for the files of the Long Range Arena and of images."""
+    """Stand-ins for the files of the Long Range Arena, of images and of time series."""
     folder = tmp_path_factory.mktemp("lra")
     write_lra(folder)
     write_mnist(folder)
+    write_waves(folder)
+    (folder / "m1_yearly_dataset.tsf").write_text(f"@data\nT1:{','.join(map(str, range(1, 99)))}\n")
     return folder
 
 
@@ -70,6 +73,7 @@ def corpora(data, lra, tmp_path_factory):
         "tasks": None,
         "lra": lra,
         "images": lra,
+        "series": lra,
     }
 
 
@@ -80,6 +84,8 @@ def _quick_samples(monkeypatch, quick_continuations):
 
 PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d"}
 """Packages that have the data of a task, which the development environment need not have."""
+CLASSES = ("lra", "images", "series")
+"""Folders of configurations of classifiers."""
 GENERATED = ("digits", "mnist1d", "listops", "pathfinder")
 
 
@@ -89,13 +95,18 @@ def fit_two_steps(path, corpora, folder, *overrides):
     kind = read_yaml(path)["task"].get("kind")
     if package := PACKAGES.get(kind):
         pytest.importorskip(package)
-    if path.parent.name in ("lra", "images"):
+    if path.parent.name in CLASSES:
         of_task = () if kind in GENERATED else (f"task.data={data}",)
-        of_task += ("task.test_examples=4", "task.validation_examples=4")
+        of_task += ("task.validation_examples=4",)
+        if kind != "forecasting":
+            of_task += ("task.test_examples=4",)
         if kind in ("listops", "lra_text", "lra_retrieval"):
             of_task += ("task.max_length=40",)
         if kind == "listops":
             of_task += ("task.shortest=3",)
+        if kind == "series":
+            of_task += ("task.name=Waves", "task.max_length=12", "task.validation_share=0.5")
+            of_task += ("task.model.num_classes=2", "task.model.input.channels=2")
     else:
         of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
@@ -159,7 +170,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in ("lra", "images", *OF_SWEEPS):  # budgets are those of the papers
+        if folder.name in (*CLASSES, *OF_SWEEPS):  # budgets are those of the papers
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

@@ -63,7 +63,7 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
         for start in tqdm(starts, desc="evaluate", disable=None, delay=2):
             stop = min(start + options.batch_size, len(examples))
             batch = task.batch(examples, range(start, stop)).to(model.norm.weight.device)
-            logits = model(batch.inputs, mask=batch.mask)
+            logits = batch.logits(model)
             right += int((logits.argmax(-1) == batch.labels).sum())
             nats += float(cross_entropy(logits, batch.labels, reduction="sum"))
     count = min(options.batch_size, len(examples))

@@ -498,10 +498,11 @@ def report(models: Sequence[str], output: Path) -> Path:
         if "accuracy" in read_json(path, (), "evaluate again"):
             classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
             continue
-        if "answers" in read_json(path, (), "evaluate again"):
+        found = read_json(path, (), "evaluate again")
+        if "answers" in found or "figures" in found:
             raise TrainingError(
-                f"{model}: has answers to a generated task, expected results on music; relpe-train "
-                "evaluate prints those of a run"
+                f"{model}: has results of the task {found.get('task')}, expected results of music "
+                "or of classifiers; relpe-train evaluate prints those of a run"
             )
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
         # the stored name is the one that was given to evaluate

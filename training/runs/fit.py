@@ -36,6 +36,7 @@ from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
 from training.tasks.classification.task import ClassificationData
 from training.tasks.generated import GeneratedData
+from training.tasks.likelihood import LikelihoodData
 from training.tasks.module import TaskModule
 from training.tasks.music import MusicData, MusicTask
 
@@ -121,7 +122,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData | ClassificationData
+    data: MusicData | GeneratedData | ClassificationData | LikelihoodData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
