@@ -652,6 +652,7 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
 
 
 def _evaluate_next_values(options: argparse.Namespace) -> int:
+    from training.evaluation.costs import costs_line
     from training.evaluation.next_values import (
         NextValuesOptions,
         evaluate_next_values,
@@ -659,7 +660,7 @@ def _evaluate_next_values(options: argparse.Namespace) -> int:
     )
 
     results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
-    sys.stdout.write(f"{next_values_line(results)}\n")
+    sys.stdout.write(f"{next_values_line(results)}\n{costs_line(results['costs'])}\n")
     return 0
 
 

@@ -68,7 +68,7 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
             nats += float(cross_entropy(logits, batch.labels, reduction="sum"))
     count = min(options.batch_size, len(examples))
     first = task.batch(examples, range(count)).to(model.norm.weight.device)
-    found = costs(model, lambda: model(first.inputs, mask=first.mask), count)
+    found = costs(model, lambda: first.logits(model), count)
     results = {
         "model": options.model,
         "weights": origin._asdict(),
