@@ -338,17 +338,17 @@ def _add_sweep(command: argparse.ArgumentParser) -> None:
     option("config", type=Path, metavar="CONFIG", help="YAML file of the sweep")
     option("--runs", type=Path, required=True, help="folder for the runs and results")
     option("--processes", type=int, default=1, help="runs at a time (default: 1)")
-    for name, what in (("configs", "configs"), ("rows", "rows"), ("seeds", "seeds")):
-        kind = int if name == "seeds" else str
-        patterns = "" if name == "seeds" else ", as shell patterns"
-        option(
-            f"--{name}",
-            type=kind,
-            nargs="+",
-            default=[],
-            metavar="N" if name == "seeds" else "NAME",
-            help=f"only runs of these {what}{patterns} (default: all)",
-        )
+    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
+    option("--configs", **several, help="only these configs, as shell patterns (default: all)")
+    option("--rows", **several, help="only these rows, as shell patterns (default: all)")
+    option(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="only these seeds (default: all)",
+    )
     option("--list", action="store_true", help="print the runs, and which are done; train nothing")
     option("--table", action="store_true", help="write and print the results; train nothing")
     command.set_defaults(call=_sweep)
@@ -365,9 +365,14 @@ def _sweep(options: argparse.Namespace) -> int:
         for cell in cells:
             sys.stdout.write(f"{cell.folder}: {cell.name}{', done' * is_done(cell)}\n")
         return 0
+    if options.table and not any(map(is_done, cells)):
+        raise TrainingError(
+            f"{options.runs}: found no finished runs of this sweep; leave out --table to make them"
+        )
     failures, stopped_by = {}, None
     if not options.table:
         failures, stopped_by = run_cells(cells, sweep.runs, options.processes)
+        cells = sweep.cells  # those of earlier commands too
 
     from training.evaluation.sweep.results import write_tables
 
@@ -647,6 +652,7 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
 
 
 def _evaluate_next_values(options: argparse.Namespace) -> int:
+    from training.evaluation.costs import costs_line
     from training.evaluation.next_values import (
         NextValuesOptions,
         evaluate_next_values,
@@ -654,7 +660,7 @@ def _evaluate_next_values(options: argparse.Namespace) -> int:
     )
 
     results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
-    sys.stdout.write(f"{next_values_line(results)}\n")
+    sys.stdout.write(f"{next_values_line(results)}\n{costs_line(results['costs'])}\n")
     return 0
 
 

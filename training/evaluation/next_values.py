@@ -12,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from training.errors import TrainingError
+from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.runs.weights import load_decoder
@@ -62,6 +63,8 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
             logits, _ = decoder(tokens, task.positions(tokens), decoder.init_state(len(tokens)))
             found = -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
             nats[part] = found[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
+    tokens = torch.from_numpy(rows[: options.batch_size, :, 0]).to(device)
+    positions, state = task.positions(tokens), decoder.init_state(len(tokens))
     results = {
         "model": options.model,
         "weights": origin._asdict(),
@@ -72,6 +75,7 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
         "parameters": sum(weight.numel() for weight in decoder.parameters()),
         "targets": int((rows[..., 1] != NO_TARGET).sum()),
         "figures": task.figures(name, nats),
+        "costs": costs(decoder, lambda: decoder(tokens, positions, state), len(tokens)),
     }
     options.write(results)
     return results

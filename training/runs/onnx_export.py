@@ -21,6 +21,8 @@ from training.runs.weights import load_classifier_of
 _NEEDED = ("onnx", "onnxscript")
 _ROWS = 3
 """Rows of the traced batch; torch treats 0 and 1 as constants."""
+_LOOKED_AT = 1000
+"""Examples of which the lengths are compared."""
 
 
 def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
@@ -30,7 +32,7 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
 
     Raises:
         TrainingError: packages are missing, the data cannot be read, or examples differ in length,
-            so that they need a mask.
+            so that they need a mask, or in the times of their values.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -41,13 +43,14 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
     model, _ = load_classifier_of(run, weights)
     task = read_experiment(run).task
     examples = task.split("train")  # others may be empty
+    shapes = {examples[n].inputs[0].shape for n in range(min(len(examples), _LOOKED_AT))}
     batch = task.batch(examples, [index % len(examples) for index in range(_ROWS)])
     if batch.positions is not None:
         raise TrainingError(
             f"{run}: examples of the task {task.kind} have times as positions, which ONNX export "
             "does not support; train with --set task.times=index"
         )
-    if batch.mask is not None:
+    if batch.mask is not None or (len(shapes) > 1 and task.padded_length is None):
         raise TrainingError(
             f"{run}: examples of the task {task.kind} differ in length and need a mask, which ONNX "
             "files do not have; expected images, signals, or sequences with lra_compat"

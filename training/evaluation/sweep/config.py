@@ -54,6 +54,9 @@ class SweepConfig:
         for name in ("settings", "rows", "grid", "evaluate"):
             if not isinstance(getattr(self, name), dict):
                 raise TrainingError(f"{name}: expected a section of lines KEY: VALUE")
+            for key in getattr(self, name):
+                if not isinstance(key, str):
+                    raise TrainingError(f"{name}: found the key {key!r}, expected a name in quotes")
         for row, values in self.rows.items():
             if not isinstance(values, dict | None):
                 raise TrainingError(f"rows.{row}: expected settings as a section, or nothing")
@@ -167,7 +170,8 @@ def read_sweep(path: Path, runs: Path) -> Sweep:
     for seed, (stem, file), (row, settings) in itertools.product(config.seeds, paths.items(), rows):
         first = {"trainer.threads": threads[stem], **config.settings, **settings}
         overrides = tuple(
-            f"{key}={json.dumps(value)}" for key, value in {**first, "trainer.seed": seed}.items()
+            f"{key}={json.dumps(value, default=str)}"
+            for key, value in {**first, "trainer.seed": seed}.items()
         )
         options = (*_words({"threads": 1} | config.evaluate),)
         folder = runs / stem / f"{re.sub(r'[^A-Za-z0-9]+', '_', row).strip('_')}_{seed}"

@@ -22,7 +22,7 @@ from training.evaluation.sweep.comparisons import (
 )
 from training.evaluation.sweep.config import Cell, Sweep
 from training.evaluation.sweep.measures import Measure, measures
-from training.evaluation.sweep.plots import draw_rows
+from training.evaluation.sweep.plots import draw_rows, draw_sizes
 from training.evaluation.sweep.processes import is_done
 from training.files import read_json, replacing
 
@@ -37,6 +37,8 @@ class Result(NamedTuple):
     """Of training."""
     megaflops: float
     """Of an example or token, in evaluation; nan in results of older versions."""
+    chance: float | None
+    """Percentage of guesses that are right, if the task knows it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def read_result(cell: Cell) -> Result:
     minutes = max(seconds, default=0.0) / 60
     flops = [v for k, v in found.get("costs", {}).items() if k.startswith("flops_per_")]
     megaflops = sum(flops) / 1e6 if flops else math.nan
-    return Result(cell, measures(found), run["parameters"], minutes, megaflops)
+    chance = 100 * found["chance"] if "chance" in found else None
+    return Result(cell, measures(found), run["parameters"], minutes, megaflops, chance)
 
 
 def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
@@ -119,6 +122,11 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
             name = f"{table.config}_{''.join(c if c.isalnum() else '_' for c in measure)}.png"
             draw_rows(table.values[measure], f"{measure}, {table.units[measure]}", folder / name)
             lines += [f"![{measure} of {table.config}]({name})", ""]
+        for kind, values in by_size(table).items():
+            name = f"{table.config}_{kind.replace(' ', '_')}_by_size.png"
+            unit = table.units[f"{kind}, {next(iter(values))}"]
+            draw_sizes(values, f"{kind}, {unit}", folder / name)
+            lines += [f"![{kind} of {table.config} by size]({name})", ""]
     with replacing(folder / "report.md") as path:
         path.write_text("\n".join(lines), encoding="utf-8")
     return folder / "report.md"
@@ -129,6 +137,16 @@ def chosen_measures(sweep: Sweep, table: Table) -> list[str]:
     patterns = sweep.config.compare
     found = [name for name in table.units if any(fnmatchcase(name, p) for p in patterns)]
     return found or [*table.units][:1]
+
+
+def by_size(table: Table) -> dict[str, dict[int, Mapping[str, Sequence[float]]]]:
+    """Values of measures whose names end with a size, by the rest of the name and by size."""
+    found: dict[str, dict[int, Mapping[str, Sequence[float]]]] = {}
+    for name, rows in table.values.items():
+        kind, _, size = name.rpartition(", ")
+        if kind and size.isdecimal():
+            found.setdefault(kind, {})[int(size)] = rows
+    return {kind: dict(sorted(sizes.items())) for kind, sizes in found.items() if len(sizes) > 1}
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -178,7 +196,8 @@ def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
 
 def _table_lines(table: Table) -> list[str]:
     heads = [f"{name}, {unit}" for name, unit in table.units.items()]
-    lines = [f"## {table.config}", ""]
+    chance = next(iter(table.results.values()))[0].chance
+    lines = [f"## {table.config}" + ("" if chance is None else f", chance {chance:.1f} %"), ""]
     lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
     lines += ["|---|" + "---|" * (len(heads) + 4)]
     for row, own in table.results.items():

@@ -37,6 +37,9 @@ else:
     seed = int(run.name.rpartition("_")[2])
     share = 0.5 + 0.01 * seed + 0.2 * run.name.startswith("better")
     found = {"accuracy": share, "costs": {"flops_per_example": 2e6}}
+    if "sizes" in run.name:
+        answers = {size: {"tokens": share, "examples": share / 2} for size in ("32", "8", "16")}
+        found = {"size": 16, "chance": 0.25, "answers": answers}
     (run / "evaluation" / "results.json").write_text(json.dumps(found))
 """
 TASK = {

@@ -51,6 +51,7 @@ def test_cells_are_chosen_by_patterns(sweep_file, tmp_path):
         ({"seeds": [1, 1]}, "expected different values"),
         ({"baseline": "c"}, "baseline is 'c', expected one of a; b"),
         ({"rows": {"a": 3}}, "rows.a: expected settings"),
+        ({"rows": {1: None}}, "rows: found the key 1, expected a name in quotes"),
         ({"rows": ["a"]}, "rows: expected a section"),
         ({"rows": {"a b": None, "a, b": None}}, "the same name but for punctuation"),
         ({"configs": ["copying.yaml", "./copying.yaml"]}, "the same name but for punctuation"),

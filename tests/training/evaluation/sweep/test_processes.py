@@ -114,15 +114,29 @@ def test_the_command_trains_lists_and_compares(sweep_file, tmp_path, capsys):
         assert [row["accuracy (%)"] for row in csv.DictReader(stream)] == ["50", "51", "70", "71"]
 
 
+def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp_path):
+    path, runs = sweep_file("sizes", "better sizes", compare=["exact match, *"]), tmp_path / "runs"
+    assert main(["sweep", str(path), "--runs", str(runs)]) == 0
+    report = (runs / "results" / "report.md").read_text()
+    assert "## copying, chance 25.0 %" in report
+    sizes = [line.rpartition(", ")[0] for line in report.splitlines() if line.startswith("###")]
+    assert [size[-2:].strip() for size in sizes] == ["8", "16", "32"]
+    drawn = {path.name for path in (runs / "results").glob("*.png")}
+    kinds = {f"copying_{kind}_by_size.png" for kind in ("token_accuracy", "exact_match")}
+    assert drawn == kinds | {f"copying_exact_match__{size}.png" for size in (8, 16, 32)}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--processes", "0"], "--processes is 0, expected 1 to 1024"),
         (["--rows", "x"], "--rows x: the sweep has no such row, only good"),
         (["--seeds", "5"], "--seeds 5: the sweep has no such seed, only 0; 1"),
+        (["--table"], "runs: found no finished runs of this sweep"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(words, message, sweep_file, tmp_path, capsys):
     path = sweep_file("good")
     assert main(["sweep", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
