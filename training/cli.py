@@ -544,7 +544,15 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 def _evaluate_answers(options: argparse.Namespace) -> int:
     from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
 
-    known = {field.name for field in fields(AnswersOptions)} | {"call", "command"}
+    _refuse_others(options, AnswersOptions)
+    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
+    sys.stdout.write("\n".join([*answers_table(results), ""]))
+    return 0
+
+
+def _refuse_others(options: argparse.Namespace, kind: type) -> None:
+    """Raise TrainingError if options were given that an evaluation without a corpus ignores."""
+    known = {field.name for field in fields(kind)} | {"call", "command"}
     others = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
@@ -555,9 +563,6 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
             f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
             "corpus; give it with --data, or leave these options out"
         )
-    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
-    sys.stdout.write("\n".join([*answers_table(results), ""]))
-    return 0
 
 
 def _evaluate_classes(options: argparse.Namespace) -> int:
@@ -568,13 +573,30 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_transduction(options: argparse.Namespace) -> int:
+    from training.evaluation.transduction import (
+        TransductionOptions,
+        evaluate_transduction,
+        transduction_table,
+    )
+
+    _refuse_others(options, TransductionOptions)
+    results = evaluate_transduction(TransductionOptions(**_given(options, TransductionOptions)))
+    sys.stdout.write("\n".join([*transduction_table({options.model: results}), ""]))
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
+    from training.tasks.transduction.task import TransductionTask
 
     folder = Path(options.model)
-    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+    task = read_experiment(folder).task if is_run(folder) else None
+    if isinstance(task, ClassificationTask):
         return _evaluate_classes(options)
+    if isinstance(task, TransductionTask):
+        return _evaluate_transduction(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

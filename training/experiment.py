@@ -23,8 +23,11 @@ from training.tasks.lra.text import LraTextTask
 from training.tasks.music import MusicTask
 from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
+from training.tasks.transduction.sequences import SequenceTask
+from training.tasks.transduction.task import TransductionTask
+from training.tasks.transduction.tree_task import TreeTask
 
-TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
+TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask | TransductionTask]] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,
@@ -38,6 +41,8 @@ TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
+    "sequence_transduction": SequenceTask,
+    "tree_transduction": TreeTask,
 }
 
 

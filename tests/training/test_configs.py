@@ -66,6 +66,7 @@ def corpora(data, lra, tmp_path_factory):
         "tasks": None,
         "lra": lra,
         "images": lra,
+        "transduction": None,
     }
 
 
@@ -92,6 +93,8 @@ def fit_two_steps(path, corpora, folder, *overrides):
             of_task += ("task.max_length=40",)
         if kind == "listops":
             of_task += ("task.shortest=3",)
+    elif path.parent.name == "transduction":
+        of_task = ("task.size=3", "task.validation_examples=4")
     else:
         of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
@@ -141,7 +144,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in ("lra", "images"):  # budgets are those of the papers
+        if folder.name in ("lra", "images", "transduction"):  # budgets are those of the papers
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

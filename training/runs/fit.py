@@ -37,6 +37,7 @@ from training.tasks.classification.task import ClassificationData
 from training.tasks.generated import GeneratedData
 from training.tasks.module import TaskModule
 from training.tasks.music import MusicData, MusicTask
+from training.tasks.transduction.task import TransductionData
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData | ClassificationData
+    data: MusicData | GeneratedData | ClassificationData | TransductionData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
