@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.classes import write_classes
+from training.evaluation.by_task.classes import write_classes
+from training.evaluation.by_task.transduction import write_transductions
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -17,9 +18,9 @@ from training.evaluation.results import (
     by_real_music,
     music_by_key,
     music_keys,
+    reading_label,
     readings,
 )
-from training.evaluation.transduction import write_transductions
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import NAME, history, read_history, total_tokens
@@ -253,7 +254,12 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    found = [(WHOLE.get(key) or words(key), values) for key, values in readings(results).items()]
+    if spent := results.get("costs"):  # results of older versions have none
+        yield Row(
+            f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
+            f"{spent['flops_per_token'] / 1e6:.2f}",
+        )
+    found = [(reading_label(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
@@ -265,6 +271,9 @@ def rows_of(results: Results) -> Iterator[Row]:
     for key, parts in results.get("by_part", {}).items():
         for part, nats in parts.items():
             yield Row(f"nats per note, {WHOLE[key]}: {_PARTS[part]}", f"{nats:.3f}")
+    for name, corpus in results.get("by_corpus", {}).items():
+        for key, nats in readings(corpus).items():
+            yield Row(f"nats per note, {reading_label(key)}: {name}", f"{nats:.3f}")
     yield from memory_rows(results)
 
 
@@ -309,6 +318,26 @@ def gain_table(gain: Gain) -> list[str]:
         without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
         lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
     return lines
+
+
+def corpus_table(results: Results) -> list[str]:
+    """A Markdown table of nats per note with a row per corpus; empty for a single corpus."""
+    corpora = results.get("by_corpus", {})
+    if not corpora:
+        return []
+    keys = [*readings(next(iter(corpora.values())))]
+    columns = [
+        "corpus",
+        "pieces",
+        "notes",
+        *(f"nats per note, {reading_label(key)}" for key in keys),
+    ]
+    rows = (
+        [name, f"{of['pieces']:,}", f"{of['notes']:,}", *(f"{of[key]:.3f}" for key in keys)]
+        for name, of in corpora.items()
+    )
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
@@ -474,10 +503,11 @@ def report(models: Sequence[str], output: Path) -> Path:
         if "accuracy" in read_json(path, (), "evaluate again"):
             classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
             continue
-        if "answers" in read_json(path, (), "evaluate again"):
+        found = read_json(path, (), "evaluate again")
+        if "answers" in found or "figures" in found:
             raise TrainingError(
-                f"{model}: has answers to a generated task, expected results on music; relpe-train "
-                "evaluate prints those of a run"
+                f"{model}: has results of the task {found.get('task')}, expected results of music "
+                "or of classifiers; relpe-train evaluate prints those of a run"
             )
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
         # the stored name is the one that was given to evaluate

@@ -106,7 +106,10 @@ def _of_run(folder: Path, weights: str) -> tuple[AnyModel, Origin]:
     """The model of a run, and what identifies its weights."""
     task = read_experiment(folder).task
     decoder: AnyModel = task.decoder_config(folder).build()
-    path = folder / f"{weights}.ckpt"
+    known = weights in ("best", "last")
+    path = folder / f"{weights}.ckpt" if known else Path(weights)
+    if not known and not path.is_file():
+        raise TrainingError(f"--weights {weights}: no such file, expected best, last or a file")
     if not path.exists():
         why = (
             "there was no validation yet" if weights == "best" else "no checkpoint was written yet"

@@ -91,9 +91,8 @@ def _padded(rows: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     padded = np.zeros((len(rows), lengths.max(), rows[0].shape[1]), np.int64)
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
-    return torch.from_numpy(padded), torch.arange(padded.shape[1]) < torch.from_numpy(lengths)[
-        :, None
-    ]
+    exists = np.arange(padded.shape[1]) < lengths[:, None]
+    return torch.from_numpy(padded), torch.from_numpy(exists)
 
 
 def _positions(rows: Tensor) -> Tensor:

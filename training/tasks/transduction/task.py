@@ -29,7 +29,7 @@ from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.seeding import Stream, generator
-from training.tasks.batches import StepData
+from training.tasks.batches import Passes, StepData
 from training.tasks.generated import Split, split_of
 from training.tasks.module import SeededModule, new_model
 from training.tasks.transduction.pairs import NO_TARGET, Pair, PairBatch, batch_of
@@ -200,18 +200,16 @@ class Batches:
 
     def __init__(self, task: TransductionTask, seed: int, rows: range) -> None:
         self._task, self._seed, self._rows = task, seed, rows
+        count = task.train_examples
+        self._passes = None if count is None else Passes(count, task.batch_size, seed)
 
     def __getitem__(self, step: int) -> PairBatch:
         """The rows of this process."""
-        size = self._task.batch_size
-        if self._task.train_examples is None:
-            first = (self._seed << 40) + step * size
+        if self._passes is None:
+            first = (self._seed << 40) + step * self._task.batch_size
             indices = [first + row for row in self._rows]
         else:
-            drawn = generator(self._seed, step, "data").integers(
-                self._task.train_examples, size=size
-            )
-            indices = drawn[self._rows.start : self._rows.stop].tolist()
+            indices = self._passes[step][self._rows.start : self._rows.stop].tolist()
         return batch_of([self._task.example("train", index) for index in indices])
 
 

@@ -14,7 +14,7 @@ import torch
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.transduction import transduced
+from training.evaluation.by_task.transduction import transduced
 from training.experiment import build_experiment
 from training.runs.fit import fit
 from training.tasks.transduction.pairs import NO_TARGET, batch_of

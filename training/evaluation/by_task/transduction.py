@@ -16,6 +16,7 @@ from tqdm import tqdm
 from relpe.decoding.transduce import transduce
 from relpe.models.config import to_plain
 from relpe.models.encoder_decoder.model import EncoderDecoder
+from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.files import replacing
@@ -54,13 +55,17 @@ def evaluate_transduction(options: TransductionOptions) -> dict[str, Any]:
     options.make_ready(model)
     settings = to_plain(experiment)
     budget = [settings["trainer"][key] for key in ("token_budget", "time_budget_minutes")]
+    batch = batch_of(task.test_set(task.test_sizes[0])[: options.batch_size])
+    batch = batch.to(model.embedding.weight.device)
+    found = costs(model, lambda: nats_of(model, batch, model.init_state(len(batch))), len(batch))
     results = {
         "model": options.model,
         "weights": origin._asdict(),
         "task": task.name,
         "size": task.size,
         "seed": experiment.trainer.seed,
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": found["parameters"],
+        "costs": found,
         "attention": task.model.attention.name,
         "encoding": encoding_name(settings["task"]["model"]["encoding"]),
         "settings": {
