@@ -219,7 +219,9 @@ def random_heaps(nodes: int) -> Tensor:
     return torch.tensor(heaps[:nodes])
 
 
-def tree(shape: Shape, dtype: torch.dtype, *, shared_by_heads: bool) -> Pair:
+def tree(
+    shape: Shape, dtype: torch.dtype, *, shared_by_heads: bool = True, maps_only: bool = False
+) -> Pair:
     """Products level by level compared with masked updates of all maps (ibid.).
 
     In the original code all heads share the branches, but it has as many exponents as if they did
@@ -233,14 +235,41 @@ def tree(shape: Shape, dtype: torch.dtype, *, shared_by_heads: bool) -> Pair:
     shape = shape._replace(length=min(shape.length, TREE_NODES))
     q, k = inputs(shape, dtype)
     heaps = random_heaps(shape.length)
+    positions = heaps[None, :, None]
 
     def naive(seed: int) -> Outputs:
         skew = skew_from_triangle(part.triangle[0], shape.features)
-        maps = masked_tree_maps(skew, words_of_heap(heaps, 2), unused=unused)[None]
-        maps = maps.expand(-1, -1, shape.heads, -1, -1)
+        maps = masked_tree_maps(skew, words_of_heap(heaps, 2), unused=unused)
+        if maps_only:
+            return [maps]
+        maps = maps[None].expand(-1, -1, shape.heads, -1, -1)
         return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
 
-    ours = partial(encoded, encoding, q, k, heaps[None, :, None])
+    def our_maps(seed: int) -> Outputs:
+        codes = part.prepare(positions)
+        return [codes.maps[codes.nodes[0], 0]]
+
+    ours = our_maps if maps_only else partial(encoded, encoding, q, k, positions)
+    leaves = [] if maps_only else [q, k]
+    return Pair([*leaves, *encoding.parameters()], ours, naive)
+
+
+def chain(shape: Shape, dtype: torch.dtype) -> Pair:
+    """A run of one branch: rotations by angles compared with masked updates (ibid.)."""
+    shape = shape._replace(length=min(shape.length, TREE_NODES))
+    encoding = AlgebraicConfig().build(num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    rotations = encoding.parts[0]
+    assert isinstance(rotations, Rotations)
+    q, k = inputs(shape, dtype)
+    depths = torch.arange(shape.length)
+    words = torch.where(depths < depths[:, None], 0, -1)
+
+    def naive(seed: int) -> Outputs:
+        skew = skew_of_spectrum(rotations.spectra()[0])[0].to(dtype)
+        maps = masked_tree_maps(skew[:, None], words)[None]
+        return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
+
+    ours = partial(encoded, encoding, q, k, line(shape))
     return Pair([q, k, *encoding.parameters()], ours, naive)
 
 
@@ -302,7 +331,7 @@ def scored(
     return Pair([q, k, v, *encoding.parameters()], ours, naive)
 
 
-TREE = f"algebraic, tree of {TREE_NODES} nodes"
+TREE = f"tree of {TREE_NODES} nodes"
 WINDOWED = Case("windowed", windowed)
 """Windowed attention, which is also timed at several lengths and spans, in a separate table."""
 
@@ -319,9 +348,11 @@ CASES = [
     Case("algebraic", algebraic, faster=25),
     Case("algebraic", algebraic, train=True, faster=25),
     Case("algebraic, basis", partial(algebraic, basis=True)),
-    Case(TREE, partial(tree, shared_by_heads=True), faster=100),
-    Case(TREE, partial(tree, shared_by_heads=True), train=True, faster=100),
-    Case(f"{TREE}, of each head", partial(tree, shared_by_heads=False)),
+    Case(f"maps of a {TREE}", partial(tree, maps_only=True), faster=100),
+    Case(f"algebraic, {TREE}", tree),
+    Case(f"algebraic, {TREE}", tree, train=True),
+    Case(f"algebraic, {TREE}, of each head", partial(tree, shared_by_heads=False)),
+    Case(f"algebraic, chain of {TREE_NODES} nodes", chain, faster=100),
     WINDOWED,
     Case("windowed", windowed, train=True),
     Case("siren, windowed", partial(scored, kind="siren")),
