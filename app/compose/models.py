@@ -27,6 +27,7 @@ from relpe.models.checkpoint import (
 )
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import families_of
 from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
 
@@ -220,6 +221,14 @@ class Models:
         """The default model for a prompt; see `suited_to`."""
         wanted = suited_to(score)
         return self.load(wanted if wanted in self.names else self.names[0])
+
+    def to_fill(self, score: Score) -> MusicModel | None:
+        """The first model that can write parts of a piece, if possible single tracks too."""
+        families = {name: families_of(self.load(name).tokenizer) for name in self.names}
+        able = [name for name, known in families.items() if known.has_plans]
+        several = suited_to(score) == "groove"
+        able.sort(key=lambda name: (families[name].only_track < 0) != several)
+        return self.load(able[0]) if able else None
 
 
 def released() -> list[Path]:

@@ -61,6 +61,20 @@ class TimelineFrame(TypedDict):
     beats: bool
 
 
+class GapFrame(TypedDict):
+    """Bars of the uploaded file that are to be written, or were; `played` marks their tracks."""
+
+    first: int
+    """The first bar, from 1."""
+    last: int
+    tracks: list[int] | None
+    """Ids of the tracks, as the user chose them; None: all that the model reads."""
+    instrument: int | None
+    """The instrument of a new track that is written as well, as in `Passage`."""
+    problem: NotRequired[str]
+    """Why they cannot be written, as a sentence."""
+
+
 class PromptFrame(TypedDict):
     """The uploaded file; new music begins at `splice`, in quarter notes."""
 
@@ -68,6 +82,8 @@ class PromptFrame(TypedDict):
     splice: float
     first: NotRequired[float]
     """Start of the region that the model reads, which ends at the splice."""
+    gap: NotRequired[GapFrame]
+    """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
 

@@ -116,12 +116,13 @@ class Job:
         what = plural(self.bars, "bar")
         if self._seconds_asked is not None and not self.pieces:
             what = f"{self._seconds_asked:g} s"
-        after = f" after bar {self.upload.bars}" if self.upload else ""
+        if self.upload:
+            what = self.upload.written or f"{what} after bar {self.upload.bars}"
         frame = Frame(
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what}{after} · {self.model.name} model",
+            subtitle=f"{what} · {self.model.name} model",
             line=line,
             status=status,
             progress=progress,

@@ -65,7 +65,14 @@ def said(message: str) -> str:
 
 
 def _used(upload: Upload) -> str:
-    """The bars that the model reads, and the bar in which new music begins."""
+    """The bars that the model reads and writes."""
+    if upload.passage is not None:
+        if upload.problem:
+            return upload.problem
+        return (
+            f"The {upload.model.name} model writes {upload.written}; everything else stays as it "
+            "is."
+        )
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
     return f"The model reads {which}; new music begins in bar {last + 1:,}."
@@ -116,7 +123,9 @@ def _tracks(upload: Upload) -> str:
     else:
         which = "all" if used == len(rows) else str(used)
     summary = f"{plural(len(rows), 'track')}: the model reads {which}"
-    summary += f", {may_play} may play in the new music" * (may_play < len(rows))
+    if upload.passage is not None:
+        played = [True] * len(rows)  # the table beside the roll shows which ones are written
+    summary += f", {may_play} may play in the new music" * (sum(played) < len(rows))
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""

@@ -16,6 +16,7 @@ from gradio.events import Dependency
 
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
+from app.compose.tracks import instrument_names
 from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
@@ -100,7 +101,7 @@ def build_page(
             with gr.Column(elem_id="stage"):
                 roll = gr.HTML(
                     finished_example(EXAMPLE_OF_TAB["continue"]),
-                    html_template=player.template(MENU),
+                    html_template=player.template(MENU, [*instrument_names(), "Drums"]),
                     js_on_load=player.SCRIPT,
                     server_functions=[file, mix],
                     apply_default_css=False,
@@ -128,6 +129,7 @@ def build_page(
         _on(used.then, calls.settings.fill_form, None, filled)
         _on(roll.stop, calls.jobs.stop_job)
         _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
+        _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
         _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
         for event, call in (
             (roll.discard, calls.jobs.discard),
@@ -164,11 +166,12 @@ def _wire_tab(
     _on(tab.model.input, calls.uploads.choose_model, [name, tab.model], view)
 
     asked, shown = [name, *form.asked], [options["seed"], *view]
-    begun = _on(action.go.click, calls.jobs.begin, asked, shown, checked=False)
-    _on(begun.failure, calls.jobs.refuse, None, view)
-    job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
-    for over in (job.success, job.failure):  # `then` does not run when the queue is full
-        _on(over, calls.jobs.end, None, view)
+    for event in (action.go.click, roll.write) if tab.name == "continue" else (action.go.click,):
+        begun = _on(event, calls.jobs.begin, asked, shown, checked=False)
+        _on(begun.failure, calls.jobs.refuse, None, view)
+        job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+        for over in (job.success, job.failure):  # `then` does not run when the queue is full
+            _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,13 @@ from app.web.tabs.about import model_line
 BY_FILE = "The model that suits your file."
 NO_FILE = "<p>Choose a MIDI file or an example first.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
+
+
+def action(name: str, tab: Tab) -> str:
+    """The text of the button that begins a job of a tab."""
+    if name not in UPLOADING:
+        return "Generate"
+    return "Write here" if tab.upload is not None and tab.upload.passage else "Continue"
 
 
 def session_of(request: gr.Request) -> str:
@@ -85,10 +93,13 @@ class View:
             buttons: list[object] = []
             for name, tab in session.tabs.items():
                 ready = name not in UPLOADING or tab.upload is not None
+                able = ready and not (tab.upload and tab.upload.problem)
                 buttons += [
                     self._model_choice(name, tab),
                     gr.Button(
-                        visible=not running, interactive=ready and not (reading or session.reading)
+                        action(name, tab),
+                        visible=not running,
+                        interactive=able and not (reading or session.reading),
                     ),
                     gr.Button(visible=running),
                     gr.Button(visible=running),
@@ -114,7 +125,7 @@ class View:
 
     def _why(self, tab: Tab) -> str:
         """Why this model continues an upload."""
-        if tab.upload is None:
+        if tab.upload is None or tab.upload.passage is not None:
             return ""
         name = tab.upload.model.name
         if tab.model != AUTOMATIC:
@@ -129,6 +140,8 @@ class View:
         """How long the music of a tab will take, or why it cannot be generated, as HTML."""
         if name in UPLOADING and tab.upload is None:
             return NO_FILE
+        if tab.upload is not None and tab.upload.problem:
+            return f"<p>{html.escape(tab.upload.problem)}</p>"
         if tab.length is None:
             return ""
         seconds = self.seconds_needed(tab, tab.length)
@@ -141,7 +154,9 @@ class View:
         model = tab.upload.model.name if tab.upload else self.new_model(tab)
         prompt = tab.upload.prompt if tab.upload else None
         bars = length
-        if tab.unit == "seconds" and prompt is not None:
+        if tab.upload is not None and tab.upload.passage is not None:
+            bars = tab.upload.with_length(MusicOptions()).bars
+        elif tab.unit == "seconds" and prompt is not None:
             bars = in_bars(MusicOptions(seconds=length), prompt).bars
         elif tab.unit == "seconds":
             bars = length / self.studio.scheduler.bar_seconds(model, None)

@@ -9,7 +9,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.compose.new_bars import in_bars
 from app.compose.options import new_seed
 from app.player.frames import Frame
 from app.server.studio import waiting
@@ -61,7 +60,9 @@ class JobCallbacks:
                     raise AlertError(problem)
                 options = options_of(unit, asked)
                 if tab.upload is not None:
-                    options = in_bars(options, tab.upload.prompt)
+                    if tab.upload.problem:
+                        raise AlertError(tab.upload.problem)
+                    options = tab.upload.with_length(options)
                 elif options.seconds:  # bars that the player shows at first, at two seconds each
                     options = replace(options, bars=max(1, round(options.seconds / 2)))
                 upload = tab.upload if name in UPLOADING else None

@@ -9,15 +9,18 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import MusicOptions
+from app.errors import input_errors
 from app.player.frames import Frame
 from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import whole_number
-from app.web.cards import refused, said
+from app.web.cards import refused, said, sentence
 from app.web.session import AUTOMATIC, Session, Step
 from app.web.tabs.music import form_problem, not_of_page, widget_values
+from tokenization.errors import TokenizerError
 
 if TYPE_CHECKING:
+    from app.compose.fill.passage import Passage
     from app.compose.models import Models
     from app.compose.replay import Replay
     from app.web.view import View
@@ -28,6 +31,7 @@ ANOTHER_FILE = (
     "These settings were made with another file. They are in the form, but the music will differ; "
     "for the same music, upload that file."
 )
+NO_TRACK = "Tick at least one track that is to be written, or choose a new track."
 
 
 class SettingsCallbacks:
@@ -52,11 +56,6 @@ class SettingsCallbacks:
             )
         if problem := not_of_page(saved.options):
             raise AlertError(problem)
-        if saved.passage is not None:
-            raise AlertError(
-                "The settings are for a part of a piece, which this form cannot write. Use the "
-                "command relpe replay."
-            )
         with session.lock:
             tab = session.tabs[name]
             if saved.prompt_sha256 is None:
@@ -83,7 +82,10 @@ class SettingsCallbacks:
                 first, heard = saved.first_bar, saved.options.prompt_bars
                 if first is None and 0 < heard < last:
                     first = last - heard + 1
-                upload = upload.choose(first, last, saved.heard, saved.played)
+                if saved.passage is not None:
+                    upload = upload.writing(saved.passage)
+                else:
+                    upload = upload.choose(first, last, saved.heard, saved.played)
         except AlertError as alert:
             tab.note = refused(str(alert))
             return
@@ -151,3 +153,25 @@ def for_model(models: Models, upload: Upload, name: str) -> Upload:
     score = upload.whole.score
     model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)
+
+
+def to_write(models: Models, upload: Upload, name: str, passage: Passage) -> Upload:
+    """The same file, of which a passage is to be written, or with the reason why it cannot be.
+
+    The model is that of this name. By default, it is the one that continues the file, or another
+    one if only that one can fill gaps.
+    """
+    try:
+        upload = for_model(models, upload, name)
+        if passage.tracks is not None and not passage.tracks and passage.instrument is None:
+            return upload.unable(passage, NO_TRACK)
+        try:
+            return upload.writing(passage)
+        except TokenizerError:
+            other = models.to_fill(upload.whole.score) if name == AUTOMATIC else None
+            if other is None or other is upload.model:
+                raise
+            return upload.for_model(other).writing(passage)
+    except input_errors() as error:
+        text = str(error).removeprefix(f"{upload.whole.name}: ")
+        return upload.unable(passage, sentence(text))

@@ -12,8 +12,8 @@ from app.compose.options import BeatSource
 from app.player.frames import Frame
 from app.server.uploads import Upload, read_upload
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
-from app.web.callbacks.events import track_numbers, values_of, whole_number
-from app.web.callbacks.settings import SettingsCallbacks, for_model, shown
+from app.web.callbacks.events import chosen_passage, track_numbers, values_of, whole_number
+from app.web.callbacks.settings import SettingsCallbacks, for_model, shown, to_write
 from app.web.cards import refused, said
 from app.web.examples import example_file, finished_example, label_of
 from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
@@ -24,6 +24,7 @@ MOST_LETTERS = 200
 """Maximum length of a file name in a message."""
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
+PASSAGE_ANEW = "The bars have changed: select again which of them are to be written."
 TRACKS_ANEW = (
     "The tracks that you chose cannot be continued with these settings: all are selected again."
 )
@@ -112,6 +113,8 @@ class UploadCallbacks:
             counted = upload.counted_by(beats)
             chosen, note = _with_tracks(step, counted, None, counted.whole.bars)
             is_part = upload.prompt.first_bar is not None or upload.bars < upload.whole.bars
+            if upload.passage is not None:
+                return chosen, PASSAGE_ANEW
             return chosen, note or (REGION_ANEW if is_part else "")
 
         return self._change(name, request, change)
@@ -120,8 +123,11 @@ class UploadCallbacks:
         """Chooses the model that continues the file of a tab, or generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            first, last = upload.prompt.first_bar, upload.bars
             step = step._replace(model=model)
+            if upload.passage is not None:
+                chosen = to_write(self._models, upload, model, upload.passage)
+                return step._replace(upload=chosen), ""
+            first, last = upload.prompt.first_bar, upload.bars
             return _with_tracks(step, for_model(self._models, upload, model), first, last)
 
         with self._view.locked(request) as session:
@@ -143,6 +149,29 @@ class UploadCallbacks:
             chosen = upload.choose(first if first > 1 else None, last, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
+        return self._change(None, request, change)
+
+    def choose_passage(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Chooses the bars and tracks to write, after they were selected in the player.
+
+        Without bars, new music follows at the end. With a `variation`, they belong to this result,
+        which becomes the piece.
+        """
+        passage = chosen_passage(event)
+
+        def change(step: Step, upload: Upload) -> tuple[Step, str]:
+            if passage is not None:
+                chosen = to_write(self._models, upload, step.model, passage)
+            else:
+                upload = for_model(self._models, upload, step.model)
+                chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
+            return step._replace(upload=chosen), ""
+
+        if "variation" in values_of(event):
+            view = self.continue_this(event, request)
+            with self._view.locked(request) as session:
+                if passage is None or session.current.frame.get("phase") != "prompt":
+                    return view
         return self._change(None, request, change)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:

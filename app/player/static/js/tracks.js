@@ -9,6 +9,7 @@ const COLUMNS = [
   ["Track", "A track of your file and its instrument"],
   ["Prompt", "The model reads this track as part of the prompt"],
   ["May play", "The track may get notes in the new music"],
+  ["Write", "The selected bars of the track are written; other tracks stay as they are"],
   ["Listen", "M mutes a track, S plays it alone; files do not change"],
 ];
 
@@ -53,14 +54,17 @@ export class TrackList {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
 
-  show(layers, { canMix, canChoose, isOpen, isBusy, isSolo }) {
+  /** `writes`: the tracks of the selected bars that are written can be chosen. */
+  show(layers, { canMix, canChoose, isOpen, writes, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
     const canMute = canMix && this.rows.length > 1;
     const wide = canChoose && isOpen;
+    this.writes = writes;
     this.list.classList.toggle("many", this.rows.length > MANY_TRACKS);
-    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, wide]);
+    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, wide, writes]);
     this.list.hidden = !this.rows.length;
     this.list.classList.toggle("table", wide);
+    this.list.classList.toggle("writes", writes);
     if (built !== this.built) {
       const focus = this.controls().findIndex((control) => control === document.activeElement);
       this.list.replaceChildren(...(wide ? [this.head(canMute)] : []), ...this.rows.map((row) => this.row(row, { canMute, wide })));
@@ -84,7 +88,8 @@ export class TrackList {
   }
 
   head(canMute) {
-    const columns = COLUMNS.slice(0, canMute ? 4 : 3);
+    const unused = [...(this.writes ? ["Prompt", "May play"] : ["Write"]), ...(canMute ? [] : ["Listen"])];
+    const columns = COLUMNS.filter(([name]) => !unused.includes(name));
     return make(
       "li",
       { className: "head", "aria-hidden": "true" },
@@ -103,7 +108,8 @@ export class TrackList {
     const name = make("span", { className: "name", title }, row.name, " ", make("small", { textContent: instrument }));
     const item = make("li", { className: "track" }, make("div", { className: "title" }, swatch, name));
     item.dataset.id = row.id;
-    if (wide) {
+    if (wide && this.writes) item.append(this.box("played", `${row.name}: write the selected bars`));
+    else if (wide) {
       item.append(
         this.box("heard", `${row.name}: the model reads it as part of the prompt`),
         this.box("played", `${row.name}: may play in the new music`),
@@ -156,8 +162,8 @@ export class TrackList {
     for (const row of this.rows) {
       for (const [kind, ids] of Object.entries(chosen)) {
         const box = this.list.querySelector(`.track[data-id="${row.id}"] input.${kind}`);
-        if (row[kind] !== undefined) row[kind] = box.checked;
-        if (box.checked) ids.push(row.id);
+        if (box && row[kind] !== undefined) row[kind] = box.checked;
+        if (box?.checked) ids.push(row.id);
       }
     }
     this.onChoice(chosen);

@@ -120,14 +120,6 @@ def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi,
     assert calls.view.session(SOMEONE).tab == "continue"
 
 
-def test_settings_of_a_part_of_a_piece_are_refused_in_one_sentence(calls, tmp_path):
-    path = tmp_path / "settings.json"
-    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
-    path.write_text(json.dumps(told | {"passage": {"first_bar": 2, "last_bar": 5}}))
-    view, _ = read(calls, path)
-    assert "The settings are for a part of a piece" in view.cards["continue"]
-
-
 def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):
     path = tmp_path / "settings.json"
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default

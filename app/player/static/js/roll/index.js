@@ -32,12 +32,13 @@ export class Roll extends RollView {
 
     pen.save();
     clipTo(pen, this.keys, RULER, width, height);
-    if (this.splice > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.splice) - this.x(this.first), height);
+    if (this.splice > 0 && !this.gap) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.splice) - this.x(this.first), height);
     drawRows(pen, this, place);
     drawBars(pen, this, place);
     this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
-    if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
+    if (this.gap) this.drawGap(pen, height);
+    else if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
     this.drawMarks(pen, height);
     pen.restore();
     if (floor > RULER + 1) drawKeys(pen, this, place, keys);
@@ -92,10 +93,18 @@ export class Roll extends RollView {
     fill(pen, paper, splice, RULER, Math.max(0, width - splice), height, VEIL.after);
   }
 
+  /** Marks the bars that are written. */
+  drawGap(pen, height) {
+    const { accent } = this.colours;
+    const [left, right] = [this.x(this.gap.start), this.x(this.gap.stop)];
+    fill(pen, accent, left, RULER, right - left, height, this.gap.isHidden ? 0.05 : 0.11);
+    for (const edge of [left, right]) fill(pen, accent, Math.round(edge) - 1, RULER, 1.5, height, 0.75);
+  }
+
   /** Draws the splice, and the place where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
-    if (this.splice > 0) fill(pen, accent, Math.round(this.x(this.splice)) - 1, RULER, 1.5, height, 0.55);
+    if (this.splice > 0 && !this.gap) fill(pen, accent, Math.round(this.x(this.splice)) - 1, RULER, 1.5, height, 0.55);
     if (this.pen === null) return;
     const at = this.x(this.pen);
     const glow = pen.createLinearGradient(at - 60, 0, at, 0);

@@ -53,7 +53,8 @@ export function drawRuler(pen, roll, { width }) {
   fill(pen, colours.paper, 0, 0, width, RULER);
   pen.save();
   clipTo(pen, roll.keys, 0, width, RULER);
-  if (roll.splice > 0) fill(pen, colours.shade, roll.x(roll.first), BAND, roll.x(roll.splice) - roll.x(roll.first), RULER - BAND);
+  if (roll.gap) fill(pen, colours.accent, roll.x(roll.gap.start), BAND, roll.x(roll.gap.stop) - roll.x(roll.gap.start), RULER - BAND, 0.25);
+  else if (roll.splice > 0) fill(pen, colours.shade, roll.x(roll.first), BAND, roll.x(roll.splice) - roll.x(roll.first), RULER - BAND);
   pen.font = `11px ${roll.font}`;
   eachBar(roll, (index, bar) => {
     if (index % step) return;

@@ -8,6 +8,7 @@ export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
 const EASE_MS = 80; // time in which the view moves two thirds of the way
+const EDGE = 1 / 24; // in quarter notes: what begins so shortly before a bar line belongs to the bar after it
 const SPARE = 1.06; // factor of the span of a piece that is shown whole, for some room at its end
 const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
@@ -20,12 +21,14 @@ export const BLANK_SCENE = {
   splice: 0, // its end
   end: 16,
   cut: false, // whether notes of the prompt after the splice are hidden
+  gap: null, // {start, stop, ids, isHidden}: the bars that are written, their tracks, and whether these have no old notes
   pen: null, // where the model is generating
 };
 
 export class RollView {
-  constructor(canvas, { onSeek, onDraw }) {
-    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onDraw });
+  constructor(canvas, { onSeek, onSelect, onDraw }) {
+    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onSelect, onDraw });
+    this.canSelect = false; // whether bars are selected by dragging
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.isSolo = true; // whether there is at most one instrument
     this.playhead = null;
@@ -84,7 +87,8 @@ export class RollView {
   }
 
   show(scene, { reset }) {
-    const cuts = [scene.cut, scene.splice].join() !== [this.cut, this.splice].join() && (scene.cut || this.cut);
+    const cutOf = ({ cut, splice, gap }) => [cut && splice, gap?.isHidden && [gap.start, gap.stop, ...gap.ids]].join();
+    const cuts = cutOf(scene) !== cutOf(this);
     if (reset || cuts) this.isStale = true;
     Object.assign(this, scene, {
       layers: soundingLayers(scene.layers),
@@ -123,6 +127,12 @@ export class RollView {
     this.request();
   }
 
+  /** Shows other bars that are to be written, while the user selects them. */
+  select(start, stop) {
+    this.gap = { ids: new Set(), ...this.gap, start, stop };
+    this.request();
+  }
+
   /** Finds the range of keys and the drums that occur. */
   measure() {
     let low = 128;
@@ -132,7 +142,7 @@ export class RollView {
     for (const layer of this.layers) {
       this.numNotes += layer.notes.length;
       for (const note of layer.notes) {
-        if (this.cut && !layer.isNew && note.on >= this.splice) continue;
+        if (this.seenEnd(layer, note) === null) continue;
         if (layer.drums) drums.add(note.pitch);
         else if (note.pitch < low) low = note.pitch;
         if (!layer.drums && note.pitch > high) high = note.pitch;
@@ -228,7 +238,10 @@ export class RollView {
 
   /** Where the visible part of a note ends; null if the whole note is cut off. */
   seenEnd(layer, note) {
-    if (!this.cut || layer.isNew || this.splice <= 0) return note.off;
+    if (layer.isNew) return note.off;
+    const { gap } = this;
+    if (gap?.isHidden && gap.ids.has(layer.id) && note.on >= gap.start - EDGE && note.on < gap.stop - EDGE) return null;
+    if (!this.cut || this.splice <= 0) return note.off;
     return note.on >= this.splice - 0.001 ? null : Math.min(note.off, this.splice);
   }
 
