@@ -132,8 +132,6 @@ class Frame(TypedDict, total=False):
     can_discard: bool
     favourites: list[int]
     """The variations that are among the favourites of the session."""
-    table: bool
-    """Whether the table of tracks, in which `heard` and `played` are chosen, is open."""
     busy: bool
     """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool

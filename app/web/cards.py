@@ -1,4 +1,4 @@
-"""HTML of a tab's upload, and of the results of a session."""
+"""HTML of an upload, and of the results of a session."""
 
 from __future__ import annotations
 
@@ -144,14 +144,9 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
     )
 
 
-def results_list(session: Session, *, moved: bool = False) -> str:
-    """The results of a session as buttons, the newest first; empty if there are none.
-
-    If the session has `moved` to another tab, a marker in the list makes the browser open it: if
-    tabs were outputs of callbacks, Gradio would compare all their widgets at every frame.
-    """
-    opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
-    shown = session.current.frame.get("job", "")
+def results_list(session: Session) -> str:
+    """The results of a session as buttons, the newest first; empty if there are none."""
+    shown = session.work.frame.get("job", "")
     items = []
     for index, result in reversed(list(enumerate(session.results))):
         frame = result.step.frame
@@ -168,7 +163,7 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
     listed = f"<h2>Results of this session</h2><ul>{''.join(items)}</ul>" if items else ""
-    return opens + listed + _favourites(session)
+    return listed + _favourites(session)
 
 
 def _favourites(session: Session) -> str:

@@ -193,8 +193,8 @@ class Player {
     const areChosen = layers.filter((layer) => layer.heard !== undefined || layer.played !== undefined).length > 1;
     const canChoose = areChosen && (!this.gap || writes); // those of a result are written already
     const canMix = this.canMute;
-    part("open-tracks").hidden = !canChoose || Boolean(frame.table) || writes;
-    const isOpen = Boolean(frame.table) || isListOpen || writes;
+    part("open-tracks").hidden = !canChoose || writes;
+    const isOpen = isListOpen || writes;
     part("hint").hidden = !canChoose || !isOpen || writes;
     part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);

@@ -52,7 +52,7 @@ def select(calls, **data):
 
 
 def upload_of(calls):
-    return calls.view.session(SOMEONE).tabs["continue"].upload
+    return calls.view.session(SOMEONE).work.upload
 
 
 def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling, song):
@@ -61,9 +61,9 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     gap = view.frame["prompt"]["gap"]
     assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "instrument": None}
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
-    assert view.go["continue"].value == "Write here"
-    assert view.go["continue"].interactive
-    assert "The second model writes bars 3 to 4; everything else" in view.cards["continue"]
+    assert view.go.value == "Write here"
+    assert view.go.interactive
+    assert "The second model writes bars 3 to 4; everything else" in view.card
 
     _, view = make(filling, bars=50, seed=1, ending="cadence")
     assert view.frame["subtitle"] == "bars 3 to 4 · second model"
@@ -74,7 +74,7 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     for track in (1, 2):
         assert outside(before[track], *edges) == outside(after[track], *edges)
     assert before != after
-    view = seen(filling.tabs.undo(SOMEONE))
+    view = seen(filling.history.undo(SOMEONE))
     assert view.frame["prompt"]["gap"] == gap
 
 
@@ -88,10 +88,10 @@ def outside(notes, start, stop):
 
 def test_without_selected_bars_the_piece_is_continued(filling, song):
     read(filling, song)
-    assert select(filling, first=3, last=4).go["continue"].value == "Write here"
+    assert select(filling, first=3, last=4).go.value == "Write here"
     assert upload_of(filling).model.name == "second"
     view = select(filling)
-    assert view.go["continue"].value == "Continue"
+    assert view.go.value == "Continue"
     assert "gap" not in view.frame["prompt"]
     assert upload_of(filling).model.name == "first"  # the one that suits the file
     assert view.frame["prompt"]["splice"] == 24
@@ -101,7 +101,7 @@ def test_a_new_track_is_written_beside_the_others(filling, song):
     read(filling, song)
     view = select(filling, first=1, last=6, tracks=None, instrument=73)
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False] * 3
-    assert "writes Flute, bars 1 to 6" in view.cards["continue"]
+    assert "writes Flute, bars 1 to 6" in view.card
     _, view = make(filling, seed=2)
     before, after = (read_midi(Path(path)) for path in (song, view.frame["variations"][0]["midi"]))
     assert notes_of(after)[:3] == notes_of(before)
@@ -110,21 +110,21 @@ def test_a_new_track_is_written_beside_the_others(filling, song):
 
 def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
     read(filling, song)
-    filling.uploads.choose_model("continue", "first", SOMEONE)
+    filling.uploads.choose_model("first", SOMEONE)
     view = select(filling, first=2, last=3)
     said = "vocabulary of version 1, which can only continue a piece"
     for text in (
         view.frame["prompt"]["gap"]["problem"],
-        view.estimates["continue"],
-        view.cards["continue"],
+        view.estimate,
+        view.card,
     ):
         assert said in text
-    assert not view.go["continue"].interactive
+    assert not view.go.interactive
     with pytest.raises(Exception, match="version 1"):
         begin(filling)
     # its last bars are a continuation, which it can write
-    assert select(filling, first=5, last=6).go["continue"].interactive
-    view = seen(filling.uploads.choose_model("continue", "second", SOMEONE))
+    assert select(filling, first=5, last=6).go.interactive
+    view = seen(filling.uploads.choose_model("second", SOMEONE))
     assert (view.frame["prompt"]["gap"]["first"], upload_of(filling).problem) == (5, "")
 
 
@@ -140,7 +140,7 @@ def test_a_selection_that_cannot_be_is_explained(filling, song, data, said):
     read(filling, song)
     view = select(filling, **data)
     assert view.frame["prompt"]["gap"]["problem"].startswith(said)
-    assert not view.go["continue"].interactive
+    assert not view.go.interactive
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ def test_bars_of_a_result_belong_to_its_music(filling, song):
     assert view.frame["phase"] == "prompt"
     assert view.frame["prompt"]["gap"]["first"] == 7
     assert upload_of(filling).whole.bars == 8
-    view = seen(filling.tabs.undo(SOMEONE))
+    view = seen(filling.history.undo(SOMEONE))
     assert view.frame["phase"] == "done"
 
 
 def test_other_beats_drop_the_selection_and_say_so(filling, song):
     read(filling, song)
     select(filling, first=2, last=3)
-    view = seen(filling.uploads.count_anew("continue", "estimate", SOMEONE))
-    assert PASSAGE_ANEW in view.cards["continue"]
+    view = seen(filling.uploads.count_anew("estimate", SOMEONE))
+    assert PASSAGE_ANEW in view.card
     assert "gap" not in view.frame["prompt"]
 
 
@@ -183,7 +183,7 @@ def test_settings_of_a_part_of_a_piece_make_it_again(filling, song):
     read(filling, song, who=other)
     view, upload = read(filling, path, who=other)
     assert upload.passage.tracks == frozenset({0})
-    assert "All settings are restored" in view.cards["continue"]
+    assert "All settings are restored" in view.card
     _, view = make(filling, who=other, seed=4)
     again = view.frame["variations"][0]["midi"]
     assert Path(again).read_bytes() == Path(made).read_bytes()
