@@ -346,13 +346,17 @@ def _finish(
             )
         )
     else:
+        from app.compose.plan.asked import chords_met
         from app.text import plural
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        first = prompt.bars_before if prompt else 0
         for piece in result.pieces:
             if piece.choice is not None:
                 print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
+            if met := chords_met(music, piece.score, first, piece.bars):
+                print(f"seed {piece.seed}: {met}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 

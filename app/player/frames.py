@@ -13,6 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.tracks import instrument_name, track_names
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.score import Score, Track
@@ -75,6 +76,15 @@ class GapFrame(TypedDict):
     """Why they cannot be written, as a sentence."""
 
 
+class SheetFrame(TypedDict):
+    """Form and chords of a piece, in rows over the notes."""
+
+    sections: list[tuple[str, int, int]]
+    """Letter, first bar from 1, and number of bars of each phrase."""
+    chords: list[str]
+    """The chords of each bar, separated by a space."""
+
+
 class PromptFrame(TypedDict):
     """The uploaded file; new music begins at `splice`, in quarter notes."""
 
@@ -82,6 +92,7 @@ class PromptFrame(TypedDict):
     splice: float
     first: NotRequired[float]
     """Start of the region that the model reads, which ends at the splice."""
+    sheet: NotRequired[SheetFrame]
     gap: NotRequired[GapFrame]
     """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
@@ -96,6 +107,7 @@ class VariationFrame(TypedDict, total=False):
 
     tracks: list[TrackFrame]
     timeline: TimelineFrame
+    sheet: SheetFrame
     midi: str
     new_midi: str
     audio: str
@@ -229,6 +241,21 @@ def timeline(
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
         beats=lines is None,
+    )
+
+
+def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
+    """The frame of a lead sheet; None without chords, or if its bars are not those of the frame.
+
+    A notated bar of more than eight quarters is several bars in a lead sheet.
+    """
+    if not any(sheet.chords) or len(sheet.chords) > bars["bars"].count(";"):
+        return None
+    return SheetFrame(
+        sections=[
+            (phrase.letter, phrase.first_bar + 1, phrase.num_bars) for phrase in sheet.phrases
+        ],
+        chords=[" ".join(bar) for bar in sheet.chords],
     )
 
 

@@ -7,12 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from app.compose.lead_sheet import LeadSheet
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import instrument_name
-from app.player.frames import Frame, GapFrame, PromptFrame, TimelineFrame, pack_tracks, timeline
+from app.player.frames import (
+    Frame,
+    GapFrame,
+    PromptFrame,
+    TimelineFrame,
+    pack_sheet,
+    pack_tracks,
+    timeline,
+)
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -33,7 +41,7 @@ MOST_NOTES = 100_000
 """Maximum notes of an upload, about an hour of orchestral music; more would delay other users."""
 MOST_CONTROLS = 500_000
 """Maximum controller and pitch bend events; those of a channel count for each of its tracks."""
-READER = Sandbox(preload=["app.compose.lead_sheet", "app.compose.prompt"])
+READER = Sandbox(preload=["app.compose.plan.lead_sheet", "app.compose.prompt"])
 """Reads all uploads of this process."""
 
 
@@ -97,8 +105,7 @@ class Upload:
     @property
     def bars(self) -> int:
         """Bars before the new music."""
-        gap = self.prompt.gap
-        return self.prompt.bars if gap is None else gap.first
+        return self.prompt.bars_before
 
     @property
     def first_bar(self) -> int:
@@ -210,6 +217,8 @@ class Upload:
             frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
         first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
         frame = PromptFrame(tracks=tracks, splice=self.splice, first=first)
+        if (sheet := pack_sheet(self.sheet, self.timeline(score))) is not None:
+            frame["sheet"] = sheet
         if self.passage is not None:
             frame["gap"] = self._gap_frame(self.passage)
             if self.problem and self.passage.tracks is not None:

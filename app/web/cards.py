@@ -8,7 +8,7 @@ import re
 import time
 from itertools import islice
 
-from app.compose.lead_sheet import LeadSheet
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt_report import TrackFacts
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload

@@ -268,7 +268,7 @@ DROP = """([bytes, name, place]) => {
 def test_a_file_can_be_dropped_anywhere(page):
     song = list(fakes.example_midi(bars=3))
     assert page.evaluate(DROP, [song, "On the roll.mid", ".player-roll"]) == [True, True]
-    card(page, "On the roll")
+    page.wait_for_selector("#write-facts h2:has-text('On the roll')")
     tab(page, "About")
     assert page.evaluate(DROP, [song, "Of a piano.mid", "#masthead"]) == [True, True]
     page.wait_for_selector("#write-facts h2:has-text('Of a piano')")

@@ -10,7 +10,7 @@ import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
 from app.web.assets import SCRIPTS
-from app.web.cards import CARD_SCRIPT
+from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
 from app.web.session import AUTOMATIC
@@ -206,6 +206,8 @@ def _form() -> Form:
         add("seed")
         dice = gr.Button("Roll the dice", elem_classes="dice")
         fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
+    with gr.Accordion("Form and chords", open=False, elem_classes="advanced plan"):
+        add("plan")
     with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
         add("creativity")
         add("key")
@@ -221,7 +223,8 @@ def _widget(option: Option) -> Component:
     info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
     how: dict[str, Any] = {"label": shown.label, "info": info}
     if shown.kind == "text":
-        return gr.Textbox(value or "", placeholder="any", max_length=MOST_KEY_LETTERS, **how)
+        how |= {"placeholder": "any", "max_length": shown.letters}
+        return gr.Textbox(value or "", elem_classes=f"text-{option.name}", **how)
     if shown.kind == "number":
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
@@ -254,9 +257,23 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
         elif option.kind is str:
             if not (value is None or isinstance(value, str)):
                 return f"{label} is {short(value)}, expected text."
+            if name != "key" and (problem := _text_problem(name, value)):
+                return problem
         elif problem := _number_problem(name, value, unit):
             return f"{label} is {problem}."
     return key_problem(values.get("key"))
+
+
+def _text_problem(name: str, text: str | None) -> str:
+    """What is wrong with the text of an option, in one sentence; empty if nothing is."""
+    if text is None or not text.strip():
+        return ""
+    asked: dict[str, Any] = {name: text.strip()}
+    try:
+        MusicOptions(**asked)
+    except ValueError as error:
+        return sentence(str(error))
+    return ""
 
 
 def _number_problem(name: str, value: object, unit: object) -> str:

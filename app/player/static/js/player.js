@@ -153,7 +153,7 @@ class Player {
     const cut = !isPrompt && !this.gap;
     const started = this.shownJob !== frame.job;
     const gap = this.gap && this.gapOn(bars, before, !isPrompt);
-    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen };
+    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? frame.prompt?.sheet ?? null };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;

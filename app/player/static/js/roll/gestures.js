@@ -2,7 +2,6 @@
 // on the bar numbers; otherwise a drag moves the view.
 
 import { on } from "../dom.js";
-import { RULER } from "./view.js";
 
 const CLICK_PIXELS = 6; // a shorter drag is a click
 
@@ -25,7 +24,7 @@ export class Gestures {
     this.fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     const [one, other] = [...this.fingers.values()];
     if (other) this.pinch = { distance: Math.max(20, Math.hypot(one.x - other.x, one.y - other.y)), span: roll.target.span };
-    const selects = roll.canSelect && !other && event.offsetX > roll.keys && (event.pointerType === "mouse" || event.offsetY < RULER);
+    const selects = roll.canSelect && !other && event.offsetX > roll.keys && (event.pointerType === "mouse" || event.offsetY < roll.top);
     this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other), selects, beat: roll.beatAt(event) };
   }
 

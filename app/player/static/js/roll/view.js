@@ -4,6 +4,7 @@ import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
 import { fitCanvas } from "./pen.js";
 
 export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
+export const ROW = 18; // height of the row of sections and of that of chords, below the ruler
 export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
@@ -23,6 +24,7 @@ export const BLANK_SCENE = {
   cut: false, // whether notes of the prompt after the splice are hidden
   gap: null, // {start, stop, ids, isHidden}: the bars that are written, their tracks, and whether these have no old notes
   pen: null, // where the model is generating
+  sheet: null, // {sections, chords} as in frames.py
 };
 
 export class RollView {
@@ -69,10 +71,15 @@ export class RollView {
     this.request();
   }
 
+  /** Where the notes begin: below the ruler and the rows of form and chords. */
+  get top() {
+    return RULER + (this.sheet ? 2 * ROW : 0);
+  }
+
   /** Room for the keys on the left and for the drums below. */
   layOut() {
     const isNarrow = this.canvas.clientWidth < 560;
-    const room = this.canvas.clientHeight - RULER;
+    const room = this.canvas.clientHeight - this.top;
     this.keys = isNarrow ? 26 : 44;
     this.wantedLane = 0;
     if (!this.drums.length) return;
@@ -223,7 +230,7 @@ export class RollView {
   measures() {
     const height = this.canvas.clientHeight;
     const floor = height - this.lane; // where the keyboard ends and the drums begin
-    const row = (floor - RULER) / (this.high - this.low);
+    const row = (floor - this.top) / (this.high - this.low);
     const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
     return {
       width: this.canvas.clientWidth,
@@ -231,7 +238,7 @@ export class RollView {
       floor,
       row,
       drumRow,
-      y: (pitch) => RULER + (this.high - pitch - 1) * row,
+      y: (pitch) => this.top + (this.high - pitch - 1) * row,
       drumY: (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow,
     };
   }
