@@ -16,6 +16,7 @@ from gradio.events import Dependency
 
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
+from app.compose.plan.asked import ASKED
 from app.compose.tracks import instrument_names
 from app.player import assets as player
 from app.server.downloads import MENU
@@ -113,7 +114,7 @@ def build_page(
 
         upload, filled = music.upload, music.form.filled
         view: list[Component] = [roll, results, upload.card, upload.beats]
-        view += [music.model, *music.action]
+        view += [music.model, *music.action, *(music.form.options[name] for name in ASKED)]
         for read in _wire_upload(calls, upload, view):
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)

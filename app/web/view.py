@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import gradio as gr
 
 from app.compose.new_bars import in_bars
-from app.compose.options import MusicOptions
+from app.compose.options import OPTIONS, MusicOptions
+from app.compose.plan.asked import ASKED, styles_of
 from app.player.frames import Frame
 from app.server.studio import Studio
 from app.server.uploads import Upload
@@ -20,6 +21,7 @@ from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
+from tokenization.remi.remi import families_of
 
 BY_FILE = "The model that suits your file."
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
@@ -79,8 +81,8 @@ class View:
     ) -> tuple[object, ...]:
         """The values of all widgets that may change, in the order of `build_page`'s `view`.
 
-        Player and list of results; card and beats of the upload; model, buttons and estimate. While
-        a file is `reading`, no job can begin.
+        Player and list of results; card and beats of the upload; model, buttons and estimate; the
+        fields of `ASKED`. While a file is `reading`, no job can begin.
         """
         with session.lock:
             self.sessions.trim(session)
@@ -102,7 +104,22 @@ class View:
                 gr.Button(visible=running),
                 gr.Button(visible=running),
                 "" if running else self.estimate(work),
+                *self._plan_fields(work),
             )
+
+    def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
+        """The fields of form, chords and style: grey, with the reason, if the model has none."""
+        name = work.upload.model.name if work.upload else self.new_model(work)
+        tokenizer = self.studio.models.load(name).tokenizer
+        able = families_of(tokenizer).has_plans
+        for option in ASKED:
+            widget = OPTIONS[option].widget
+            info = widget.info if widget else ""
+            if option == "style" and able:
+                styles = ", ".join(styles_of(tokenizer))
+                info = f"One of: {styles}." if styles else f"The {name} model has no styles."
+            unable = f"The {name} model cannot be asked for it: choose a model of version 2."
+            yield gr.Textbox(info=info if able else unable, interactive=able)
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""

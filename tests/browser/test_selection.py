@@ -60,8 +60,7 @@ def page(address, browser, request):
         files=[{"name": "band.mid", "mimeType": "audio/midi", "buffer": SONG}],
     )
     phase(tab, "prompt")
-    part(tab, "zoom-fit").click()
-    tab.wait_for_timeout(800)
+    fit(tab)
     yield tab
     tab.close()
     assert failures == []
@@ -77,6 +76,12 @@ def part(page, name):
 
 def phase(page, name):
     page.wait_for_selector(f".player[data-phase={name}]")
+
+
+def fit(page):
+    """Shows the whole piece."""
+    part(page, "zoom-fit").click()
+    page.wait_for_timeout(800)
 
 
 def line(page, bar):
@@ -170,7 +175,8 @@ def test_bars_are_selected_and_written_by_keys_alone(page):
     page.keyboard.press("Shift+ArrowLeft")
     selected(page, "bars 2–3")
     page.keyboard.press("Control+a")
-    selected(page, "bars 1–6")
+    page.wait_for_function("/Nothing is left for the model to read/.test(document.body.innerText)")
+    assert part(page, "selection-bars").inner_text() == "bars 1–6"
     page.keyboard.press("Escape")
     page.wait_for_function("document.querySelector('[data-part=selection]').hidden")
     page.keyboard.press("Shift+ArrowRight")
@@ -200,8 +206,7 @@ def test_a_finger_selects_on_the_bar_numbers_and_still_moves_the_view(page):
     swipe(line(page, 5), line(page, 3), 200)
     page.wait_for_timeout(300)
     assert part(page, "selection").is_hidden()
-    part(page, "zoom-fit").click()
-    page.wait_for_timeout(800)
+    fit(page)
     swipe(line(page, 2) + 8, line(page, 4) - 8, 10)
     selected(page, "bars 2–3")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -251,6 +256,7 @@ def test_bars_of_a_result_are_written_again(page):
     selected(page, "bar 2")
     write(page)
     first = downloaded(page)
+    fit(page)
     drag(page, 4, 5)
     phase(page, "prompt")
     selected(page, "bars 4–5")

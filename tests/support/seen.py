@@ -27,6 +27,9 @@ class Seen(NamedTuple):
     stop: dict
     discard: dict
     estimate: str
+    form: dict
+    chords: dict
+    style: dict
 
 
 def seen(view):

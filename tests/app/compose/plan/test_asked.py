@@ -29,7 +29,7 @@ def model() -> MusicModel:
 
 def heads(model: MusicModel, ids: Any) -> list[str]:
     """The plan tokens of each bar."""
-    text = " ".join(model.tokenizer.vocabulary.text(int(token)) for token in ids)
+    text = " ".join(model.tokenizer.vocabulary.names[token] for token in ids)
     kinds = ("Return", "Chord", "Bass")
     return [
         " ".join(word for word in bar.split() if word.startswith(kinds))

@@ -187,3 +187,19 @@ def test_settings_of_a_part_of_a_piece_make_it_again(filling, song):
     _, view = make(filling, who=other, seed=4)
     again = view.frame["variations"][0]["midi"]
     assert Path(again).read_bytes() == Path(made).read_bytes()
+
+
+def test_form_chords_and_style_are_grey_for_a_model_that_has_none(filling, song):
+    view, _ = read(filling, song)
+    for field in (view.form, view.chords, view.style):
+        assert not field.interactive
+        assert "The first model cannot be asked for it" in field.info
+    view = seen(filling.uploads.choose_model("second", SOMEONE))
+    assert view.form.interactive
+    assert view.chords.interactive
+    assert view.style.info == "The second model has no styles."
+    _, view = make(filling, bars=2, seed=3, chords="C | F")
+    (row,) = view.frame["variations"]
+    assert "chords met in " in row["facts"]
+    assert "of 2 bars" in row["settings"]
+    assert row["sheet"]["chords"]
