@@ -232,6 +232,16 @@ def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
     )
 
 
+def test_a_click_on_a_section_selects_its_bars(page):
+    top = part(page, "roll").bounding_box()["y"]
+    page.mouse.click(line(page, 2), top + 45)  # the form of the band is A A
+    page.wait_for_function("!document.querySelector('[data-part=selection]').hidden")
+    chart = page.locator("#write-facts .form").inner_text()
+    assert "Form A A" in chart
+    first, last = part(page, "selection-bars").inner_text().removeprefix("bars ").split("–")
+    assert (first, 2 <= int(last) < 6) == ("1", True)
+
+
 def test_what_a_model_cannot_do_is_grey_and_says_why(page):
     page.locator("#controls .model label", has_text="first").click()
     drag(page, 2, 3)

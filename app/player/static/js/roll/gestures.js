@@ -2,6 +2,7 @@
 // on the bar numbers; otherwise a drag moves the view.
 
 import { on } from "../dom.js";
+import { ROW, RULER } from "./view.js";
 
 const CLICK_PIXELS = 6; // a shorter drag is a click
 
@@ -68,7 +69,12 @@ export class Gestures {
       return;
     }
     if (this.grip.selects && this.grip.moved) roll.onSelect(null);
-    if (event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys) roll.onSeek(roll.beatAt(event));
+    const isClick = event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys;
+    const section = isClick && roll.canSelect && event.offsetY > RULER && event.offsetY < RULER + ROW && roll.sectionAt(roll.beatAt(event));
+    if (section) {
+      roll.onSelect(...section);
+      roll.onSelect(null);
+    } else if (isClick) roll.onSeek(roll.beatAt(event));
     this.pinch = this.grip = null;
   }
 

@@ -134,6 +134,13 @@ export class RollView {
     this.request();
   }
 
+  /** The first beat of a section, and one in its last bar; undefined where there is none. */
+  sectionAt(beat) {
+    const lineOf = (bar) => this.bars[Math.min(bar, this.bars.length - 1)];
+    const spans = (this.sheet?.sections ?? []).map(([, first, count]) => [lineOf(first - 1), lineOf(first - 1 + count) - 0.01]);
+    return spans.find(([start, stop]) => beat >= start && beat < stop);
+  }
+
   /** Shows other bars that are to be written, while the user selects them. */
   select(start, stop) {
     this.gap = { ids: new Set(), ...this.gap, start, stop };
