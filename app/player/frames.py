@@ -70,6 +70,8 @@ class GapFrame(TypedDict):
     last: int
     tracks: list[int] | None
     """Ids of the tracks, as the user chose them; None: all that the model reads."""
+    rests: list[int]
+    """Ids of the tracks whose notes are removed."""
     instrument: int | None
     """The instrument of a new track that is written as well, as in `Passage`."""
     problem: NotRequired[str]

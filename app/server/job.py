@@ -397,7 +397,9 @@ class Job:
             yield f"h{prompt.first_bar}", f"prompt from bar {prompt.first_bar}"
         elif bars:
             yield f"l{bars}", f"prompt of {plural(bars, 'bar')}"
+        rests = prompt.gap.passage.rests if prompt.gap is not None else frozenset[int]()
         for letter, numbers, what in (
+            ("r", rests or None, "tracks that rest"),
             ("t", prompt.parts.heard, "prompt tracks"),
             (
                 "i",

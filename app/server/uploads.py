@@ -232,6 +232,7 @@ class Upload:
             first=passage.first_bar,
             last=self.last_bar,
             tracks=tracks,
+            rests=sorted(passage.rests),
             instrument=passage.instrument,
         )
         if self.problem:

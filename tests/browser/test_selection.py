@@ -110,9 +110,19 @@ def selected(page, text):
     )
 
 
-def ticks(page):
-    boxes = page.locator("[data-part=tracks] input[type=checkbox]")
-    return [boxes.nth(at).is_checked() for at in range(boxes.count())]
+def works(page):
+    """What happens to each track in the selected bars."""
+    return page.locator("[data-part=tracks] .work[aria-pressed=true]").all_inner_texts()
+
+
+def work(page, number, word):
+    """Chooses what happens to a track, and waits until the server has answered."""
+    page.locator(f".track:nth-of-type({number + 1}) .work", has_text=word).click()
+    page.wait_for_function(
+        """([number, word]) => document.querySelectorAll(".track")[number - 1]
+        .querySelector(".work[aria-pressed=true]").innerText === word""",
+        arg=[number, word],
+    )
 
 
 def write(page):
@@ -139,9 +149,8 @@ def notes(data, number):
 def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloaded(page):
     drag(page, 3, 4)
     selected(page, "bars 3–4")
-    assert ticks(page) == [True, True, True]
-    page.locator("[data-part=tracks] input").first.uncheck()  # the piano
-    page.wait_for_function("/Bass|bars 3 to 4/.test(document.body.innerText)")
+    assert works(page) == ["Write", "Write", "Write"]
+    work(page, 1, "Keep")  # the piano
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
     page.wait_for_timeout(1000)
     write(page)
@@ -162,7 +171,7 @@ def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloade
     part(page, "undo").click()
     phase(page, "prompt")
     selected(page, "bars 3–4")
-    assert ticks(page) == [False, True, True]
+    assert works(page) == ["Keep", "Write", "Write"]
     part(page, "at-end").click()
     page.wait_for_function("document.querySelector('[data-part=selection]').hidden")
     page.get_by_role("button", name="Continue", exact=True).wait_for()
@@ -216,7 +225,7 @@ def test_a_finger_selects_on_the_bar_numbers_and_still_moves_the_view(page):
 def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
     part(page, "instrument").select_option("Flute")
     selected(page, "bars 1–6")
-    assert ticks(page) == [False, False, False]
+    assert works(page) == ["Keep", "Keep", "Keep"]
     write(page)
     made = downloaded(page)
     assert [notes(made, n) for n in range(3)] == [notes(SONG, n) for n in range(3)]
@@ -228,7 +237,7 @@ def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
     assert part(page, "instrument").input_value() == "73"
     part(page, "instrument").select_option("")
     page.wait_for_function(
-        "document.querySelectorAll('[data-part=tracks] input:checked').length === 3"
+        "document.querySelectorAll('[data-work=write][aria-pressed=true]').length === 3"
     )
 
 
@@ -254,11 +263,21 @@ def test_what_a_model_cannot_do_is_grey_and_says_why(page):
     selected(page, "bars 2–3")
     page.wait_for_function("!document.querySelector('[data-part=write]').disabled")
     assert part(page, "problem").is_hidden()
-    for box in page.locator("[data-part=tracks] input").all():
-        box.uncheck()
-        page.wait_for_timeout(300)
-    page.wait_for_function("/Tick at least one track/.test(document.body.innerText)")
+    for number in (1, 2, 3):
+        work(page, number, "Keep")
+    page.wait_for_function("/Choose Write for at least one track/.test(document.body.innerText)")
     assert part(page, "write").is_disabled()
+
+
+def test_a_track_that_rests_loses_its_notes_in_the_selected_bars_only(page):
+    drag(page, 3, 4)
+    selected(page, "bars 3–4")
+    work(page, 1, "Keep")
+    work(page, 3, "Rest")  # the drums
+    write(page)
+    made = downloaded(page)
+    assert notes(made, 0) == notes(SONG, 0)
+    assert notes(made, 2) == [n for n in notes(SONG, 2) if not 3819 <= n[0] < 7659]
 
 
 def test_bars_of_a_result_are_written_again(page):

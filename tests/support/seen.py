@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.compose.options import MusicOptions
 from app.web.tabs.music import FORM
@@ -21,15 +21,15 @@ class Seen(NamedTuple):
     frame: dict
     results: str
     card: str
-    beats: dict
-    model: dict
-    go: dict
-    stop: dict
-    discard: dict
+    beats: Any
+    model: Any
+    go: Any
+    stop: Any
+    discard: Any
     estimate: str
-    form: dict
-    chords: dict
-    style: dict
+    form: Any
+    chords: Any
+    style: Any
 
 
 def seen(view):

@@ -35,9 +35,11 @@ def chosen_passage(event: gr.EventData) -> Passage | None:
     first, last = (whole_number(event, name, _MOST_BARS) for name in ("first", "last"))
     if first is None or last is None or not 1 <= first <= last:
         return None
+    tracks = track_numbers(event, "tracks")
     return Passage(
         first_bar=first,
         last_bar=last,
-        tracks=track_numbers(event, "tracks"),
+        tracks=tracks,
+        rests=(track_numbers(event, "rests") or frozenset()) - (tracks or frozenset()),
         instrument=whole_number(event, "instrument", DRUMS),
     )

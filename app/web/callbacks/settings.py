@@ -33,7 +33,7 @@ ANOTHER_FILE = (
     "These settings were made with another file. They are in the form, but the music will differ; "
     "for the same music, upload that file."
 )
-NO_TRACK = "Tick at least one track that is to be written, or choose a new track."
+NO_TRACK = "Choose Write for at least one track, or the instrument of a new track."
 
 
 class SettingsCallbacks:

@@ -23,7 +23,17 @@ from app.web.tabs.music import (
 from relpe.models.checkpoint import save_model
 
 TEMPLATE = template(MENU)
-SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run", "first_bar", "tracks", "instrument"}
+SCRIPTED = {
+    *OPTIONS,
+    "last_bar",
+    "beats",
+    "model",
+    "Run",
+    "first_bar",
+    "tracks",
+    "instrument",
+    "rest",
+}
 
 
 @pytest.fixture

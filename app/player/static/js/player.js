@@ -63,7 +63,8 @@ class Player {
         this.sound.retry();
         this.render();
       },
-      onChoice: (ids) => (this.gap ? this.selection.setTracks(ids.played) : trigger("tracks", ids)),
+      onChoice: (ids) => trigger("tracks", ids),
+      onWork: (written, rests) => this.selection.setTracks(written, rests),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
     this.sound = new Sound(part, this.server, this.roll, {
@@ -183,7 +184,8 @@ class Player {
   gapOn(bars, layers, isHidden) {
     const last = bars.length - 1;
     const line = (bar) => bars[Math.max(0, Math.min(bar, last))] ?? 0;
-    const ids = new Set(layers.filter((layer) => layer.played).map((layer) => layer.id));
+    const { rests } = this.gap;
+    const ids = new Set(layers.filter(({ played, id }) => played || rests.includes(id)).map(({ id }) => id));
     return { start: line(this.gap.first - 1), stop: line(this.gap.last), ids, isHidden };
   }
 
@@ -199,7 +201,7 @@ class Player {
     part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   renderSound(splice) {

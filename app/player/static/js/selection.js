@@ -7,7 +7,7 @@ import { lowerBound } from "./roll/notes.js";
 const FIRST_BARS = 4; // that the button "Selected bars" selects
 
 export class Selection extends BarRange {
-  chosen = null; // {first, last, tracks, instrument, problem} as in frames.py; null: new music follows at the end
+  chosen = null; // {first, last, tracks, rests, instrument, problem} as in frames.py; null: new music follows at the end
 
   /** `onChange(chosen)`: null if nothing is selected any more; `onWrite()`. */
   constructor(part, roll, { onChange, onWrite }) {
@@ -62,8 +62,8 @@ export class Selection extends BarRange {
   }
 
   report({ first, last }) {
-    const { tracks = null, instrument = null } = this.chosen ?? {};
-    this.chosen = { first, last, tracks, instrument };
+    const { tracks = null, rests = [], instrument = null } = this.chosen ?? {};
+    this.chosen = { first, last, tracks, rests, instrument };
     this.onChange(this.chosen);
   }
 
@@ -110,18 +110,18 @@ export class Selection extends BarRange {
     this.onChange(null);
   }
 
-  /** Chooses which tracks are written, by their ids. */
-  setTracks(tracks) {
-    this.chosen = { ...this.chosen, tracks };
+  /** Chooses which tracks are written and which rest, by their ids. */
+  setTracks(tracks, rests) {
+    this.chosen = { ...this.chosen, tracks, rests };
     this.onChange(this.chosen);
   }
 
   /** Chooses the instrument of a new track, by its number as text; "" for none. */
   add(number) {
     const instrument = number === "" ? null : Number(number);
-    const { first = 1, last = this.most, tracks = null } = this.chosen ?? {};
+    const { first = 1, last = this.most, tracks = null, rests = [] } = this.chosen ?? {};
     if (instrument === null && !this.chosen) return;
-    this.chosen = { first, last, tracks, instrument };
+    this.chosen = { first, last, tracks, rests, instrument };
     this.onChange(this.chosen);
   }
 }

@@ -86,7 +86,8 @@ def test_what_cannot_be_asked_is_said_in_one_sentence(model):
         opening(model, style="jazz")
     with pytest.raises(MidiError, match="write a number of bars after a new letter"):
         opening(model, form="Q")
-    for wrong in ({"chords": "H"}, {"chords": ""}, {"form": "8A"}):
+    unknown: list[dict[str, Any]] = [{"chords": "H"}, {"chords": ""}, {"form": "8A"}]
+    for wrong in unknown:
         with pytest.raises(ValueError, match="expected"):
             MusicOptions(**wrong)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.audio import stems
+from app.compose import replay
 from app.compose.models import Models
 from app.server.studio import Studio
 from app.web.callbacks import Callbacks
@@ -59,7 +60,7 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     read(filling, song)
     view = select(filling, first=3, last=4, tracks=[1, 2])
     gap = view.frame["prompt"]["gap"]
-    assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "instrument": None}
+    assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "rests": [], "instrument": None}
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
     assert view.go.value == "Write here"
     assert view.go.interactive
@@ -106,6 +107,21 @@ def test_a_new_track_is_written_beside_the_others(filling, song):
     before, after = (read_midi(Path(path)) for path in (song, view.frame["variations"][0]["midi"]))
     assert notes_of(after)[:3] == notes_of(before)
     assert {track.program for track in after.tracks[3:]} == {73}
+
+
+def test_a_track_that_rests_has_no_notes_there_and_the_settings_say_so(filling, song):
+    read(filling, song)
+    view = select(filling, first=3, last=4, tracks=[1], rests=[1, 2])
+    assert view.frame["prompt"]["gap"]["rests"] == [2]
+    _, view = make(filling, seed=1)
+    (row,) = view.frame["variations"]
+    before, after = (notes_of(read_midi(Path(path))) for path in (song, row["midi"]))
+    edges = 2 * 1920 - 21, 4 * 1920 - 21
+    assert after[0] == before[0]
+    assert after[2] == outside(before[2], *edges)
+    assert "tracks that rest 3" in row["settings"]
+    told = filling.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
+    assert replay.read(Path(told).read_text()).passage == upload_of(filling).passage
 
 
 def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
