@@ -20,9 +20,9 @@ from typing import NamedTuple
 from app.compose.models import Models
 from app.compose.new_bars import in_bars
 from app.compose.options import MAX_FILE_BYTES, MusicOptions
-from app.server.studio import Studio
+from app.server.studio import EMPTY, Studio
 from app.server.uploads import read_upload
-from app.web.session import Tab
+from app.web.session import Workspace
 from app.web.view import View
 
 WITHIN = 1.5
@@ -54,8 +54,8 @@ def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float
     studio, upload = view.studio, None
     if asked.prompt:
         upload = read_upload(Path(f"examples/{asked.prompt}.mid"), MAX_FILE_BYTES, studio.models)
-    tab = Tab(upload, {}, asked.length, unit=asked.unit, variations=asked.variations)
-    told = view.seconds_needed(tab, asked.length)
+    work = Workspace(upload, EMPTY, asked.length, unit=asked.unit, variations=asked.variations)
+    told = view.seconds_needed(work, asked.length)
     options = MusicOptions(seed=seed, variations=asked.variations)
     if asked.unit == "bars":
         options = replace(options, bars=asked.length)

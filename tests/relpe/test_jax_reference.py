@@ -31,9 +31,8 @@ def spe(name: str) -> np.ndarray:
 
 
 def close(found, wanted, tolerance: float = 1e-10) -> None:
-    np.testing.assert_allclose(
-        np.asarray(found), np.asarray(wanted), rtol=tolerance, atol=tolerance
-    )
+    both = np.asarray(found), np.asarray(wanted)
+    np.testing.assert_allclose(*both, rtol=tolerance, atol=tolerance)
 
 
 SINES = [f"sine_{name}" for name in ("freqs_raw", "offsets", "gains_raw")]

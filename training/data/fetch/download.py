@@ -86,7 +86,7 @@ def _download(file: PublicFile, folder: Path) -> dict[str, Any]:
     for old in folder.glob("tmp*"):  # of a process that was killed
         old.unlink()
     pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(
+    downloader: Any = pooch.HTTPDownloader(  # its signature differs from the protocol of pooch
         progressbar=sys.stderr.isatty(), timeout=TIMEOUT_SECONDS, chunk_size=2**16
     )
     try:
