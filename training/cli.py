@@ -623,10 +623,18 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 
 
 def _evaluate_answers(options: argparse.Namespace) -> int:
-    from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
+    from training.evaluation.by_task.answers import AnswersOptions, answers_table, evaluate_answers
     from training.evaluation.costs import costs_line
 
-    known = {field.name for field in fields(AnswersOptions)} | {"call", "command"}
+    _refuse_others(options, AnswersOptions)
+    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
+    sys.stdout.write("\n".join([*answers_table(results), "", costs_line(results["costs"]), ""]))
+    return 0
+
+
+def _refuse_others(options: argparse.Namespace, kind: type) -> None:
+    """Raise TrainingError if options were given that an evaluation without a corpus ignores."""
+    known = {field.name for field in fields(kind)} | {"call", "command"}
     others = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
@@ -637,13 +645,10 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
             f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
             "corpus; give it with --data, or leave these options out"
         )
-    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
-    sys.stdout.write("\n".join([*answers_table(results), "", costs_line(results["costs"]), ""]))
-    return 0
 
 
 def _evaluate_classes(options: argparse.Namespace) -> int:
-    from training.evaluation.classes import ClassesOptions, classes_line, evaluate_classes
+    from training.evaluation.by_task.classes import ClassesOptions, classes_line, evaluate_classes
     from training.evaluation.costs import costs_line
 
     results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
@@ -652,15 +657,28 @@ def _evaluate_classes(options: argparse.Namespace) -> int:
 
 
 def _evaluate_next_values(options: argparse.Namespace) -> int:
-    from training.evaluation.costs import costs_line
-    from training.evaluation.next_values import (
+    from training.evaluation.by_task.next_values import (
         NextValuesOptions,
         evaluate_next_values,
         next_values_line,
     )
+    from training.evaluation.costs import costs_line
 
     results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
     sys.stdout.write(f"{next_values_line(results)}\n{costs_line(results['costs'])}\n")
+    return 0
+
+
+def _evaluate_transduction(options: argparse.Namespace) -> int:
+    from training.evaluation.by_task.transduction import (
+        TransductionOptions,
+        evaluate_transduction,
+        transduction_table,
+    )
+
+    _refuse_others(options, TransductionOptions)
+    results = evaluate_transduction(TransductionOptions(**_given(options, TransductionOptions)))
+    sys.stdout.write("\n".join([*transduction_table({options.model: results}), ""]))
     return 0
 
 
@@ -668,6 +686,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
     from training.tasks.likelihood import LikelihoodTask
+    from training.tasks.transduction.task import TransductionTask
 
     folder = Path(options.model)
     task = read_experiment(folder).task if is_run(folder) else None
@@ -675,6 +694,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         return _evaluate_classes(options)
     if isinstance(task, LikelihoodTask):
         return _evaluate_next_values(options)
+    if isinstance(task, TransductionTask):
+        return _evaluate_transduction(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

@@ -26,8 +26,14 @@ from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
+from training.tasks.transduction.sequences import SequenceTask
+from training.tasks.transduction.task import TransductionTask
+from training.tasks.transduction.tree_task import TreeTask
 
-TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask]] = {
+TASKS: dict[
+    str,
+    type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask | TransductionTask],
+] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,
@@ -41,6 +47,8 @@ TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask | Likelihoo
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
+    "sequence_transduction": SequenceTask,
+    "tree_transduction": TreeTask,
     "series": SeriesTask,
     "forecasting": ForecastingTask,
 }

@@ -51,8 +51,8 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
     if not isinstance(read_experiment(run).task, MusicTask):
         raise TrainingError(
-            f"{run}: a run of a generated task or a classifier, expected one of music; only "
-            "music is released (a classifier is written by --output NAME.onnx)"
+            f"{run}: a run of the task {read_experiment(run).task.kind}, expected one of music; "
+            "only music is released (a classifier is written by --output NAME.onnx)"
         )
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)

@@ -12,7 +12,7 @@ from app.files import read_file
 if TYPE_CHECKING:
     import argparse
 
-    from app.compose.lead_sheet import LeadSheet
+    from app.compose.plan.lead_sheet import LeadSheet
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 
 def inspect_command(options: argparse.Namespace) -> None:
     """Prints the form, key and chords of a MIDI file."""
-    from app.compose.lead_sheet import LeadSheet
+    from app.compose.plan.lead_sheet import LeadSheet
     from app.compose.timing import Timing, find_beats
     from tokenization.midi import read_midi
 

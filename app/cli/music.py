@@ -61,6 +61,12 @@ def add_fill(parser: argparse.ArgumentParser) -> None:
         help="tracks to write, by number, name or instrument, such as bass,drums (default: all "
         "that the model reads)",
     )
+    parser.add_argument(
+        "--rest",
+        metavar="LIST",
+        help="tracks that rest in these bars, in the same way: their notes are removed (default: "
+        "none)",
+    )
     parser.set_defaults(run=fill_command, instrument=None)
 
 
@@ -75,7 +81,7 @@ def add_accompany(parser: argparse.ArgumentParser) -> None:
         help='instrument of the new track in General MIDI, such as "Acoustic Bass", or Drums',
     )
     _add_bars(parser, required=False)
-    parser.set_defaults(run=fill_command, tracks=None)
+    parser.set_defaults(run=fill_command, tracks=None, rest=None)
 
 
 def _add_piece(parser: argparse.ArgumentParser) -> None:
@@ -186,11 +192,23 @@ def fill_command(options: argparse.Namespace) -> None:
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     score = read_midi(data, name=name, strict=options.strict)
     first, last = options.bar_range
+    chosen: dict[str, frozenset[int]] = {}
+    for option, field in (("tracks", "tracks"), ("rest", "rests")):
+        if (text := getattr(options, option)) is not None:
+            try:
+                chosen[field] = find_tracks(text, score.tracks)
+            except MidiError as error:
+                raise CommandError(f"{name}: --{option}: {error}") from error
     try:
-        tracks = None if options.tracks is None else find_tracks(options.tracks, score.tracks)
-    except MidiError as error:
-        raise CommandError(f"{name}: --tracks: {error}") from error
-    passage = Passage(first_bar=first, last_bar=last, tracks=tracks, instrument=options.instrument)
+        passage = Passage(
+            first_bar=first,
+            last_bar=last,
+            tracks=chosen.get("tracks"),
+            rests=chosen.get("rests", frozenset()),
+            instrument=options.instrument,
+        )
+    except ValueError as error:
+        raise CommandError(f"{name}: {error}") from error
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(
         data,
@@ -346,13 +364,17 @@ def _finish(
             )
         )
     else:
+        from app.compose.plan.asked import chords_met
         from app.text import plural
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        first = prompt.bars_before if prompt else 0
         for piece in result.pieces:
             if piece.choice is not None:
                 print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
+            if met := chords_met(music, piece.score, first, piece.bars):
+                print(f"seed {piece.seed}: {met}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 

@@ -27,6 +27,7 @@ from relpe.models.checkpoint import (
 )
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
+from tokenization.remi.remi import families_of
 from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
 
@@ -217,9 +218,23 @@ class Models:
         return self.load(self.names[0])
 
     def to_continue(self, score: Score) -> MusicModel:
-        """The default model for a prompt; see `suited_to`."""
+        """The default model for a prompt: that of `suited_to`, or else the first for such music."""
         wanted = suited_to(score)
-        return self.load(wanted if wanted in self.names else self.names[0])
+        if wanted in self.names:
+            return self.load(wanted)
+        able = [name for name in self.names if self._plays_several(name) == (wanted == "groove")]
+        return self.load((able or self.names)[0])
+
+    def _plays_several(self, name: str) -> bool:
+        """Whether a model distinguishes instruments."""
+        return families_of(self.load(name).tokenizer).only_track < 0
+
+    def to_fill(self, score: Score) -> MusicModel | None:
+        """The first model that can write parts of a piece, if possible single tracks too."""
+        able = [n for n in self.names if families_of(self.load(n).tokenizer).has_plans]
+        several = suited_to(score) == "groove"
+        able.sort(key=lambda name: self._plays_several(name) != several)
+        return self.load(able[0]) if able else None
 
 
 def released() -> list[Path]:

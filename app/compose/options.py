@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, fields, replace
+from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from tokenization.analysis.keys import pitch_classes
+from tokenization.plan_text import parse_chart, parse_form
 
 LARGEST_SEED = 2**31 - 1
 
@@ -54,12 +56,14 @@ class Widget(NamedTuple):
 
     kind: Literal["slider", "choice", "number", "text"]
     label: str
-    section: Literal["length", "main", "seed", "creativity", "key", "steering", "cutoff"]
-    """The last four are the sections of *Advanced*, in order."""
+    section: Literal["length", "main", "plan", "seed", "creativity", "key", "steering", "cutoff"]
+    """`plan` is *Form and chords*; the last four are the sections of *Advanced*, in order."""
     info: str = ""
     """Text below the label; if empty, the option's help."""
     step: float = 1
     """Step of a slider."""
+    letters: int = 40
+    """Maximum length of a text."""
     choices: tuple[str, ...] = ()
     """Labels of the values of a choice; the page does not have the last ones without a label."""
 
@@ -177,6 +181,39 @@ class MusicOptions:
             "Key or scale of the new notes, such as C, F#m or D dorian.",
         ),
     )
+    form: str | None = option(
+        None,
+        "sections of the new music with their numbers of bars, such as A8 B8 A8; letters of the "
+        "prompt (see relpe inspect) bring its sections back (models of version 2; default: chosen "
+        "by the model)",
+        widget=Widget(
+            "text",
+            "Form",
+            "plan",
+            "Sections with their bars, such as B8 A8. A letter of your piece brings its section "
+            "back.",
+            letters=200,
+        ),
+    )
+    chords: str | None = option(
+        None,
+        "chords of the new music, bars separated by |, such as 'Am | F | C | G7 E7'; %% repeats "
+        "the bar before, and a shorter chart repeats (models of version 2; default: chosen by the "
+        "model)",
+        widget=Widget(
+            "text",
+            "Chords",
+            "plan",
+            "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat.",
+            letters=2000,
+        ),
+    )
+    style: str | None = option(
+        None,
+        "style of the new music, one of those of the model, such as waltz (models of version 2; "
+        "default: chosen by the model)",
+        widget=Widget("text", "Style", "plan", "One of the styles of the model."),
+    )
     density: float = option(
         0.0,
         "approximate number of notes per bar, all instruments together; 0: chosen by the model",
@@ -278,6 +315,10 @@ class MusicOptions:
             )
         if self.key is not None:
             pitch_classes(self.key)
+        if self.chords is not None:
+            parse_chart(self.chords)
+        if self.form is not None:
+            parse_form(self.form, ascii_uppercase)  # letters may be those of the prompt
 
 
 def described(options: type[MusicOptions]) -> dict[str, Option]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
+from app.compose.plan.asked import asked_bars, check_asked, letters_before, with_style
 from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
@@ -86,6 +87,7 @@ class Opening:
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         ends = options.ending == "natural"
+        check_asked(options, tokenizer)
         fixed: tuple[FixedBar, ...] = ()
         if gap is None or gap.is_last:
             context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
@@ -103,13 +105,16 @@ class Opening:
             silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
             joining = frozenset(ranks[len(prompt.score.tracks) :])
         first_bar = int(np.count_nonzero(context == BAR))
+        heard = letters_before(prompt.timing.counted, prompt.bars_before) if options.form else ()
+        asked = asked_bars(options, bars.planned, heard, fixed)
+        context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(
             tempo="never",
             end=ends,
             tracks=playing,
             silent=silent,
             write=False,
-            bars=dict(enumerate(fixed, first_bar)),
+            bars=dict(enumerate(asked, first_bar)),
         )
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
@@ -137,11 +142,19 @@ class Opening:
         key = named_key(options.key) if options.key and families.has_plans else None
         if key is not None:
             context.append(families.key + key.tonic + 12 * key.minor)
-        grammar = tokenizer.grammar(tempo="bar_line", end=ends, write=False).resume(context)
+        check_asked(options, tokenizer)
+        if options.seconds is None:
+            asked = asked_bars(options, options.bars)
+        else:  # an estimate that is long enough
+            asked = asked_bars(options, int(options.seconds) + 1)
+        context = with_style(np.array(context), options, tokenizer)
+        grammar = tokenizer.grammar(
+            tempo="bar_line", end=ends, write=False, bars=dict(enumerate(asked, 1))
+        ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
         biases = steer(options, grammar, tokenizer, ())
         rule = ConstrainedGrammar(grammar, limit, biases)
-        return cls(model, options, np.array(context), (BOS,), rule)
+        return cls(model, options, context, (BOS,), rule)
 
     @property
     def notes(self) -> int:

@@ -91,6 +91,11 @@ class Prompt:
         """Number of notated bars up to the splice."""
         return len(self.bar_tokens) - 1
 
+    @property
+    def bars_before(self) -> int:
+        """Number of notated bars before the new music."""
+        return self.bars if self.gap is None else self.gap.first
+
     def line(self, bar: int) -> int:
         """Start of a notated bar before the splice, counted from 0, in ticks of `score`."""
         lines = notated_lines(self.timing.counted, self.splice)

@@ -125,6 +125,7 @@ def _passage_settings(passage: Passage) -> dict[str, Any]:
     chosen = asdict(passage)
     if passage.tracks is not None:
         chosen["tracks"] = sorted(passage.tracks)
+    chosen["rests"] = sorted(passage.rests) or None
     return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -133,7 +134,7 @@ def _read_passage(told: object) -> Passage:
     names = {field.name for field in fields(Passage)}
     if not isinstance(told, dict) or not names.issuperset(told):
         raise ReplayError(f"passage is {shortened(told)}, expected bars and tracks; {_EXPORT}")
-    kinds = {name: list if name == "tracks" else int for name in names}
+    kinds = {name: list if name in ("tracks", "rests") else int for name in names}
     found = {name: _checked(name, value, kinds[name]) for name, value in told.items()}
     try:
         return Passage(**found)

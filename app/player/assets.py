@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "static"
@@ -13,14 +14,21 @@ COLOURS = _FOLDER / "colours.css"
 STYLE = _FOLDER / "player.css"
 
 
-def template(files: Iterable[tuple[str, str, str]]) -> str:
-    """The HTML of the player; `files`: kind, label and short description of each in the menu."""
+def template(files: Iterable[tuple[str, str, str]], instruments: Sequence[str] = ()) -> str:
+    """The HTML of the player.
+
+    Args:
+        files: kind, label and short description of each file in the menu.
+        instruments: names of the instruments that a new track can have, by their numbers.
+    """
     entries = [
         f'        <button type="button" role="menuitem" tabindex="-1" data-part="file-{kind}" '
         f'data-kind="{kind}"><b>{label}</b> <span>{text}</span></button>\n'
         for kind, label, text in files
     ]
-    return _HTML.replace("<!-- files -->\n", "".join(entries))
+    options = (f'<option value="{n}">{escape(name)}</option>' for n, name in enumerate(instruments))
+    html = _HTML.replace("<!-- files -->\n", "".join(entries))
+    return html.replace("<!-- instruments -->", "".join(options))
 
 
 class Modules:
@@ -65,6 +73,9 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
-EVENTS = ("continue_this", "discard", "favourite", "region", "replay", "stop", "tracks", "undo")
+EVENTS = (
+    *("continue_this", "discard", "favourite", "region", "replay", "select", "stop", "tracks"),
+    *("undo", "write"),
+)
 """Events that the player triggers."""
 SCRIPT = MODULES.script("player.js", EVENTS)

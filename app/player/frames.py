@@ -13,6 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.tracks import instrument_name, track_names
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.score import Score, Track
@@ -61,6 +62,31 @@ class TimelineFrame(TypedDict):
     beats: bool
 
 
+class GapFrame(TypedDict):
+    """Bars of the uploaded file that are to be written, or were; `played` marks their tracks."""
+
+    first: int
+    """The first bar, from 1."""
+    last: int
+    tracks: list[int] | None
+    """Ids of the tracks, as the user chose them; None: all that the model reads."""
+    rests: list[int]
+    """Ids of the tracks whose notes are removed."""
+    instrument: int | None
+    """The instrument of a new track that is written as well, as in `Passage`."""
+    problem: NotRequired[str]
+    """Why they cannot be written, as a sentence."""
+
+
+class SheetFrame(TypedDict):
+    """Form and chords of a piece, in rows over the notes."""
+
+    sections: list[tuple[str, int, int]]
+    """Letter, first bar from 1, and number of bars of each phrase."""
+    chords: list[str]
+    """The chords of each bar, separated by a space."""
+
+
 class PromptFrame(TypedDict):
     """The uploaded file; new music begins at `splice`, in quarter notes."""
 
@@ -68,6 +94,9 @@ class PromptFrame(TypedDict):
     splice: float
     first: NotRequired[float]
     """Start of the region that the model reads, which ends at the splice."""
+    sheet: NotRequired[SheetFrame]
+    gap: NotRequired[GapFrame]
+    """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
 
@@ -80,6 +109,7 @@ class VariationFrame(TypedDict, total=False):
 
     tracks: list[TrackFrame]
     timeline: TimelineFrame
+    sheet: SheetFrame
     midi: str
     new_midi: str
     audio: str
@@ -116,8 +146,6 @@ class Frame(TypedDict, total=False):
     can_discard: bool
     favourites: list[int]
     """The variations that are among the favourites of the session."""
-    table: bool
-    """Whether the table of tracks, in which `heard` and `played` are chosen, is open."""
     busy: bool
     """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool
@@ -215,6 +243,21 @@ def timeline(
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
         beats=lines is None,
+    )
+
+
+def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
+    """The frame of a lead sheet; None without chords, or if its bars are not those of the frame.
+
+    A notated bar of more than eight quarters is several bars in a lead sheet.
+    """
+    if not any(sheet.chords) or len(sheet.chords) > bars["bars"].count(";"):
+        return None
+    return SheetFrame(
+        sections=[
+            (phrase.letter, phrase.first_bar + 1, phrase.num_bars) for phrase in sheet.phrases
+        ],
+        chords=[" ".join(bar) for bar in sheet.chords],
     )
 
 

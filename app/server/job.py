@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
+from app.compose.plan.asked import ASKED, chords_met
+from app.compose.plan.lead_sheet import LeadSheet
 from app.errors import DiskError
 from app.files import appearing, safe_name
 from app.player.frames import (
     Frame,
+    SheetFrame,
     TimelineFrame,
     TrackFrame,
     VariationFrame,
     blank_timeline,
+    pack_sheet,
     pack_tracks,
     timeline,
     track_ids,
@@ -116,12 +120,13 @@ class Job:
         what = plural(self.bars, "bar")
         if self._seconds_asked is not None and not self.pieces:
             what = f"{self._seconds_asked:g} s"
-        after = f" after bar {self.upload.bars}" if self.upload else ""
+        if self.upload:
+            what = self.upload.written or f"{what} after bar {self.upload.bars}"
         frame = Frame(
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what}{after} · {self.model.name} model",
+            subtitle=f"{what} · {self.model.name} model",
             line=line,
             status=status,
             progress=progress,
@@ -208,11 +213,32 @@ class Job:
                 settings=self._how_made(piece),
                 sound="making",
                 files=list(self._files()),
-                facts=f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
+                facts=self._facts(piece),
             )
             if self.upload is not None:
                 frame["new_midi"] = self.file(index, "new_midi").as_posix()
+            if (sheet := self._sheet(piece)) is not None:
+                frame["sheet"] = sheet
             self.variations.append(frame)
+
+    def _facts(self, piece: Piece) -> str:
+        """Notes and length of the new music, and how many bars have the asked chords."""
+        facts = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
+        met = self._met(piece)
+        return f"{facts} · {met}" if met else facts
+
+    def _met(self, piece: Piece) -> str:
+        """How many bars have the asked chords; empty if unknown, or if none were asked for."""
+        if self.upload is not None and self.upload.prompt.facts.beats != "file":
+            return ""
+        first = self.upload.bars if self.upload else 0
+        return str(chords_met(self.options, piece.score, first, piece.bars) or "")
+
+    def _sheet(self, piece: Piece) -> SheetFrame | None:
+        """Form and chords of a piece, if its bars are those of its file."""
+        if self.upload is not None and self.upload.prompt.facts.beats != "file":
+            return None
+        return pack_sheet(LeadSheet.of(piece.score), self._timeline(piece.score))
 
     @property
     def new_music_seconds(self) -> float:
@@ -355,6 +381,7 @@ class Job:
                 f"top-p {_exact(options.top_p)}",
                 *(words for _, words in self._chosen_of_prompt()),
                 *(words for _, words in self._chosen_options()),
+                *([met] if (met := self._met(piece)) else []),
                 plural(piece.new.num_notes, "new note"),
                 f"{piece.tokens_per_second:.0f} tokens/s",
                 f"{self.model.name} on {self.model.device}",
@@ -370,7 +397,9 @@ class Job:
             yield f"h{prompt.first_bar}", f"prompt from bar {prompt.first_bar}"
         elif bars:
             yield f"l{bars}", f"prompt of {plural(bars, 'bar')}"
+        rests = prompt.gap.passage.rests if prompt.gap is not None else frozenset[int]()
         for letter, numbers, what in (
+            ("r", rests or None, "tracks that rest"),
             ("t", prompt.parts.heard, "prompt tracks"),
             (
                 "i",
@@ -395,6 +424,9 @@ class Job:
             yield f"in-{safe_name(sharp)}", f"in {options.key}"
         if options.ending != "bar":
             yield options.ending, options.ending
+        for name in ASKED:
+            if (text := getattr(options, name)) is not None:
+                yield safe_name(f"{name}-{text}")[:24], f"{name} {text}"
 
     def _seconds(self, piece: Piece) -> float:
         """Length of the new music in seconds."""

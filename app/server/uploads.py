@@ -7,10 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from app.compose.lead_sheet import LeadSheet
+from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
-from app.compose.prompt import read_prompt
-from app.player.frames import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
+from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.prompt import passage_options, read_prompt
+from app.compose.tracks import instrument_name
+from app.player.frames import (
+    Frame,
+    GapFrame,
+    PromptFrame,
+    TimelineFrame,
+    pack_sheet,
+    pack_tracks,
+    timeline,
+)
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -31,7 +41,7 @@ MOST_NOTES = 100_000
 """Maximum notes of an upload, about an hour of orchestral music; more would delay other users."""
 MOST_CONTROLS = 500_000
 """Maximum controller and pitch bend events; those of a channel count for each of its tracks."""
-READER = Sandbox(preload=["app.compose.lead_sheet", "app.compose.prompt"])
+READER = Sandbox(preload=["app.compose.plan.lead_sheet", "app.compose.prompt"])
 """Reads all uploads of this process."""
 
 
@@ -47,6 +57,10 @@ class Upload:
     """The whole file as it was read."""
     sheet: LeadSheet
     """Form, key and chords of the whole file."""
+    passage: Passage | None = None
+    """The bars and tracks that are to be written; None: new music follows at the end."""
+    problem: str = ""
+    """Why the model cannot write the passage."""
 
     @property
     def title(self) -> str:
@@ -56,7 +70,32 @@ class Upload:
     def named(self, title: str) -> Upload:
         """The whole file, with another title."""
         whole = replace(self.whole, name=f"{title}.mid")
-        return replace(self, whole=whole, prompt=whole)
+        return replace(self, whole=whole, prompt=whole, passage=None, problem="")
+
+    @property
+    def written(self) -> str:
+        """What is to be written, such as `bars 9 to 16` or `Flute, bar 3`; empty for the end."""
+        if self.passage is None:
+            return ""
+        first, last = self.passage.first_bar, self.last_bar
+        which = f"bar {first}" if first == last else f"bars {first:,} to {last:,}"
+        new = self.passage.new_track
+        return which if new is None else f"{instrument_name(new)}, {which}"
+
+    @property
+    def last_bar(self) -> int:
+        """The last bar of the passage, or of the whole file."""
+        last = self.passage.last_bar if self.passage else None
+        return self.whole.bars if last is None else last
+
+    def with_length(self, options: MusicOptions) -> MusicOptions:
+        """The options with the number of bars of the new music.
+
+        A passage determines it, and its notes end at its last bar line.
+        """
+        if self.passage is None:
+            return in_bars(options, self.prompt)
+        return replace(passage_options(options, self.passage, self.prompt), ending="bar")
 
     @property
     def splice(self) -> float:
@@ -66,8 +105,7 @@ class Upload:
     @property
     def bars(self) -> int:
         """Bars before the new music."""
-        gap = self.prompt.gap
-        return self.prompt.bars if gap is None else gap.first
+        return self.prompt.bars_before
 
     @property
     def first_bar(self) -> int:
@@ -103,7 +141,7 @@ class Upload:
             MidiError: there is no such bar or track, or no track with music to read or to play.
         """
         if (first_bar, last_bar, heard, played) == (None, self.whole.bars, None, None):
-            return replace(self, prompt=self.whole)
+            return replace(self, prompt=self.whole, passage=None, problem="")
         prompt = _in_sandbox(
             self.whole.name,
             read_prompt,
@@ -117,7 +155,7 @@ class Upload:
             played=played,
             score=self.score,
         )
-        return replace(self, prompt=prompt)
+        return replace(self, prompt=prompt, passage=None, problem="")
 
     def writing(self, passage: Passage) -> Upload:
         """The same file, of which a passage is to be written.
@@ -136,7 +174,11 @@ class Upload:
             score=self.score,
             passage=passage,
         )
-        return replace(self, prompt=prompt)
+        return replace(self, prompt=prompt, passage=passage, problem="")
+
+    def unable(self, passage: Passage, problem: str) -> Upload:
+        """The whole file, of which the model cannot write a passage; `problem` is a sentence."""
+        return replace(self, prompt=self.whole, passage=passage, problem=problem)
 
     def counted_by(self, beats: BeatSource) -> Upload:
         """The whole file, with bars and beats from another source.
@@ -156,7 +198,7 @@ class Upload:
             job=secrets.token_hex(4),
             phase="prompt",
             title=self.title,
-            subtitle=f"New music begins after bar {self.bars}",
+            subtitle="" if self.passage else f"New music begins after bar {self.bars}",
             timeline=self.timeline(self.whole.score),
             prompt=self.prompt_frame(),
             variations=[],
@@ -174,7 +216,28 @@ class Upload:
             frame["id"], frame["instrument"] = row.id, row.instrument
             frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
         first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
-        return PromptFrame(tracks=tracks, splice=self.splice, first=first)
+        frame = PromptFrame(tracks=tracks, splice=self.splice, first=first)
+        if (sheet := pack_sheet(self.sheet, self.timeline(score))) is not None:
+            frame["sheet"] = sheet
+        if self.passage is not None:
+            frame["gap"] = self._gap_frame(self.passage)
+            if self.problem and self.passage.tracks is not None:
+                for track in tracks:
+                    track["played"] = track.get("id") in self.passage.tracks
+        return frame
+
+    def _gap_frame(self, passage: Passage) -> GapFrame:
+        tracks = None if passage.tracks is None else sorted(passage.tracks)
+        frame = GapFrame(
+            first=passage.first_bar,
+            last=self.last_bar,
+            tracks=tracks,
+            rests=sorted(passage.rests),
+            instrument=passage.instrument,
+        )
+        if self.problem:
+            frame["problem"] = self.problem
+        return frame
 
 
 def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "auto") -> Upload:

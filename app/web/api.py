@@ -60,7 +60,7 @@ _GENERATE = (
     *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds"),
 )
 """Arguments of /generate, in the same way."""
-_FILL = ("prompt", "first_bar", "last_bar", "tracks", "instrument", "beats", "model")
+_FILL = ("prompt", "first_bar", "last_bar", "tracks", "instrument", "beats", "model", "rest")
 """The first arguments of /fill."""
 _NOT_IN_FILL = ("bars", "seconds", "ending")
 """Options that /fill does not have."""
@@ -141,8 +141,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         """Writes some bars and tracks of a MIDI file again, or adds a track.
 
         first_bar, last_bar: from 1, 0 for the last bar of the file; tracks: numbers from 1, names
-        or instruments, separated by commas, or empty for all; instrument: General MIDI name of a
-        track to add instead, or empty; beats, model and the options: as in /continue.
+        or instruments, separated by commas, or empty for all; rest: tracks whose notes are removed,
+        in the same way; instrument: General MIDI name of a track to add instead, or empty; beats,
+        model and the options: as in /continue.
         """
         with job_of(request) as job:
             options = options_of(sent)
@@ -203,6 +204,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         }
         inputs["first_bar"] = gr.Number(1, label="first_bar", precision=0)
         inputs["tracks"] = gr.Textbox("", label="tracks")
+        inputs["rest"] = gr.Textbox("", label="rest")
         inputs["instrument"] = gr.Textbox("", label="instrument")
         inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
         inputs["beats"] = gr.Textbox("auto", label="beats")
@@ -292,12 +294,13 @@ def passage_of(sent: Mapping[str, object], upload: Upload) -> Passage:
         int(number_of(name, sent[name], (least, _LAST_BAR[1])))
         for name, least in (("first_bar", 1), ("last_bar", 0))
     )
-    tracks, instrument = (str(sent[name] or "") for name in ("tracks", "instrument"))
+    tracks, rest, instrument = (str(sent[name] or "") for name in ("tracks", "rest", "instrument"))
     try:
         return Passage(
             first_bar=first,
             last_bar=last or None,
             tracks=find_tracks(tracks, upload.score.tracks) if tracks else None,
+            rests=find_tracks(rest, upload.score.tracks) if rest else frozenset(),
             instrument=find_instrument(instrument) if instrument else None,
         )
     except ValueError as error:

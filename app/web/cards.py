@@ -1,4 +1,4 @@
-"""HTML of a tab's upload, and of the results of a session."""
+"""HTML of an upload, and of the results of a session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import time
 from itertools import islice
 
-from app.compose.lead_sheet import LeadSheet
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt_report import TrackFacts
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
@@ -65,7 +65,14 @@ def said(message: str) -> str:
 
 
 def _used(upload: Upload) -> str:
-    """The bars that the model reads, and the bar in which new music begins."""
+    """The bars that the model reads and writes."""
+    if upload.passage is not None:
+        if upload.problem:
+            return upload.problem
+        return (
+            f"The {upload.model.name} model writes {upload.written}; everything else stays as it "
+            "is."
+        )
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
     return f"The model reads {which}; new music begins in bar {last + 1:,}."
@@ -116,7 +123,9 @@ def _tracks(upload: Upload) -> str:
     else:
         which = "all" if used == len(rows) else str(used)
     summary = f"{plural(len(rows), 'track')}: the model reads {which}"
-    summary += f", {may_play} may play in the new music" * (may_play < len(rows))
+    if upload.passage is not None:
+        played = [True] * len(rows)  # the table beside the roll shows which ones are written
+    summary += f", {may_play} may play in the new music" * (sum(played) < len(rows))
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
@@ -135,14 +144,9 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
     )
 
 
-def results_list(session: Session, *, moved: bool = False) -> str:
-    """The results of a session as buttons, the newest first; empty if there are none.
-
-    If the session has `moved` to another tab, a marker in the list makes the browser open it: if
-    tabs were outputs of callbacks, Gradio would compare all their widgets at every frame.
-    """
-    opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
-    shown = session.current.frame.get("job", "")
+def results_list(session: Session) -> str:
+    """The results of a session as buttons, the newest first; empty if there are none."""
+    shown = session.work.frame.get("job", "")
     items = []
     for index, result in reversed(list(enumerate(session.results))):
         frame = result.step.frame
@@ -159,7 +163,7 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
     listed = f"<h2>Results of this session</h2><ul>{''.join(items)}</ul>" if items else ""
-    return opens + listed + _favourites(session)
+    return listed + _favourites(session)
 
 
 def _favourites(session: Session) -> str:

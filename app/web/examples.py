@@ -35,8 +35,6 @@ EXAMPLES = (
     Example("groove", "Funk", "drums, bass, electric piano and guitar"),
     Example("barcarole", "Barcarole", "guitar, strings and bass, in six"),
 )
-OF_BANDS = EXAMPLES[3:]
-"""Examples with several instruments."""
 PIECE = "piece"
 """A piece that a model has generated from nothing."""
 _JOB = "example "

@@ -16,6 +16,8 @@ from gradio.events import Dependency
 
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
+from app.compose.plan.asked import ASKED
+from app.compose.tracks import instrument_names
 from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
@@ -24,12 +26,13 @@ from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
-from app.web.session import EXAMPLE_OF_TAB
+from app.web.session import FIRST_EXAMPLE
 from app.web.tabs.about import ABOUT_SCRIPT, about
 from app.web.tabs.music import (
     CREATIVITY,
-    TabWidgets,
-    build_tab,
+    MusicWidgets,
+    UploadWidgets,
+    build_music_tab,
     key_note,
     mood_of,
     of_unit,
@@ -84,11 +87,7 @@ def build_page(
         )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
-                tabs = [
-                    build_tab("continue", "Continue", models),
-                    build_tab("groove", "Groove", models),
-                    build_tab("piano", "Piano", models),
-                ]
+                music = build_music_tab(models)
                 study = build_study_tab(studio.studies.model_names)
                 with gr.Tab("About", id="about", elem_id="about-tab"):
                     gr.HTML(
@@ -99,8 +98,8 @@ def build_page(
                     )
             with gr.Column(elem_id="stage"):
                 roll = gr.HTML(
-                    finished_example(EXAMPLE_OF_TAB["continue"]),
-                    html_template=player.template(MENU),
+                    finished_example(FIRST_EXAMPLE),
+                    html_template=player.template(MENU, [*instrument_names(), "Drums"]),
                     js_on_load=player.SCRIPT,
                     server_functions=[file, mix],
                     apply_default_css=False,
@@ -113,70 +112,66 @@ def build_page(
                     server_functions=[favourites],
                 )
 
-        view: list[Component] = [roll, results]
-        for tab in tabs:
-            if tab.upload is not None:
-                view += [tab.upload.card, tab.upload.beats]
-        for tab in tabs:
-            view += [tab.model, *tab.action]
-        filled = [widget for tab in tabs for widget in tab.form.filled]
-        for tab in tabs:
-            for read in _wire_tab(calls, tab, roll, view):
-                _on(read.then, calls.settings.fill_form, None, filled)
+        upload, filled = music.upload, music.form.filled
+        view: list[Component] = [roll, results, upload.card, upload.beats]
+        view += [music.model, *music.action, *(music.form.options[name] for name in ASKED)]
+        for read in _wire_upload(calls, upload, view):
+            _on(read.then, calls.settings.fill_form, None, filled)
+        _wire_form(calls, music, roll, view)
         _wire_study(calls, study)
         used = _on(roll.replay, calls.settings.use_settings, None, view)
         _on(used.then, calls.settings.fill_form, None, filled)
         _on(roll.stop, calls.jobs.stop_job)
         _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
+        _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
         _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
         for event, call in (
             (roll.discard, calls.jobs.discard),
-            (roll.favourite, calls.tabs.favour),
-            (roll.undo, calls.tabs.undo),
+            (roll.favourite, calls.history.favour),
+            (roll.undo, calls.history.undo),
             (roll.continue_this, calls.uploads.continue_this),
-            (results.back, calls.tabs.go_back),
-            (results.opened, calls.tabs.adopt),
+            (results.back, calls.history.go_back),
+            (results.opened, calls.history.adopt),
         ):
             _on(event, call, None, view)
         endpoints.add(studio, max_upload_bytes)
-        page.unload(calls.tabs.leave)
+        page.unload(calls.history.leave)
     return page
 
 
-def _wire_tab(
-    calls: Callbacks, tab: TabWidgets, roll: gr.HTML, view: list[Component]
+def _wire_upload(
+    calls: Callbacks, upload: UploadWidgets, view: list[Component]
 ) -> list[Dependency]:
-    """Binds the callbacks of a tab; returns the events that read files, which may be settings."""
-    reads: list[Dependency] = []
-    name, form, action = gr.State(tab.name), tab.form, tab.action
-    options = form.options
-    _on(tab.tab.select, calls.tabs.open_tab, name, view)
-    if tab.upload is not None:
-        file = tab.upload.file
-        seen = _on(file.upload, calls.uploads.reading, [name, file], view)
-        reads.append(_on(seen.then, calls.uploads.read, [name, file], [file, *view]))
-        for example, chip in tab.upload.examples:
-            example_name = gr.State(example.name)
-            reads.append(_on(chip.click, calls.uploads.take_example, [name, example_name], view))
-        _on(tab.upload.card.too_large, calls.uploads.too_large, name, view)
-        _on(tab.upload.card.forget, calls.uploads.forget, name, view)
-        _on(tab.upload.beats.input, calls.uploads.count_anew, [name, tab.upload.beats], view)
-    _on(tab.model.input, calls.uploads.choose_model, [name, tab.model], view)
+    """Binds the callbacks of the upload; returns the events that read files, perhaps settings."""
+    file = upload.file
+    seen = _on(file.upload, calls.uploads.reading, file, view)
+    reads = [_on(seen.then, calls.uploads.read, file, [file, *view])]
+    for example, chip in upload.examples:
+        reads.append(_on(chip.click, calls.uploads.take_example, gr.State(example.name), view))
+    _on(upload.card.too_large, calls.uploads.too_large, None, view)
+    _on(upload.card.forget, calls.uploads.forget, None, view)
+    _on(upload.beats.input, calls.uploads.count_anew, upload.beats, view)
+    return reads
 
-    asked, shown = [name, *form.asked], [options["seed"], *view]
-    begun = _on(action.go.click, calls.jobs.begin, asked, shown, checked=False)
-    _on(begun.failure, calls.jobs.refuse, None, view)
-    job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
-    for over in (job.success, job.failure):  # `then` does not run when the queue is full
-        _on(over, calls.jobs.end, None, view)
+
+def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[Component]) -> None:
+    """Binds the callbacks of the model, the form, and the buttons that begin and end a job."""
+    form, action = music.form, music.action
+    options = form.options
+    _on(music.model.input, calls.uploads.choose_model, music.model, view)
+    for event in (action.go.click, roll.write):
+        begun = _on(event, calls.jobs.begin, form.asked, [options["seed"], *view], checked=False)
+        _on(begun.failure, calls.jobs.refuse, None, view)
+        job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+        for over in (job.success, job.failure):  # `then` does not run when the queue is full
+            _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
 
     timing = [options["bars"], form.unit, options["variations"]]
     for widget in timing:
         estimate = calls.settings.estimate
-        given = [name, *timing]
-        _on(widget.change, estimate, given, action.estimate, last_only=True, checked=False)
+        _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)
@@ -185,7 +180,6 @@ def _wire_tab(
     _on(form.dice.click, roll_dice, None, [options["seed"], form.fresh])
     _on(options["seed"].input, lambda: False, None, form.fresh)
     _on(options["key"].blur, key_note, options["key"], form.key_note)
-    return reads
 
 
 def _wire_study(calls: Callbacks, form: StudyForm) -> None:

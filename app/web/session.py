@@ -1,4 +1,4 @@
-"""Sessions of the page: the state of their tabs, undo, and results."""
+"""Sessions of the page: the state of the workspace, undo, and results."""
 
 from __future__ import annotations
 
@@ -10,31 +10,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.compose.options import NEW_PIECE_BARS, MusicOptions
+from app.compose.options import MusicOptions
 from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
 from app.server.memory.sizes import size_of
 from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload
-from app.web.examples import PIECE, finished_example
+from app.web.examples import finished_example
 
-EXAMPLE_OF_TAB = {"continue": "ballad", "groove": "groove", "piano": PIECE}
-"""The example that each tab shows at first."""
+FIRST_EXAMPLE = "ballad"
+"""The example that an empty page shows."""
 AUTOMATIC = "auto"
 """Choice of the model that suits the file."""
-UPLOADING = ("continue", "groove")
-"""Tabs that take a file."""
-FIRST_BARS = {"continue": MusicOptions.bars, "groove": MusicOptions.bars, "piano": NEW_PIECE_BARS}
-"""The length of new music that each tab shows at first."""
 OPENED_ANEW = (
     "The page was reloaded, which stopped the music that was being generated; your earlier results "
     "are still here."
 )
-FIRST_TAB = UPLOADING[0]
-"""The tab that Gradio opens by itself."""
 MOST_STEPS = 30
-"""Number of steps that can be undone in each tab."""
+"""Number of steps that can be undone."""
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
 MOST_FAVOURITES = 40
@@ -42,13 +36,13 @@ MOST_FAVOURITES = 40
 MOST_BYTES = 512 << 20
 """Memory of the music of all sessions."""
 MOST_BYTES_OF_SESSION = 64 << 20
-"""Memory of the music of a session; its earliest steps are dropped. What its tabs show is kept."""
+"""Memory of the music of a session; its earliest steps are dropped. What it shows is kept."""
 MOST_SESSIONS = 1000
 """Number of sessions that are kept: clients can open any number of them."""
 
 
 class Step(NamedTuple):
-    """The state of a tab, as undo restores it."""
+    """The state of the workspace, as undo restores it."""
 
     upload: Upload | None
     frame: Frame
@@ -63,7 +57,6 @@ class Step(NamedTuple):
 class Result(NamedTuple):
     """A finished job."""
 
-    tab: str
     step: Step
     made: float
     """Time in seconds since the epoch."""
@@ -79,9 +72,8 @@ class Favourite(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A waiting or running job, and the state of its tab before the job."""
+    """A waiting or running job, and the state of the workspace before the job."""
 
-    tab: str
     upload: Upload | None
     options: MusicOptions
     model: str | None
@@ -90,12 +82,13 @@ class Asked(NamedTuple):
 
 
 @dataclass
-class Tab:
-    """The state of a tab, and its earlier states."""
+class Workspace:
+    """The piece that is worked on, the choices of the form, and earlier states."""
 
     upload: Upload | None
+    """None: the next piece is generated from nothing."""
     frame: Frame
-    length: float | None
+    length: float | None = MusicOptions.bars
     """None while its field is empty."""
     past: list[Step] = field(default_factory=list)
     note: str = ""
@@ -137,13 +130,7 @@ class Session:
         """Secret token of its browser tab."""
         self.reading = 0
         """Number of files that are being read; no job begins meanwhile."""
-        self.tab = FIRST_TAB
-        self.is_opening = False
-        """Whether its page was reloaded and has not yet opened the current tab."""
-        self.tabs = {
-            name: Tab(None, finished_example(example), FIRST_BARS[name])
-            for name, example in EXAMPLE_OF_TAB.items()
-        }
+        self.work = Workspace(None, finished_example(FIRST_EXAMPLE))
         self.results: list[Result] = []
         self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
@@ -154,8 +141,8 @@ class Session:
         """Whether the job was discarded."""
         self.options: dict[str, list[MusicOptions]] = {}
         """Options that generate each variation of a result again, by its job."""
-        self.fill: dict[str, MusicOptions] = {}
-        """Options to fill the form of a tab with."""
+        self.fill: MusicOptions | None = None
+        """Options to fill the form with."""
         self.alert = ""
         """Why the last job could not begin."""
         self.size = 0
@@ -166,56 +153,48 @@ class Session:
     def finish(self, asked: Asked, *, taken: bool) -> bool:
         """Ends the job; returns whether its music is kept as a result.
 
-        If not, or if no model has `taken` it, the tab goes back to its state before.
+        If not, or if no model has `taken` it, the workspace goes back to its state before.
         """
-        self.asked, tab = None, self.tabs[asked.tab]
-        frame = tab.frame
+        self.asked, work = None, self.work
+        frame = work.frame
         made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
         if not made or self.dropped or not taken:
-            tab.set(asked.before)
-            if tab.past and tab.past[-1].frame is asked.before.frame:
-                tab.past.pop()
+            work.set(asked.before)
+            if work.past and work.past[-1].frame is asked.before.frame:
+                work.past.pop()
             return False
         variations = [
             # sound is rendered on demand if the connection was lost before
             row | VariationFrame(sound="ready") if row.get("sound") == "making" else row
             for row in frame.get("variations", [])
         ]
-        tab.frame = frame | Frame(phase="done", variations=variations)
-        result = Result(asked.tab, tab.step, time.time())
+        work.frame = frame | Frame(phase="done", variations=variations)
+        result = Result(work.step, time.time())
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 
     def opened_anew(self) -> None:
-        """Resets the values of the forms, as a reloaded page shows the defaults."""
-        for name, tab in Session().tabs.items():
-            mine = self.tabs[name]
-            mine.length, mine.unit, mine.variations = tab.length, tab.unit, tab.variations
-
-    @property
-    def current(self) -> Tab:
-        """The open tab."""
-        return self.tabs[self.tab]
+        """Resets the values of the form, as a reloaded page shows the defaults."""
+        self.work.length, self.work.unit = MusicOptions.bars, "bars"
+        self.work.variations = MusicOptions.variations
 
     def shown(self) -> Frame:
         """The frame that the player shows, with the actions that are possible."""
-        tab, busy = self.current, self.asked is not None
-        done = tab.frame.get("phase") == "done"
-        here = self.asked is not None and self.asked.tab == self.tab
-        job = tab.frame.get("job", "")
-        lost = Frame(alert=OPENED_ANEW) if tab.frame is self.lost_in else Frame()
+        work, busy = self.work, self.asked is not None
+        done = work.frame.get("phase") == "done"
+        job = work.frame.get("job", "")
+        lost = Frame(alert=OPENED_ANEW) if work.frame is self.lost_in else Frame()
         state = Frame(
             busy=busy,
-            can_undo=bool(tab.past) and not busy,
-            can_discard=here or (done and not busy),
-            table=self.tab == "groove",
+            can_undo=bool(work.past) and not busy,
+            can_discard=busy or done,
             favourites=[one.variation for one in self.favourites if one.job == job],
         )
-        return tab.frame | lost | state
+        return work.frame | lost | state
 
     def favour(self, variation: int) -> None:
-        """Adds a variation of the result of the open tab to the favourites, or removes it."""
-        frame = self.current.frame
+        """Adds a variation of the result that is shown to the favourites, or removes it."""
+        frame = self.work.frame
         key = frame.get("job", ""), variation
         others = [one for one in self.favourites if one[:2] != key]
         if len(others) == len(self.favourites):
@@ -226,17 +205,16 @@ class Session:
         self.favourites = others[-MOST_FAVOURITES:]
 
     def discard(self) -> None:
-        """Discards the result of the open tab; undo brings it back."""
-        tab = self.current
-        self.discarded.add(tab.frame.get("job", ""))
-        tab.go(tab.past[-1] if tab.past else tab.step._replace(frame=EMPTY))
+        """Discards the result that is shown; undo brings it back."""
+        work = self.work
+        self.discarded.add(work.frame.get("job", ""))
+        work.go(work.past[-1] if work.past else work.step._replace(frame=EMPTY))
 
     def undo(self) -> None:
-        """Goes back a step in the open tab."""
-        tab = self.current
-        tab.set(tab.past.pop())
-        tab.note = ""
-        self.discarded.discard(tab.frame.get("job", ""))
+        """Goes back a step."""
+        self.work.set(self.work.past.pop())
+        self.work.note = ""
+        self.discarded.discard(self.work.frame.get("job", ""))
 
     def trim(self, most_bytes: int) -> None:
         """Drops the earliest steps, then the earliest results, until the music takes less memory.
@@ -244,14 +222,11 @@ class Session:
         Updates `size`.
         """
         while True:
-            kept = [tab.step for tab in self.tabs.values()]
-            past = [tab.past for tab in self.tabs.values()]
-            self.size = size_of([*kept, *past, self.results, self.asked])
+            self.size = size_of([self.work.step, self.work.past, self.results, self.asked])
             if self.size <= most_bytes:
                 return
-            longest = max(past, key=len)
-            if longest:
-                del longest[0]
+            if self.work.past:
+                del self.work.past[0]
             elif self.results:
                 del self.results[0]
             else:
@@ -353,7 +328,6 @@ class Sessions:
             session = self._sessions.pop(old)
             session.token = token if _TOKEN.fullmatch(token) else ""
             session.names.append(name)
-            session.is_opening = session.tab != FIRST_TAB
             self._sessions[name] = session
             self._come_back(session)
             return session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,19 +10,28 @@ from contextlib import contextmanager
 import gradio as gr
 
 from app.compose.new_bars import in_bars
-from app.compose.options import MusicOptions
+from app.compose.options import OPTIONS, MusicOptions
+from app.compose.plan.asked import ASKED, styles_of
 from app.player.frames import Frame
 from app.server.studio import Studio
+from app.server.uploads import Upload
 from app.text import duration
 from app.web.cards import card, results_list, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
-from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
+from app.web.session import AUTOMATIC, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
+from tokenization.remi.remi import families_of
 
 BY_FILE = "The model that suits your file."
-NO_FILE = "<p>Choose a MIDI file or an example first.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
+
+
+def action(upload: Upload | None) -> str:
+    """The text of the button that begins a job."""
+    if upload is None:
+        return "Generate"
+    return "Write here" if upload.passage else "Continue"
 
 
 def session_of(request: gr.Request) -> str:
@@ -67,57 +77,71 @@ class View:
             yield session
 
     def show(
-        self, session: Session, *, alert: str = "", moved: bool = False, reading: bool = False
+        self, session: Session, *, alert: str = "", reading: bool = False
     ) -> tuple[object, ...]:
         """The values of all widgets that may change, in the order of `build_page`'s `view`.
 
-        Player and list of results; card and beats of each tab that takes a file; model, buttons and
-        estimate of each tab. If the session has `moved`, its tab opens. While a file is `reading`,
-        no job can begin.
+        Player and list of results; card and beats of the upload; model, buttons and estimate; the
+        fields of `ASKED`. While a file is `reading`, no job can begin.
         """
         with session.lock:
             self.sessions.trim(session)
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
             # Gradio sends only values that have changed, but repeated alerts must also be sent
             numbered = {**frame, "serial": next(self._serial)}
-            uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
-            running = session.asked is not None
-            buttons: list[object] = []
-            for name, tab in session.tabs.items():
-                ready = name not in UPLOADING or tab.upload is not None
-                buttons += [
-                    self._model_choice(name, tab),
-                    gr.Button(
-                        visible=not running, interactive=ready and not (reading or session.reading)
-                    ),
-                    gr.Button(visible=running),
-                    gr.Button(visible=running),
-                    "" if running else self.estimate(name, tab),
-                ]
-            return numbered, results_list(session, moved=moved), *uploads, *buttons
+            work, running = session.work, session.asked is not None
+            able = not (work.upload and work.upload.problem)
+            return (
+                numbered,
+                results_list(session),
+                *self._of_upload(work),
+                self._model_choice(work),
+                gr.Button(
+                    action(work.upload),
+                    visible=not running,
+                    interactive=able and not (reading or session.reading),
+                ),
+                gr.Button(visible=running),
+                gr.Button(visible=running),
+                "" if running else self.estimate(work),
+                *self._plan_fields(work),
+            )
 
-    def _model_choice(self, name: str, tab: Tab) -> gr.Radio:
+    def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
+        """The fields of form, chords and style: grey, with the reason, if the model has none."""
+        name = work.upload.model.name if work.upload else self.new_model(work)
+        tokenizer = self.studio.models.load(name).tokenizer
+        able = families_of(tokenizer).has_plans
+        for option in ASKED:
+            widget = OPTIONS[option].widget
+            info = widget.info if widget else ""
+            if option == "style" and able:
+                styles = ", ".join(styles_of(tokenizer))
+                info = f"One of: {styles}." if styles else f"The {name} model has no styles."
+            unable = f"The {name} model cannot be asked for it: choose a model of version 2."
+            yield gr.Textbox(info=info if able else unable, interactive=able)
+
+    def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""
-        value = tab.model if name in UPLOADING else self.new_model(tab)
-        model = tab.upload.model.name if tab.upload else value
+        model = work.upload.model.name if work.upload else work.model
         info = BY_FILE if model == AUTOMATIC else model_line(self.studio.models, model)
-        return gr.Radio(value=value, info=info)
+        return gr.Radio(value=work.model, info=info)
 
-    def _of_upload(self, tab: Tab) -> tuple[object, ...]:
+    def _of_upload(self, work: Workspace) -> tuple[object, ...]:
         """Values of the card and of the beats."""
-        if tab.upload is None:
-            return tab.note, gr.Radio(value="file", visible=False)
-        facts = tab.upload.whole.facts
+        if work.upload is None:
+            return work.note, gr.Radio(value="file", visible=False)
+        facts = work.upload.whole.facts
         about = facts.beats_notice  # the card leaves it out
         beats = gr.Radio(value=facts.beats, visible=bool(about), info=sentence(about))
-        return tab.note + card(tab.upload, self._why(tab)), beats
+        return work.note + card(work.upload, self._why(work)), beats
 
-    def _why(self, tab: Tab) -> str:
+    def _why(self, work: Workspace) -> str:
         """Why this model continues an upload."""
-        if tab.upload is None:
+        if work.upload is None or work.upload.passage is not None:
             return ""
-        name = tab.upload.model.name
-        if tab.model != AUTOMATIC:
+        name = work.upload.model.name
+        if work.model != AUTOMATIC:
             return f"The {name} model continues it, as you chose."
         if len(self.studio.models.names) < 2:
             return f"The {name} model continues it."
@@ -125,29 +149,31 @@ class View:
         reason = reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
-    def estimate(self, name: str, tab: Tab) -> str:
-        """How long the music of a tab will take, or why it cannot be generated, as HTML."""
-        if name in UPLOADING and tab.upload is None:
-            return NO_FILE
-        if tab.length is None:
+    def estimate(self, work: Workspace) -> str:
+        """How long the music will take, or why it cannot be generated, as HTML."""
+        if work.upload is not None and work.upload.problem:
+            return f"<p>{html.escape(work.upload.problem)}</p>"
+        if work.length is None:
             return ""
-        seconds = self.seconds_needed(tab, tab.length)
+        seconds = self.seconds_needed(work, work.length)
         if seconds is None:
             return NO_SPEED
         return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"
 
-    def seconds_needed(self, tab: Tab, length: float) -> float | None:
-        """Estimated time to generate the music of a tab; None if nothing is known."""
-        model = tab.upload.model.name if tab.upload else self.new_model(tab)
-        prompt = tab.upload.prompt if tab.upload else None
+    def seconds_needed(self, work: Workspace, length: float) -> float | None:
+        """Estimated time to generate the music; None if nothing is known."""
+        model = work.upload.model.name if work.upload else self.new_model(work)
+        prompt = work.upload.prompt if work.upload else None
         bars = length
-        if tab.unit == "seconds" and prompt is not None:
+        if work.upload is not None and work.upload.passage is not None:
+            bars = work.upload.with_length(MusicOptions()).bars
+        elif work.unit == "seconds" and prompt is not None:
             bars = in_bars(MusicOptions(seconds=length), prompt).bars
-        elif tab.unit == "seconds":
+        elif work.unit == "seconds":
             bars = length / self.studio.scheduler.bar_seconds(model, None)
-        return self.studio.seconds_needed(model, prompt, bars, tab.variations)
+        return self.studio.seconds_needed(model, prompt, bars, work.variations)
 
-    def new_model(self, tab: Tab) -> str:
+    def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""
         names = self.studio.models.names
-        return tab.model if tab.model in names else names[0]
+        return work.model if work.model in names else names[0]

@@ -55,7 +55,7 @@ def downloaded(page, selector):
 
 def test_favourites_and_a_blind_comparison(page):
     page.set_input_files(
-        "#continue-upload input[type=file]",
+        "#write-upload input[type=file]",
         files=[
             {
                 "name": "Song.mid",
@@ -65,7 +65,7 @@ def test_favourites_and_a_blind_comparison(page):
         ],
     )
     page.wait_for_selector(".player[data-phase=prompt]")
-    tab = page.locator("#continue-tab")
+    tab = page.locator("#write-tab")
     tab.get_by_role("radio", name="3", exact=True).check(force=True)
     tab.get_by_role("button", name="Continue", exact=True).click()
     page.wait_for_selector(".player[data-phase=done]")

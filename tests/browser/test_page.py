@@ -80,7 +80,7 @@ def page(address, browser):
 
 def upload(page, content, name="Evening song.mid"):
     page.set_input_files(
-        "#continue-upload input[type=file]",
+        "#write-upload input[type=file]",
         files=[{"name": name, "mimeType": "audio/midi", "buffer": content}],
     )
 
@@ -141,7 +141,7 @@ def roll_bars(page, first, last):
 def test_the_empty_page_shows_a_finished_example_and_chips_load_with_one_click(page):
     assert page.locator("[data-part=like-this]").is_visible()
     assert roll_colours(page) > 20
-    assert button(page, "Continue").is_disabled()
+    assert button(page, "Generate").is_enabled()
     button(page, "Play").click()  # the example
     page.wait_for_function(f"{TIME} > 10")  # playback starts shortly before the new music
     button(page, "Waltz").click()
@@ -268,14 +268,11 @@ DROP = """([bytes, name, place]) => {
 def test_a_file_can_be_dropped_anywhere(page):
     song = list(fakes.example_midi(bars=3))
     assert page.evaluate(DROP, [song, "On the roll.mid", ".player-roll"]) == [True, True]
-    card(page, "On the roll")
-    tab(page, "Groove")
-    assert page.evaluate(DROP, [song, "Of a band.mid", "body"]) == [True, True]
-    page.wait_for_selector("#groove-facts h2:has-text('Of a band')")
-    tab(page, "Piano")
+    page.wait_for_selector("#write-facts h2:has-text('On the roll')")
+    tab(page, "About")
     assert page.evaluate(DROP, [song, "Of a piano.mid", "#masthead"]) == [True, True]
-    page.wait_for_selector("#continue-facts h2:has-text('Of a piano')")
-    assert page.get_by_role("tab", name="Continue").get_attribute("aria-selected") == "true"
+    page.wait_for_selector("#write-facts h2:has-text('Of a piano')")
+    assert page.get_by_role("tab", name="Write").get_attribute("aria-selected") == "true"
 
 
 def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(page):
@@ -283,7 +280,7 @@ def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(pa
     upload(page, write_midi(performance()))
     card(page, "83 bpm")
     notice = page.get_by_text("as in a recording").locator("visible=true")
-    action = page.locator("#continue-tab .action").bounding_box()["y"]
+    action = page.locator("#write-tab .action").bounding_box()["y"]
     for one in (notice, page.get_by_text("As in the file").locator("visible=true")):
         box = one.bounding_box()
         assert 0 < box["y"] < box["y"] + box["height"] <= action
@@ -335,8 +332,8 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, 
     playwright.expect(results).to_have_count(1, timeout=SLOWLY)
     _, first = downloaded(page, "file-midi")
     monkeypatch.setattr(model, "speed", 5.0)
-    tab(page, "Piano")
-    button(page, "Generate").click()
+    bars(page, 32)
+    button(page, "Continue").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     count = len(model.ended)
 
@@ -358,8 +355,7 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, 
     page.reload()
     page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
     playwright.expect(results).to_have_count(1, timeout=SLOWLY)
-    assert button(page, "Generate").is_enabled()  # in the tab that was open before
-    tab(page, "Continue")
+    assert button(page, "Continue").is_enabled()
     phase(page, "done")
     assert downloaded(page, "file-midi")[1] == first
     card(page, "96 bpm")
@@ -376,12 +372,11 @@ def test_a_short_loss_of_the_connection_loses_no_result(running, browser):
         page.wait_for_selector(".player-roll")
         button(page, "Waltz").click()
         card(page, "3/4")
-        tab(page, "Piano")
-        button(page, "Generate").click()
+        bars(page, 32)
+        button(page, "Continue").click()
         page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
         cut(1.0)
         page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
-        tab(page, "Continue")
         phase(page, "prompt")
         assert button(page, "Continue").is_enabled()
         page.close()
@@ -439,12 +434,10 @@ def test_every_button_has_a_tooltip_and_times_are_local(address, browser):
     titles = """() => [...document.querySelectorAll("#controls .tabitem button, .fresh")]
         .filter((one) => one.checkVisibility() && !one.closest(".upload, .advanced"))
         .map((one) => [one.textContent.trim(), one.title || one.closest("[title]")?.title || ""])"""
-    for name in ("Continue", "Groove", "Piano"):
-        tab(page, name)
-        page.wait_for_timeout(300)
-        told = page.evaluate(titles)
-        assert len(told) >= 3
-        assert [text for text, title in told if not title] == []
+    page.wait_for_timeout(300)
+    told = page.evaluate(titles)
+    assert len(told) >= 3
+    assert [text for text, title in told if not title] == []
     bars(page, 1)
     button(page, "Generate").click()
     page.wait_for_selector(".stop-keep[title]", state="attached")  # it appears after a while
@@ -457,13 +450,12 @@ def test_every_button_has_a_tooltip_and_times_are_local(address, browser):
     page.close()
 
 
-def test_the_groove_tab_has_a_table_of_tracks(page):
+def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     drums = Track.of([(12 * at, 3, 38 if at % 2 else 36, 99) for at in range(8)], is_drum=True)
     bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
     keys = Track.of([(24 * at, 20, 60 + at, 80) for at in range(4)], program=4)
-    tab(page, "Groove")
     page.set_input_files(
-        "#groove-upload input[type=file]",
+        "#write-upload input[type=file]",
         files=[
             {
                 "name": "band.mid",
@@ -473,6 +465,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
         ],
     )
     card(page, "the piano model ignores drums")
+    page.locator("[data-part=open-tracks]").click()
     checks = page.locator("[data-part=tracks] input[type=checkbox]")
     assert checks.count() >= 4
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt
@@ -484,16 +477,11 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()
     assert page.locator(".track.quiet").count() == page.locator(".track").count() - 1
-    tab(page, "Continue")
-    phase(page, "empty")  # each tab has its own frame
-    tab(page, "Groove")
-    phase(page, "prompt")
-    card(page, "not part of the prompt")
 
 
 def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):
     monkeypatch.setattr(model, "speed", 5.0)  # slow enough for a slow browser
-    tab(page, "Piano")
+    bars(page, 32)
     button(page, "Generate").click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
     button(page, "Stop and keep").click()
@@ -515,7 +503,7 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     upload(page, b"MThd and nothing", "broken.mid")
     page.wait_for_selector(".facts .refused")
     assert "broken.mid" in page.inner_text(".facts .refused")
-    assert button(page, "Continue").is_disabled()
+    assert button(page, "Generate").is_enabled()
     upload(page, b"text", "notes.txt")
     page.wait_for_function("/notes.txt:/.test(document.querySelector('.refused')?.innerText)")
     upload(page, bytes(30_000), "large.mid")
@@ -530,12 +518,12 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     drop = """size => {
         const data = new DataTransfer();
         data.items.add(new File([new Uint8Array(size)], "dropped.mid"));
-        const box = document.querySelector("#continue-upload .upload-container");
+        const box = document.querySelector("#write-upload .upload-container");
         box.dispatchEvent(new DragEvent("drop", {
             dataTransfer: data, bubbles: true, cancelable: true
         }));
     }"""
-    page.wait_for_selector("#continue-upload .upload-container")
+    page.wait_for_selector("#write-upload .upload-container")
     page.evaluate(drop, 60_000)
     card(page, "dropped.mid: found 60,000 bytes, expected at most 20,000")
 
@@ -554,8 +542,7 @@ def test_a_length_out_of_range_is_told(page):
 
 
 def test_errors_of_seed_and_key_are_shown_in_place(page):
-    tab(page, "Piano")
-    controls = page.locator("#piano-tab, #controls").locator("visible=true").first
+    controls = page.locator("#controls").locator("visible=true").first
     page.locator(".advanced > button").locator("visible=true").click()
     key = page.get_by_label("Key").locator("visible=true")
     key.fill("H")
@@ -588,7 +575,7 @@ def test_about_has_the_whole_page_and_no_player(page):
     assert page.locator(".about").bounding_box()["width"] > 1000
     page.keyboard.press("Space")
     assert not page.evaluate("[...document.querySelectorAll('audio')].some((one) => !one.paused)")
-    tab(page, "Continue")
+    tab(page, "Write")
     assert page.locator(".player-roll").is_visible()
 
 
@@ -634,7 +621,7 @@ def test_lost_files_are_an_error_in_the_player(page, running):
 
 
 def test_closing_the_tab_ends_the_job(model, page):
-    tab(page, "Piano")
+    bars(page, 32)
     button(page, "Generate").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     before = len(model.ended)
@@ -654,7 +641,7 @@ def test_nothing_is_wider_than_the_screen(address, browser, width, scheme):
     clipped = """() => [...document.querySelectorAll("#controls [role=tab]")]
         .filter((label) => label.offsetParent && label.scrollWidth > label.clientWidth)
         .map((label) => label.textContent.trim())"""
-    for name in ("Continue", "Groove", "Piano", "Study", "About"):
+    for name in ("Write", "Study", "About"):
         tab(page, name)
         page.wait_for_timeout(200)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name

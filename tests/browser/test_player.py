@@ -365,7 +365,8 @@ def test_on_a_phone_names_wrap_and_a_long_table_leaves_what_follows_near(phone):
         track |= {"heard": True, "played": True, "instrument": "Acoustic Guitar (nylon)"}
         track["name"] = "A part with a long name of its own"
     title = "A title of several words that is longer than the line of a phone"
-    show(phone, frame | {"table": True, "title": title})
+    show(phone, frame | {"title": title})
+    part(phone, "open-tracks").click()
     shown = "([...all]) => all.every((one) => one.scrollWidth <= one.clientWidth)"
     assert phone.eval_on_selector_all(".track .name, [data-part=title]", shown)
     assert phone.locator(".track small").first.is_visible()
@@ -627,7 +628,7 @@ def test_the_tab_key_goes_through_the_player_from_top_to_bottom(page):
     show_done(page, variations=2)
     page.locator("#before").focus()
     order = []
-    for _ in range(16):
+    for _ in range(19):
         page.keyboard.press("Tab")
         order.append(
             page.evaluate(
@@ -636,7 +637,8 @@ def test_the_tab_key_goes_through_the_player_from_top_to_bottom(page):
         )
     tops = [
         *("zoom-out", "zoom-fit", "zoom-in", "", "roll", "play", "from-start", "from-splice"),
-        *("volume", "mute", "file-midi", "more", "continue-this", "other-prompt", "replay"),
+        *("volume", "mute", "file-midi", "more", "favourite"),
+        *("blind-start", "continue-this", "rewrite", "other-prompt", "replay"),
     ]
     assert order[: len(tops)] == tops
 

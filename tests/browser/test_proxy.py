@@ -99,13 +99,13 @@ def test_everything_works_below_a_path_and_with_a_login(tmp_path):
         page.get_by_role("button", name="Login").click()
         page.wait_for_selector(".player-roll")
         page.set_input_files(
-            "#continue-upload input[type=file]",
+            "#write-upload input[type=file]",
             files=[
                 {"name": "a.mid", "mimeType": "audio/midi", "buffer": fakes.example_midi(bars=2)}
             ],
         )
         page.wait_for_selector(".player[data-phase=prompt]")
-        length = page.locator("#continue-tab .length input[type=number], #controls .length input")
+        length = page.locator("#write-tab .length input[type=number], #controls .length input")
         length.locator("visible=true").first.fill("1")
         length.locator("visible=true").first.press("Tab")
         page.get_by_role("button", name="Continue", exact=True).locator("visible=true").click()

@@ -46,19 +46,24 @@ PATIENT = {"timeout": 60.0}
 
 @contextmanager
 def served(
-    folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
+    folder: Path,
+    *,
+    speed: float = 40.0,
+    models: Models | None = None,
+    sharing: Sharing | None = None,
+    **how: object,
 ) -> Iterator[Served]:
     """Serve a page whose model generates `speed` notes per second; close everything at the end.
 
-    `how` are further fields of `Serving`.
+    `models` replace this fake model. `how` are further fields of `Serving`.
     """
     sharing = sharing or Sharing()
     with pytest.MonkeyPatch.context() as patch:
         uploads = folder / "uploads"
         uploads.mkdir(exist_ok=True)
         patch.setenv("GRADIO_TEMP_DIR", str(uploads))
-        model = fakes.install(patch, speed=speed)
-        models = Models.only(cast("MusicModel", model))
+        model = fakes.FakeModel() if models else fakes.install(patch, speed=speed)
+        models = models or Models.only(cast("MusicModel", model))
         blocks = build_page(models, folder, max_upload_bytes=20_000, sharing=sharing)
         serving = Serving(port=None, max_upload_bytes=50_000, sharing=sharing)
         with open_page(blocks, folder, replace(serving, **how)) as address:

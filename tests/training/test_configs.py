@@ -73,6 +73,7 @@ def corpora(data, lra, tmp_path_factory):
         "tasks": None,
         "lra": lra,
         "images": lra,
+        "transduction": None,
         "series": lra,
     }
 
@@ -107,6 +108,8 @@ def fit_two_steps(path, corpora, folder, *overrides):
         if kind == "series":
             of_task += ("task.name=Waves", "task.max_length=12", "task.validation_share=0.5")
             of_task += ("task.model.num_classes=2", "task.model.input.channels=2")
+    elif path.parent.name == "transduction":
+        of_task = ("task.size=3", "task.validation_examples=4")
     else:
         of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
@@ -170,7 +173,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in (*CLASSES, *OF_SWEEPS):  # budgets are those of the papers
+        if folder.name in ("transduction", *CLASSES, *OF_SWEEPS):  # budgets are those of the papers
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.classes import write_classes
+from training.evaluation.by_task.classes import write_classes
+from training.evaluation.by_task.transduction import write_transductions
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -476,7 +477,7 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
-    For classifiers, it is a table of accuracies.
+    For classifiers, it is a table of accuracies, and for encoder-decoders one of perplexities.
 
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
@@ -485,6 +486,7 @@ def report(models: Sequence[str], output: Path) -> Path:
     """
     entries: dict[str, Results] = {}
     classes: dict[str, Results] = {}
+    transduced: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
@@ -494,7 +496,10 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = model if name in entries or name in classes else name
+        name = model if any(name in of for of in (entries, classes, transduced)) else name
+        if "transduced" in read_json(path, (), "evaluate again"):
+            transduced[name] = read_json(path, ("settings", "seed"), "evaluate again")
+            continue
         if "accuracy" in read_json(path, (), "evaluate again"):
             classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
             continue
@@ -509,13 +514,18 @@ def report(models: Sequence[str], output: Path) -> Path:
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
-    if classes and entries:
-        raise TrainingError(
-            f"{next(iter(classes))} is a classifier and {next(iter(entries))} is not; compare them "
-            "in separate reports"
-        )
+    special = {"a classifier": classes, "an encoder-decoder": transduced}
+    for kind, found in special.items():
+        others = [name for of in (entries, *special.values()) if of is not found for name in of]
+        if found and others:
+            raise TrainingError(
+                f"{next(iter(found))} is {kind} and {others[0]} is not; compare them in separate "
+                "reports"
+            )
     if classes:
         return write_classes(classes, output)
+    if transduced:
+        return write_transductions(transduced, output)
     output.mkdir(parents=True, exist_ok=True)
     draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")

@@ -42,13 +42,13 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
         )
     model, _ = load_classifier_of(run, weights)
     task = read_experiment(run).task
-    examples = task.split("validation")
+    examples = task.split("train")  # others may be empty
     shapes = {examples[n].inputs[0].shape for n in range(min(len(examples), _LOOKED_AT))}
     batch = task.batch(examples, [index % len(examples) for index in range(_ROWS)])
     if batch.positions is not None:
         raise TrainingError(
-            f"{run}: examples of the task {task.kind} have times of their own, which ONNX files do "
-            "not have"
+            f"{run}: examples of the task {task.kind} have times as positions, which ONNX export "
+            "does not support; train with --set task.times=index"
         )
     if batch.mask is not None or (len(shapes) > 1 and task.padded_length is None):
         raise TrainingError(

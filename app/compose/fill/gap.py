@@ -35,9 +35,9 @@ class Gap(NamedTuple):
     stop: int
     """The notated bar after the last one."""
     numbers: frozenset[int]
-    """Numbers of the tracks of the file whose notes are replaced, from 0."""
+    """Numbers of the tracks of the file that are to be written, from 0."""
     tracks: tuple[Track, ...]
-    """These tracks."""
+    """These tracks and those that rest: their notes are removed."""
     ranks: frozenset[int]
     """Ranks of the tracks that are to be written."""
     kept: Score
@@ -75,7 +75,8 @@ class Gap(NamedTuple):
         bars = BarMap.of(lines, counted.ticks_per_beat)
         first = passage.first_bar - 1
         numbers = _numbers(passage, file, tokenizer)
-        kept = _kept(timing, bars, first, stop, numbers)
+        removed = numbers | passage.rests
+        kept = _kept(timing, bars, first, stop, removed)
         new = passage.new_track
         tracks = (*kept.tracks, *([] if new is None else [new]))
         ranks = tokenizer.track_ranks(tracks)
@@ -98,7 +99,7 @@ class Gap(NamedTuple):
         if not is_last:
             _check_model(tokenizer)
             _check_length(bars, first, stop)
-        _check_ranks(tracks, ranks, written, tokenizer)
+        _check_ranks(tracks, ranks, written, passage.rests, tokenizer)
         edges = np.array([_edge(bars, first), _edge(bars, stop)])
         start_tick, stop_tick = timing.to_file(edges).tolist()
         return cls(
@@ -106,7 +107,7 @@ class Gap(NamedTuple):
             first,
             stop,
             numbers,
-            tuple(file.tracks[number] for number in sorted(numbers)),
+            tuple(file.tracks[number] for number in sorted(removed)),
             of_written,
             kept.with_tracks(tracks),
             bars,
@@ -204,15 +205,16 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
 
 
 def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[int]:
-    """Numbers of the tracks of a file that are to be written."""
-    if passage.tracks is None:
-        if passage.instrument is not None:
-            return frozenset()
-        ranks = tokenizer.track_ranks(file.tracks)
-        return frozenset(number for number, rank in enumerate(ranks) if rank >= 0)
-    if unknown := passage.tracks.difference(range(len(file.tracks))):
+    """Numbers of the tracks of a file that are to be written. Raises MidiError for unknown ones."""
+    chosen = passage.rests | (passage.tracks or frozenset())
+    if unknown := chosen.difference(range(len(file.tracks))):
         raise MidiError(f"there is no track {min(unknown)}, expected 0 to {len(file.tracks) - 1}")
-    return passage.tracks
+    if passage.tracks is not None:
+        return passage.tracks
+    if passage.instrument is not None:
+        return frozenset()
+    ranks = tokenizer.track_ranks(file.tracks)
+    return frozenset(n for n, rank in enumerate(ranks) if rank >= 0) - passage.rests
 
 
 def _check_length(bars: BarMap, first: int, stop: int) -> None:
@@ -236,9 +238,13 @@ def _check_model(tokenizer: Tokenizer) -> None:
 
 
 def _check_ranks(
-    tracks: tuple[Track, ...], ranks: list[int], written: list[bool], tokenizer: Tokenizer
+    tracks: tuple[Track, ...],
+    ranks: list[int],
+    written: list[bool],
+    rests: frozenset[int],
+    tokenizer: Tokenizer,
 ) -> None:
-    """Raises an error if the model cannot write the chosen tracks without the others."""
+    """Raises an error if the model cannot write the chosen tracks without those that are kept."""
     names = track_names(tracks)
     by_rank: dict[int, list[int]] = {}
     for at, rank in enumerate(ranks):
@@ -251,7 +257,7 @@ def _check_ranks(
                 f"the model does not read the track {names[at]}, expected a model of several "
                 "instruments; choose another model or other tracks"
             )
-        given = [one for one in by_rank[ranks[at]] if not written[one]]
+        given = [one for one in by_rank[ranks[at]] if not written[one] and one not in rests]
         if given and families_of(tokenizer).only_track >= 0:
             raise TokenizerError(
                 f"the model reads all tracks as one piano, so it cannot write {names[at]} alone; "

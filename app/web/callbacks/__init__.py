@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from app.server.studio import Studio
 from app.web.callbacks.files import FileCallbacks
+from app.web.callbacks.history import HistoryCallbacks
 from app.web.callbacks.jobs import JobCallbacks
 from app.web.callbacks.settings import SettingsCallbacks
 from app.web.callbacks.studies import StudyCallbacks
-from app.web.callbacks.tabs import TabCallbacks
 from app.web.callbacks.uploads import UploadCallbacks
 from app.web.view import View
 
@@ -25,5 +25,5 @@ class Callbacks:
         self.jobs = JobCallbacks(self.view)
         self.settings = SettingsCallbacks(self.view)
         self.studies = StudyCallbacks(self.view)
-        self.tabs = TabCallbacks(self.view)
+        self.history = HistoryCallbacks(self.view)
         self.uploads = UploadCallbacks(self.view, self.settings, max_upload_bytes)

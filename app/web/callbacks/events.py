@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gradio as gr
 
+from app.compose.fill.passage import DRUMS, Passage
+
+_MOST_BARS = 1_000_000
+
 
 def values_of(event: gr.EventData) -> dict[str, object]:
     """The values of an event by name."""
@@ -24,3 +28,18 @@ def track_numbers(event: gr.EventData, name: str) -> frozenset[int] | None:
     if not isinstance(value, list) or len(value) > 10_000:
         return None
     return frozenset(number for number in value if isinstance(number, int))
+
+
+def chosen_passage(event: gr.EventData) -> Passage | None:
+    """The bars and tracks that are to be written; None if no bars are chosen."""
+    first, last = (whole_number(event, name, _MOST_BARS) for name in ("first", "last"))
+    if first is None or last is None or not 1 <= first <= last:
+        return None
+    tracks = track_numbers(event, "tracks")
+    return Passage(
+        first_bar=first,
+        last_bar=last,
+        tracks=tracks,
+        rests=(track_numbers(event, "rests") or frozenset()) - (tracks or frozenset()),
+        instrument=whole_number(event, "instrument", DRUMS),
+    )

@@ -9,12 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from app.compose.new_bars import in_bars
-from app.compose.options import new_seed
+from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions, new_seed
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
-from app.web.session import UPLOADING, Asked, Session
+from app.web.session import Asked, Session
 from app.web.tabs.music import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
 
@@ -32,7 +31,6 @@ class JobCallbacks:
 
     def begin(
         self,
-        name: str,
         request: gr.Request,
         unit: str,
         fresh: bool,
@@ -54,23 +52,22 @@ class JobCallbacks:
                     raise AlertError(BUSY)
                 if session.reading:
                     raise AlertError(READING)
-                tab = session.tabs[name]
-                if name in UPLOADING and tab.upload is None:
-                    raise AlertError("There is nothing to continue: upload a MIDI file first.")
+                work, upload = session.work, session.work.upload
                 if problem := form_problem(unit, asked):
                     raise AlertError(problem)
                 options = options_of(unit, asked)
-                if tab.upload is not None:
-                    options = in_bars(options, tab.upload.prompt)
-                elif options.seconds:  # bars that the player shows at first, at two seconds each
-                    options = replace(options, bars=max(1, round(options.seconds / 2)))
-                upload = tab.upload if name in UPLOADING else None
-                model = None if upload else self._view.new_model(tab)
+                if upload is not None:
+                    if upload.problem:
+                        raise AlertError(upload.problem)
+                    options = upload.with_length(options)
+                else:
+                    options = without_prompt(options)
+                model = None if upload else self._view.new_model(work)
                 job = self._studio.begin(session_of(request))
-                session.asked = Asked(name, upload, options, model, job, tab.step)
+                session.asked = Asked(upload, options, model, job, work.step)
                 session.dropped, session.lost_in = False, None
-                tab.replay = None  # no longer waits for its file
-                tab.go(tab.step._replace(frame=waiting(upload, options.bars)))
+                work.replay = None  # no longer waits for its file
+                work.go(work.step._replace(frame=waiting(upload, options.bars)))
                 return options.seed, *self._view.show(session)
         except AlertError as alert:
             session.alert = str(alert)
@@ -104,12 +101,12 @@ class JobCallbacks:
             yield self._show(session, asked, asked.before.frame | Frame(alert=str(alert)))
 
     def _show(self, session: Session, asked: Asked, frame: Frame) -> object:
-        """A frame of a job, if its tab is open and the job was not discarded."""
+        """A frame of a job that was not discarded."""
         with session.lock:
             if session.dropped or session.asked is not asked:
                 return gr.skip()
-            session.tabs[asked.tab].frame = frame
-            return session.shown() if session.tab == asked.tab else gr.skip()
+            session.work.frame = frame
+            return session.shown()
 
     def end(self, request: gr.Request) -> tuple[object, ...]:
         """Ends the session's job, with or without music."""
@@ -117,7 +114,7 @@ class JobCallbacks:
             if (asked := session.asked) is None:
                 return self._view.show(session)
             never_taken = self._studio.end(asked.job)
-            frame = session.tabs[asked.tab].frame
+            frame = session.work.frame
             job, alert = frame.get("job", ""), frame.get("alert", "")
             with suppress(LookupError):  # there is no music, or its files were removed
                 session.options[job] = self._studio.again(job)
@@ -136,6 +133,17 @@ class JobCallbacks:
                 session.dropped = True
                 self._studio.stop(session_of(request))
                 return (gr.skip(),) * len(self._view.show(session))
-            if session.current.frame.get("phase") == "done":
+            if session.work.frame.get("phase") == "done":
                 session.discard()
             return self._view.show(session)
+
+
+def without_prompt(options: MusicOptions) -> MusicOptions:
+    """The options for a piece from nothing, with defaults for those that only suit a prompt.
+
+    For a length in seconds, bars are what the player shows at first, at two seconds each.
+    """
+    defaults = {name: OPTIONS[name].default for name in OF_PROMPT}
+    if options.seconds:
+        return replace(options, bars=max(1, round(options.seconds / 2)), **defaults)
+    return replace(options, **defaults)

@@ -9,35 +9,41 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import MusicOptions
+from app.errors import input_errors
 from app.player.frames import Frame
 from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import whole_number
-from app.web.cards import refused, said
-from app.web.session import AUTOMATIC, Session, Step
+from app.web.cards import refused, said, sentence
+from app.web.examples import finished_example
+from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
 from app.web.tabs.music import form_problem, not_of_page, widget_values
+from tokenization.errors import TokenizerError
 
 if TYPE_CHECKING:
+    from app.compose.fill.passage import Passage
     from app.compose.models import Models
     from app.compose.replay import Replay
     from app.web.view import View
 
 NOW_ITS_FILE = "These are the settings of a continuation: now upload its MIDI file."
 ALL_SET = "All settings are restored: press Continue to generate the piece again."
+ALL_SET_NEW = "All settings are restored: press Generate to generate the piece again."
 ANOTHER_FILE = (
     "These settings were made with another file. They are in the form, but the music will differ; "
     "for the same music, upload that file."
 )
+NO_TRACK = "Choose Write for at least one track, or the instrument of a new track."
 
 
 class SettingsCallbacks:
-    """Callbacks of the form of a tab."""
+    """Callbacks of the form."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._models = view.studio.models
 
-    def take(self, session: Session, name: str, path: Path) -> None:
+    def take(self, session: Session, path: Path) -> None:
         """Fills a form with settings from a file. Raises AlertError or ReplayError."""
         saved = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
         if saved.model not in self._models.names:
@@ -52,88 +58,84 @@ class SettingsCallbacks:
             )
         if problem := not_of_page(saved.options):
             raise AlertError(problem)
-        if saved.passage is not None:
-            raise AlertError(
-                "The settings are for a part of a piece, which this form cannot write. Use the "
-                "command relpe replay."
-            )
         with session.lock:
-            tab = session.tabs[name]
+            work = session.work
             if saved.prompt_sha256 is None:
-                session.tab, tab.note = "piano", ""
-                session.tabs["piano"].model = saved.model
-                session.fill["piano"] = saved.options
-            elif tab.upload is not None and saved.fits(tab.upload.whole.data):
-                self.apply(session, name, saved)
+                if work.upload is not None:
+                    work.go(Step(None, finished_example(FIRST_EXAMPLE)))
+                work.model, work.note = saved.model, said(ALL_SET_NEW)
+                session.fill = saved.options
+            elif work.upload is not None and saved.fits(work.upload.whole.data):
+                self.apply(session, saved)
             else:
-                tab.replay = saved
-                tab.note = said(NOW_ITS_FILE)
+                work.replay = saved
+                work.note = said(NOW_ITS_FILE)
 
-    def apply(self, session: Session, name: str, saved: Replay) -> None:
+    def apply(self, session: Session, saved: Replay) -> None:
         """Restores all settings of a piece whose file is uploaded."""
-        tab = session.tabs[name]
-        assert tab.upload is not None
-        tab.replay = None
+        work = session.work
+        assert work.upload is not None
+        work.replay = None
         try:
             with alerting():
-                upload = for_model(self._models, tab.upload, saved.model)
+                upload = for_model(self._models, work.upload, saved.model)
                 if upload.whole.facts.beats != saved.beats:
                     upload = upload.counted_by(saved.beats)
                 last = saved.last_bar or upload.whole.bars
                 first, heard = saved.first_bar, saved.options.prompt_bars
                 if first is None and 0 < heard < last:
                     first = last - heard + 1
-                upload = upload.choose(first, last, saved.heard, saved.played)
+                if saved.passage is not None:
+                    upload = upload.writing(saved.passage)
+                else:
+                    upload = upload.choose(first, last, saved.heard, saved.played)
         except AlertError as alert:
-            tab.note = refused(str(alert))
+            work.note = refused(str(alert))
             return
-        frame = shown(upload, tab.frame.get("job", ""))
-        tab.set(Step(upload, frame, saved.heard, saved.played, saved.model))
-        tab.note = said(ALL_SET)
-        session.fill[name] = saved.options
+        frame = shown(upload, work.frame.get("job", ""))
+        work.set(Step(upload, frame, saved.heard, saved.played, saved.model))
+        work.note = said(ALL_SET)
+        session.fill = saved.options
 
-    def bring_to(self, session: Session, name: str, saved: Replay) -> None:
+    def bring_to(self, session: Session, saved: Replay) -> None:
         """Applies settings to a file that was uploaded after them; it may be the wrong file."""
-        tab = session.tabs[name]
-        assert tab.upload is not None
-        if saved.fits(tab.upload.whole.data):
-            self.apply(session, name, saved)
+        work = session.work
+        assert work.upload is not None
+        if saved.fits(work.upload.whole.data):
+            self.apply(session, saved)
         else:  # the right file may still be uploaded
-            tab.note = said(ANOTHER_FILE)
-            session.fill[name] = saved.options
+            work.note = said(ANOTHER_FILE)
+            session.fill = saved.options
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Fills the form with the settings of a variation of the result that is shown."""
         with self._view.locked(request) as session:
-            frame = session.current.frame
+            frame = session.work.frame
             options = session.options.get(frame.get("job", ""), [])
             index = whole_number(event, "variation", len(options) - 1)
             if index is not None:
-                session.fill[session.tab] = options[index]
+                session.fill = options[index]
             return self._view.show(session)
 
     def fill_form(self, request: gr.Request) -> tuple[object, ...]:
-        """The values of the forms of all tabs: see `widget_values`."""
+        """The values of the form: see `widget_values`."""
         with self._view.locked(request) as session:
-            wanted, session.fill = session.fill, {}
-        none = [gr.skip()] * len(widget_values(MusicOptions()))
-        return tuple(
-            value
-            for name in session.tabs
-            for value in (widget_values(wanted[name]) if name in wanted else none)
-        )
+            wanted, session.fill = session.fill, None
+        if wanted is None:
+            return (gr.skip(),) * len(widget_values(MusicOptions()))
+        return tuple(widget_values(wanted))
 
     def estimate(
-        self, name: str, length: object, unit: object, variations: object, request: gr.Request
+        self, length: object, unit: object, variations: object, request: gr.Request
     ) -> str:
-        """The estimated time to generate the music of a tab, as HTML; values are as sent."""
+        """The estimated time to generate the music, as HTML; values are as sent."""
         with self._view.locked(request) as session:
-            tab = session.tabs[name]
-            tab.length = None
+            work = session.work
+            work.length = None
             if not form_problem(unit, {"bars": length, "variations": variations}):
-                tab.length, tab.unit = float(cast("float", length)), str(unit)
-                tab.variations = int(cast("int", variations))
-            return self._view.estimate(name, tab)
+                work.length, work.unit = float(cast("float", length)), str(unit)
+                work.variations = int(cast("int", variations))
+            return self._view.estimate(work)
 
 
 def shown(upload: Upload, job: str) -> Frame:
@@ -151,3 +153,25 @@ def for_model(models: Models, upload: Upload, name: str) -> Upload:
     score = upload.whole.score
     model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)
+
+
+def to_write(models: Models, upload: Upload, name: str, passage: Passage) -> Upload:
+    """The same file, of which a passage is to be written, or with the reason why it cannot be.
+
+    The model is that of this name. By default, it is the one that continues the file, or another
+    one if only that one can fill gaps.
+    """
+    try:
+        upload = for_model(models, upload, name)
+        if passage.tracks is not None and not passage.tracks and passage.instrument is None:
+            return upload.unable(passage, NO_TRACK)
+        try:
+            return upload.writing(passage)
+        except TokenizerError:
+            other = models.to_fill(upload.whole.score) if name == AUTOMATIC else None
+            if other is None or other is upload.model:
+                raise
+            return upload.for_model(other).writing(passage)
+    except input_errors() as error:
+        text = str(error).removeprefix(f"{upload.whole.name}: ")
+        return upload.unable(passage, sentence(text))

@@ -12,11 +12,11 @@ from app.compose.options import BeatSource
 from app.player.frames import Frame
 from app.server.uploads import Upload, read_upload
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
-from app.web.callbacks.events import track_numbers, values_of, whole_number
-from app.web.callbacks.settings import SettingsCallbacks, for_model, shown
+from app.web.callbacks.events import chosen_passage, track_numbers, values_of, whole_number
+from app.web.callbacks.settings import SettingsCallbacks, for_model, shown, to_write
 from app.web.cards import refused, said
 from app.web.examples import example_file, finished_example, label_of
-from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
+from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
 from app.web.view import View, session_of
 from tokenization.errors import MidiError
 
@@ -24,111 +24,113 @@ MOST_LETTERS = 200
 """Maximum length of a file name in a message."""
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
+PASSAGE_ANEW = "The bars have changed: select again which of them are to be written."
 TRACKS_ANEW = (
     "The tracks that you chose cannot be continued with these settings: all are selected again."
 )
 
 
 class UploadCallbacks:
-    """Callbacks that change what a tab continues; each returns `View.show`."""
+    """Callbacks that change the piece that is worked on; each returns `View.show`."""
 
     def __init__(self, view: View, settings: SettingsCallbacks, max_upload_bytes: int) -> None:
         self._view, self._settings = view, settings
         self._studio, self._models = view.studio, view.studio.models
         self._max_bytes = max_upload_bytes
 
-    def reading(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
+    def reading(self, path: str, request: gr.Request) -> tuple[object, ...]:
         """Shows that a file is being read."""
         with self._view.locked(request) as session:
-            session.tabs[name].note = said(f"Reading {Path(path).name} …")
+            session.work.note = said(f"Reading {Path(path).name} …")
             return self._view.show(session, reading=True)
 
-    def read(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
+    def read(self, path: str, request: gr.Request) -> tuple[object, ...]:
         """Reads an uploaded file; the first value empties the box for the next one."""
-        return None, *self._take(name, Path(path), request)
+        return None, *self._take(Path(path), request)
 
-    def take_example(self, name: str, example: str, request: gr.Request) -> tuple[object, ...]:
+    def take_example(self, example: str, request: gr.Request) -> tuple[object, ...]:
         """Shows an example as if it had been uploaded, with its label as its name."""
-        return self._take(name, example_file(example), request, label_of(example))
+        return self._take(example_file(example), request, label_of(example))
 
-    def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+    def too_large(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Refuses a file that is too large, which the browser has not sent."""
         session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
             file = str(values_of(event).get("name", ""))[:MOST_LETTERS] or "the file"
             with session.lock:
-                session.tabs[name].note = refused(
+                session.work.note = refused(
                     f"{file}: found {size:,} bytes, expected at most {self._max_bytes:,}; "
                     "export a shorter part",
-                    session.tabs[name].upload,
+                    session.work.upload,
                 )
         return self._view.show(session)
 
-    def _take(
-        self, name: str, path: Path, request: gr.Request, title: str = ""
-    ) -> tuple[object, ...]:
+    def _take(self, path: Path, request: gr.Request, title: str = "") -> tuple[object, ...]:
         session = self._view.session(request)
-        tab = session.tabs[name]
-        moved = False
+        work = session.work
         try:
             with alerting(), _reading(session):
                 if path.suffix.lower() == ".json":
-                    self._settings.take(session, name, path)
-                    moved = session.tab != name
+                    self._settings.take(session, path)
                 else:
                     upload = read_upload(path, self._max_bytes, self._models)
                     upload = upload.named(title) if title else upload
-                    upload = for_model(self._models, upload, tab.model)
+                    upload = for_model(self._models, upload, work.model)
                     with session.lock:
-                        tab.note = ""
-                        tab.go(Step(upload, self._opened(upload, request), model=tab.model))
-                        if tab.replay is not None:
-                            self._settings.bring_to(session, name, tab.replay)
+                        work.note = ""
+                        work.go(Step(upload, self._opened(upload, request), model=work.model))
+                        if work.replay is not None:
+                            self._settings.bring_to(session, work.replay)
         except AlertError as alert:
             with session.lock:
-                tab.note = refused(str(alert), tab.upload)
-        return self._view.show(session, moved=moved)
+                work.note = refused(str(alert), work.upload)
+        return self._view.show(session)
 
     def _opened(self, upload: Upload, request: gr.Request) -> Frame:
         """The frame of an upload, with a new job that plays it."""
         return shown(upload, self._studio.opened(session_of(request), upload).id)
 
-    def forget(self, name: str, request: gr.Request) -> tuple[object, ...]:
-        """Removes the file of a tab."""
+    def forget(self, request: gr.Request) -> tuple[object, ...]:
+        """Removes the file."""
         with self._view.locked(request) as session:
-            tab = session.tabs[name]
+            work = session.work
             if session.asked is not None:
                 return self._view.show(session, alert=BUSY)
-            tab.note = ""
-            if tab.upload is not None:
-                tab.go(Step(None, finished_example(EXAMPLE_OF_TAB[name]), model=tab.model))
+            work.note = ""
+            if work.upload is not None:
+                work.go(Step(None, finished_example(FIRST_EXAMPLE), model=work.model))
             return self._view.show(session)
 
-    def count_anew(self, name: str, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
+    def count_anew(self, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
         """Takes beats from another source, which changes the bars but not the tracks."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
             chosen, note = _with_tracks(step, counted, None, counted.whole.bars)
             is_part = upload.prompt.first_bar is not None or upload.bars < upload.whole.bars
+            if upload.passage is not None:
+                return chosen, PASSAGE_ANEW
             return chosen, note or (REGION_ANEW if is_part else "")
 
-        return self._change(name, request, change)
+        return self._change(request, change)
 
-    def choose_model(self, name: str, model: str, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the model that continues the file of a tab, or generates a new piece."""
+    def choose_model(self, model: str, request: gr.Request) -> tuple[object, ...]:
+        """Chooses the model that continues the file, or generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            first, last = upload.prompt.first_bar, upload.bars
             step = step._replace(model=model)
+            if upload.passage is not None:
+                chosen = to_write(self._models, upload, model, upload.passage)
+                return step._replace(upload=chosen), ""
+            first, last = upload.prompt.first_bar, upload.bars
             return _with_tracks(step, for_model(self._models, upload, model), first, last)
 
         with self._view.locked(request) as session:
             if model in (AUTOMATIC, *self._models.names):
-                if session.tabs[name].upload is not None:
-                    return self._change(name, request, change)
-                session.tabs[name].model = model
+                if session.work.upload is not None:
+                    return self._change(request, change)
+                session.work.model = model
             return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
@@ -143,7 +145,30 @@ class UploadCallbacks:
             chosen = upload.choose(first if first > 1 else None, last, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
-        return self._change(None, request, change)
+        return self._change(request, change)
+
+    def choose_passage(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Chooses the bars and tracks to write, after they were selected in the player.
+
+        Without bars, new music follows at the end. With a `variation`, they belong to this result,
+        which becomes the piece.
+        """
+        passage = chosen_passage(event)
+
+        def change(step: Step, upload: Upload) -> tuple[Step, str]:
+            if passage is not None:
+                chosen = to_write(self._models, upload, step.model, passage)
+            else:
+                upload = for_model(self._models, upload, step.model)
+                chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
+            return step._replace(upload=chosen), ""
+
+        if "variation" in values_of(event):
+            view = self.continue_this(event, request)
+            with self._view.locked(request) as session:
+                if passage is None or session.work.frame.get("phase") != "prompt":
+                    return view
+        return self._change(request, change)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Chooses the tracks that the model reads, and those that play in the new music."""
@@ -153,38 +178,37 @@ class UploadCallbacks:
             chosen = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
             return step._replace(upload=chosen, heard=heard, played=played), ""
 
-        return self._change(None, request, change)
+        return self._change(request, change)
 
     def _change(
         self,
-        name: str | None,
         request: gr.Request,
         change: Callable[[Step, Upload], tuple[Step, str]],
     ) -> tuple[object, ...]:
-        """Changes the upload of a tab, by default the current one, or shows why it cannot.
+        """Changes the upload, or shows why it cannot.
 
         `change` returns the next step, without its frame, and a note for the card.
         """
         session = self._view.session(request)
-        tab = session.tabs[name or session.tab]
+        work = session.work
         try:
             with session.lock, alerting():
-                if tab.upload is None:
+                if work.upload is None:
                     return self._view.show(session)
                 if session.asked is not None:
                     raise AlertError(BUSY)
-                before = tab.step
-                step, note = change(before, tab.upload)
+                before = work.step
+                step, note = change(before, work.upload)
                 if step is before or step.upload is None:
                     return self._view.show(session)
-                if note or tab.replay is None:  # settings that wait for their file keep their note
-                    tab.note = said(note) if note else ""
-                if tab.frame.get("phase") == "prompt":
+                if note or work.replay is None:  # settings that wait for their file keep their note
+                    work.note = said(note) if note else ""
+                if work.frame.get("phase") == "prompt":
                     # changing the prompt again is not a separate step
-                    frame = shown(step.upload, tab.frame.get("job", ""))
-                    tab.set(step._replace(frame=frame))
+                    frame = shown(step.upload, work.frame.get("job", ""))
+                    work.set(step._replace(frame=frame))
                 else:
-                    tab.go(step._replace(frame=self._opened(step.upload, request)))
+                    work.go(step._replace(frame=self._opened(step.upload, request)))
                 return self._view.show(session)
         except AlertError as alert:
             return self._view.show(session, alert=str(alert))
@@ -192,9 +216,7 @@ class UploadCallbacks:
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Makes a variation the prompt of the next job."""
         with self._view.locked(request) as session:
-            before, frame = session.current.upload, session.current.frame
-            goes_to = session.tab if session.tab in UPLOADING else UPLOADING[0]
-            moved = session.tab != goes_to
+            before, frame = session.work.upload, session.work.frame
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
         if index is None or frame.get("phase") != "done":
             return self._view.show(session, alert=BUSY if session.asked else "")
@@ -207,15 +229,15 @@ class UploadCallbacks:
                 beats: BeatSource = before.whole.facts.beats if before else "file"
                 upload = read_upload(path, 10 * self._max_bytes, self._models, beats)
                 upload = upload.named(frame.get("title", "music"))
-                wanted = before.model.name if before else session.tabs[goes_to].model
+                work = session.work
+                wanted = before.model.name if before else work.model
                 upload = for_model(self._models, upload, wanted)
                 with session.lock:
-                    session.tab, tab = goes_to, session.tabs[goes_to]
-                    tab.note = ""
-                    tab.go(Step(upload, self._opened(upload, request), model=tab.model))
+                    work.note = ""
+                    work.go(Step(upload, self._opened(upload, request), model=work.model))
         except AlertError as alert:
             return self._view.show(session, alert=str(alert))
-        return self._view.show(session, moved=moved)
+        return self._view.show(session)
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-// A file that is dropped anywhere on the page is uploaded in the open tab, or in the first one if the
-// open tab takes no file: the browser would open it instead of the page.
+// A file that is dropped anywhere on the page is uploaded, and its tab opens: the browser would open the
+// file instead of the page.
 export function start() {
   const isOutside = (event) => event.dataTransfer?.types.includes("Files") && !event.target.closest?.(".upload");
   let timer;
@@ -19,8 +19,7 @@ export function start() {
     if (!isOutside(event)) return;
     event.preventDefault();
     const [file] = event.dataTransfer.files;
-    const inputs = [...document.querySelectorAll("#controls .upload input[type=file]")];
-    const input = inputs.find((one) => one.closest(".tabitem").getClientRects().length) ?? inputs[0];
+    const input = document.querySelector("#controls .upload input[type=file]");
     if (!file || !input) return;
     const tab = input.closest(".tabitem").id;
     if (!input.closest(".tabitem").getClientRects().length) document.getElementById(`${tab}-button`)?.click();

@@ -1,5 +1,5 @@
 // The lists of results and favourites, and the token by which the server recognises a reloaded page.
-export function start({ element, props, watch, trigger, server }) {
+export function start({ element, trigger, server }) {
   element.addEventListener("click", (event) => {
     const button = event.target.closest("[data-index]");
     if (button) trigger("back", { index: Number(button.dataset.index) });
@@ -32,10 +32,6 @@ export function start({ element, props, watch, trigger, server }) {
     }
   }
   new MutationObserver(fillTimes).observe(element, { childList: true, subtree: true });
-  watch("value", () => {
-    const wanted = /data-open='(\w+)'/.exec(props.value ?? "");
-    if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();
-  });
 
   // see TabCallbacks.adopt
   function open() {

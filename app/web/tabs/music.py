@@ -1,4 +1,4 @@
-"""The page's tabs: their widgets, and the form in which `MusicOptions` are chosen."""
+"""The widgets of the workspace, among them the form in which `MusicOptions` are chosen."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
+from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
 from app.web.assets import SCRIPTS
-from app.web.cards import CARD_SCRIPT
-from app.web.examples import EXAMPLES, OF_BANDS, Example
+from app.web.cards import CARD_SCRIPT, sentence
+from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
-from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
-from app.web.tabs.about import model_line
-from app.web.view import BY_FILE, NO_FILE, NO_SPEED
+from app.web.session import AUTOMATIC
+from app.web.view import BY_FILE, NO_SPEED, action
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,7 @@ _LONG = 1e15
 TITLES = {
     "dice": "Draws a new seed and keeps it for the following pieces.",
     "fresh": "Draws a new seed for each piece; otherwise the seed stays the same.",
-    "go-continue": "Generates new music after your piece.",
-    "go-generate": "Generates a piece from nothing.",
+    "go-music": "Generates the music: after your piece, in its selected bars, or from nothing.",
     "stop-keep": "Stops generating and keeps the music so far.",
     "discard": "Stops generating and discards the music so far.",
     "go-study": "Makes all clips of the study.",
@@ -46,13 +44,10 @@ TITLES = {
     **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
-_LEADS = {
-    "continue": "Continues your piece at the next bar line, in its tempo and with its instruments.",
-    "groove": "Continues a piece for several instruments. Upload the file, then choose below the "
-    "player which tracks the model reads and which may play in the new music.",
-    "piano": "Generates a new piece from nothing: the model chooses tempo, metre and notes.",
-}
-"""The line at the top of each tab."""
+_LEAD = (
+    "Drop a MIDI file to continue it, write bars of it again, or add a track. Without a file, the "
+    "model writes a piece of its own."
+)
 TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
 
@@ -96,40 +91,37 @@ class Action(NamedTuple):
     estimate: gr.HTML
 
 
-class TabWidgets(NamedTuple):
-    """All widgets of a tab."""
+class MusicWidgets(NamedTuple):
+    """All widgets of the workspace."""
 
-    name: str
-    tab: gr.Tab
-    upload: UploadWidgets | None
+    upload: UploadWidgets
     model: gr.Radio
     form: Form
     action: Action
 
 
-def build_tab(name: str, label: str, models: Models) -> TabWidgets:
-    """Builds a tab, which continues a file or generates music from nothing."""
-    takes_file = name in UPLOADING
-    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
+def build_music_tab(models: Models) -> MusicWidgets:
+    """Builds the tab in which music is continued, written again, or generated from nothing."""
+    with gr.Tab("Write", id="write", elem_id="write-tab", render_children=True):
         # a script of the lead sets the tooltips of the tab
-        lead = f"<p class='lead'>{html.escape(_LEADS[name])}</p>"
+        lead = f"<p class='lead'>{html.escape(_LEAD)}</p>"
         gr.HTML(lead, apply_default_css=False, js_on_load=TITLES_SCRIPT)
-        upload = _upload(name) if takes_file else None
-        model = _model(models, [("Automatic", AUTOMATIC)] if takes_file else [])
-        form = _form(FIRST_BARS[name], hidden=only_for("nothing" if takes_file else "prompt"))
-        action = _action("Continue" if takes_file else "Generate", ready=not takes_file)
-    return TabWidgets(name, tab, upload, model, form, action)
+        upload = _upload()
+        model = _model(models)
+        form = _form()
+        buttons = _action()
+    return MusicWidgets(upload, model, form, buttons)
 
 
-def _upload(name: str) -> UploadWidgets:
+def _upload() -> UploadWidgets:
     file = gr.File(
-        label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
+        label="Your piece (MIDI)", elem_classes="upload", elem_id="write-upload", height=84
     )
     with gr.Row(elem_classes="examples"):
         gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
         examples = [
             (example, gr.Button(example.label, size="sm", elem_classes=classes))
-            for example in (OF_BANDS if name == "groove" else EXAMPLES)
+            for example in EXAMPLES
             for classes in [["chip", f"chip-{example.name}"]]
         ]
     # above the card, so that its notice is visible at once on a small screen
@@ -143,35 +135,32 @@ def _upload(name: str) -> UploadWidgets:
     )
     card = gr.HTML(
         elem_classes="facts",
-        elem_id=f"{name}-facts",
+        elem_id="write-facts",
         apply_default_css=False,
         js_on_load=CARD_SCRIPT,
     )
     return UploadWidgets(file, examples, card, beats)
 
 
-def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
+def _model(models: Models) -> gr.Radio:
     """The choice of a model; its line says what the model is for, and its size."""
-    choices = [*before, *((name, name) for name in models.names)]
     return gr.Radio(
-        choices,
-        value=choices[0][1],
+        [("Automatic", AUTOMATIC), *((name, name) for name in models.names)],
+        value=AUTOMATIC,
         label="Model",
-        info=BY_FILE if before else model_line(models, models.names[0]),
+        info=BY_FILE,
         visible=len(models.names) > 1,
         elem_classes=["segments", "model"],
     )
 
 
-def _action(action: str, *, ready: bool) -> Action:
+def _action() -> Action:
     with gr.Column(elem_classes="action"):
-        classes = ["go", f"go-{action.lower()}"]
-        go = gr.Button(action, variant="primary", interactive=ready, elem_classes=classes)
+        go = gr.Button(action(None), variant="primary", elem_classes=["go", "go-music"])
         classes = ["go", "stop-keep"]
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
-        text = NO_SPEED if ready else NO_FILE
-        estimate = gr.HTML(text, elem_classes="estimate", apply_default_css=False)
+        estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
     return Action(go, stop, discard, estimate)
 
 
@@ -181,15 +170,14 @@ FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not No
 """The options that have a widget."""
 
 
-def _form(bars: int, hidden: tuple[str, ...]) -> Form:
-    """The widgets of all options, some of them hidden, with a length in bars."""
+def _form() -> Form:
+    """The widgets of all options, with a length in bars."""
     made: dict[str, Component] = {}
 
     def add(section: str) -> None:
         for name, option in OPTIONS.items():
             if option.widget is not None and option.widget.section == section:
-                value = bars if name == "bars" else option.default
-                made[name] = _widget(option, value, visible=name not in hidden)
+                made[name] = _widget(option)
 
     with gr.Column(elem_classes="length"):
         add("length")
@@ -218,6 +206,8 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
         add("seed")
         dice = gr.Button("Roll the dice", elem_classes="dice")
         fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
+    with gr.Accordion("Form and chords", open=False, elem_classes="advanced plan"):
+        add("plan")
     with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
         add("creativity")
         add("key")
@@ -227,13 +217,14 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
     return Form(unit, fresh, creativity, {name: made[name] for name in FORM}, dice, key_note)
 
 
-def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa: ANN401
-    shown = option.widget
+def _widget(option: Option) -> Component:
+    shown, value = option.widget, option.default
     assert shown is not None
     info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
-    how: dict[str, Any] = {"label": shown.label, "info": info, "visible": visible}
+    how: dict[str, Any] = {"label": shown.label, "info": info}
     if shown.kind == "text":
-        return gr.Textbox(value or "", placeholder="any", max_length=MOST_KEY_LETTERS, **how)
+        how |= {"placeholder": "any", "max_length": shown.letters}
+        return gr.Textbox(value or "", elem_classes=f"text-{option.name}", **how)
     if shown.kind == "number":
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
@@ -266,9 +257,23 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
         elif option.kind is str:
             if not (value is None or isinstance(value, str)):
                 return f"{label} is {short(value)}, expected text."
+            if name != "key" and (problem := _text_problem(name, value)):
+                return problem
         elif problem := _number_problem(name, value, unit):
             return f"{label} is {problem}."
     return key_problem(values.get("key"))
+
+
+def _text_problem(name: str, text: str | None) -> str:
+    """What is wrong with the text of an option, in one sentence; empty if nothing is."""
+    if text is None or not text.strip():
+        return ""
+    asked: dict[str, Any] = {name: text.strip()}
+    try:
+        MusicOptions(**asked)
+    except ValueError as error:
+        return sentence(str(error))
+    return ""
 
 
 def _number_problem(name: str, value: object, unit: object) -> str:

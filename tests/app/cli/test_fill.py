@@ -30,6 +30,7 @@ def fill(folder: Path, command: str, *extra: str, piece: str = "piece.mid") -> i
     [
         (("fill", "--bars", "2-3"), 2),
         (("fill", "--bars", "2", "--tracks", "bass,drums"), 1),
+        (("fill", "--bars", "2-3", "--tracks", "bass", "--rest", "drums"), 2),
         (("accompany", "--instrument", "String Ensemble 1"), 5),
         (("accompany", "--instrument", "flute", "--bars", "2-4"), 3),
     ],

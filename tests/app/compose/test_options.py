@@ -84,8 +84,7 @@ def test_a_new_field_is_an_option_of_commands_endpoints_and_page() -> None:
     # last, so that calls with positional arguments keep their meaning
     assert found["endpoints"] == [[all_music, prompt], [all_music, nothing]]
     assert found["sliders"] == [
-        [name, 0.0, 0.5, 0.0, 0.1, "How late notes are.", name != hidden]
-        for hidden in (nothing, nothing, prompt)
+        [name, 0.0, 0.5, 0.0, 0.1, "How late notes are.", True]
         for name in (all_music, prompt, nothing)
     ]
     assert (found["form"], found["script"]) == (0.25, 0.75)

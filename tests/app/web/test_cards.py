@@ -23,7 +23,7 @@ def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
 
 
 def test_the_browser_shows_the_time_of_a_result_in_its_zone(calls, monkeypatch):
-    make(calls, "piano")
+    make(calls)
     session = calls.view.session(SOMEONE)
     session.results[0] = session.results[0]._replace(made=1_700_000_000.0)
     for zone in ("Asia/Tokyo", "UTC"):
@@ -37,7 +37,7 @@ def test_the_browser_shows_the_time_of_a_result_in_its_zone(calls, monkeypatch):
 def test_the_card_shows_form_key_and_chords(calls, midi):
     read(calls, midi)
     text = calls.view.show(calls.view.session(SOMEONE))[2]
-    sheet = calls.view.session(SOMEONE).current.upload.sheet
+    sheet = calls.view.session(SOMEONE).work.upload.sheet
     letters = " ".join(phrase.letter for phrase in sheet.phrases)
     assert f"<p class='form'>Key <b>{sheet.key}</b> · Form <b>{letters}</b></p>" in text
     assert f"<tr><th scope='row'>A</th><td>1</td><td>{' '.join(sheet.chords[0])}</td>" in text

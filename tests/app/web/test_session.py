@@ -101,19 +101,16 @@ def steps(sizes):
 def test_a_session_drops_its_earliest_steps_if_they_take_too_much_memory(monkeypatch, sessions):
     monkeypatch.setattr(history, "MOST_BYTES_OF_SESSION", 3_000_000)
     session = sessions.of("a")
-    for tab, sizes in (("continue", [1_000_000] * 5), ("groove", [100])):
-        for step in steps(sizes):
-            session.tabs[tab].go(step)
-            sessions.trim(session)
-    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [
-        1_000_000
-    ]
-    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
+    for step in steps([1_000_000] * 5):
+        session.work.go(step)
+        sessions.trim(session)
+    assert [len(step.frame.get("line", "")) for step in session.work.past] == [1_000_000]
+    assert session.work.frame.get("line") == "x" * 1_000_000
     assert session.size <= 3_000_000
-    session.tabs["piano"].go(*steps([5_000_000]))  # what is shown is kept
+    session.work.go(*steps([5_000_000]))  # what is shown is kept
     sessions.trim(session)
-    assert all(not tab.past for tab in session.tabs.values())
-    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
+    assert not session.work.past
+    assert session.work.frame.get("line") == "x" * 5_000_000
 
 
 def test_all_sessions_together_have_a_limit(monkeypatch, sessions):
@@ -121,8 +118,8 @@ def test_all_sessions_together_have_a_limit(monkeypatch, sessions):
     monkeypatch.setattr(history, "MOST_BYTES", 10_000_000)
     for number in range(60):
         session = sessions.of(str(number))
-        session.tabs["continue"].go(*steps([1_000_000]))
+        session.work.go(*steps([1_000_000]))
         sessions.trim(session)
     assert sum(one.size for one in sessions._sessions.values()) <= 10_000_000
-    assert sessions.of("59").tabs["continue"].frame.get("line")
-    assert not sessions.of("0").tabs["continue"].frame.get("line")
+    assert sessions.of("59").work.frame.get("line")
+    assert not sessions.of("0").work.frame.get("line")

@@ -23,15 +23,14 @@ def test_the_same_alert_twice_is_sent_twice(calls, midi):
 
 def test_a_request_without_a_session_is_refused(calls):
     stranger = SimpleNamespace(session_hash=None)
-    for call in (calls.jobs.stop_job, calls.tabs.leave, calls.tabs.undo, calls.jobs.end):
+    for call in (calls.jobs.stop_job, calls.history.leave, calls.history.undo, calls.jobs.end):
         with pytest.raises(gr.Error, match="session_hash"):
             call(stranger)
 
 
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
     view, upload = read(calls, midi)  # 2.5 s a bar
-    assert "after the first piece" in view.estimates["continue"]
-    assert "Choose a MIDI file or an example first" in view.estimates["groove"]
+    assert "after the first piece" in view.estimate
     asked = []
 
     def seconds_needed(*given):
@@ -39,11 +38,11 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
         return given[2] / 2 * given[3]  # half a second a bar
 
     monkeypatch.setattr(calls.studio, "seconds_needed", seconds_needed)
-    told = calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
+    told = calls.settings.estimate(10, "bars", 1, SOMEONE)
     assert "about <b>5 s</b>, sound included" in told
     assert asked[-1][:2] == ("fake", upload.prompt)
-    assert "about <b>2 s</b>" in calls.settings.estimate("continue", 10, "seconds", 1, SOMEONE)
-    assert "about <b>4 min</b>" in calls.settings.estimate("piano", 240, "bars", 2, SOMEONE)
+    assert "about <b>2 s</b>" in calls.settings.estimate(10, "seconds", 1, SOMEONE)
+    assert "about <b>4 min</b>" in calls.settings.estimate(240, "bars", 2, SOMEONE)
 
 
 def test_the_time_to_render_sound_is_part_of_the_estimate(calls, midi):

@@ -17,7 +17,7 @@ from relpe.models.pointer import GateConfig, PointerConfig
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.answers import answers, with_pointer
+from training.evaluation.by_task.answers import answers, with_pointer
 from training.experiment import build_experiment
 from training.learning.seeding import generator
 from training.runs.fit import fit

@@ -26,6 +26,10 @@ def measures(results: Mapping[str, Any]) -> dict[str, Measure]:
         found[f"token accuracy, {size}"] = Measure(100 * sizes[size]["tokens"], "%")
     for size in sorted(sizes, key=int):
         found[f"exact match, {size}"] = Measure(100 * sizes[size]["examples"], "%")
+    sizes = results.get("transduced", {})
+    for size in sorted(sizes, key=lambda size: (size != str(results["size"]), int(size))):
+        found[f"perplexity, {size}"] = Measure(sizes[size]["perplexity"], "")
+        found[f"exact match, {size}"] = Measure(100 * sizes[size]["exact"], "%")
     for key, values in readings(results).items():
         found[f"nats per token, {reading_label(key)}"] = Measure(values["nats_per_token"], "nats")
     # those of a class or forecast

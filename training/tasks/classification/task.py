@@ -23,10 +23,9 @@ from relpe.models.config import to_plain
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of, total
-from training.learning.seeding import noise_seed
 from training.tasks.batches import Passes, StepData
 from training.tasks.classification.examples import Batch, Examples, batch_of, some
-from training.tasks.module import TaskModule, new_model
+from training.tasks.module import SeededModule, new_model
 
 Split: TypeAlias = Literal["train", "validation", "test"]
 
@@ -221,7 +220,7 @@ class Batches:
         return self._task.batch(self._examples, chosen.tolist())
 
 
-class ClassificationModule(TaskModule[Classifier]):
+class ClassificationModule(SeededModule[Classifier]):
     """A classifier with its loss, in nats per example."""
 
     target = "example"
@@ -236,14 +235,6 @@ class ClassificationModule(TaskModule[Classifier]):
         super().__init__(model, optimizer, trainer, tokens_per_step=task.tokens_per_step)
         self._task = task
         self._right = 0
-
-    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
-        """Compute the gradients of a step, with dropout that depends only on (seed, step)."""
-        seed = noise_seed(self._trainer_settings.seed, self.global_step) + 1 + self.global_rank
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            return super().training_step(batch, batch_idx)
 
     def losses(self, batch: Any, state: ClassifierState) -> Iterator[Tensor]:  # noqa: ANN401
         """The negative log-likelihood of the classes, in nats."""

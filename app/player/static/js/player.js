@@ -9,6 +9,7 @@ import { PromptRegion } from "./region.js";
 import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
+import { Selection } from "./selection.js";
 import { Server } from "./server.js";
 import { Sound } from "./sound.js";
 import { TempoMap } from "./tempo.js";
@@ -45,15 +46,25 @@ class Player {
     };
     this.roll = new Roll(part("roll"), part("overview"), {
       onSeek: (beat) => this.sound.seek(beat),
-      onDraw: () => this.region.place(),
+      onSelect: (one, other) => (one === null ? this.selection.finish() : this.selection.drag(one, other)),
+      onDraw: () => {
+        this.region.place();
+        this.selection.place();
+      },
     });
     this.region = new PromptRegion(part, this.roll, { onChange: (bars) => trigger("region", bars) });
+    this.selection = new Selection(part, this.roll, {
+      // bars of a result belong to another piece than the prompt
+      onChange: (chosen) => trigger("select", { ...chosen, ...(this.frame.phase === "done" ? { variation: this.chosen } : {}) }),
+      onWrite: () => trigger("write"),
+    });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => {
         this.sound.retry();
         this.render();
       },
       onChoice: (ids) => trigger("tracks", ids),
+      onWork: (written, rests) => this.selection.setTracks(written, rests),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
     this.sound = new Sound(part, this.server, this.roll, {
@@ -86,6 +97,11 @@ class Player {
     });
   }
 
+  /** The bars that are to be written, or were, as in frames.py; null: new music follows at the end. */
+  get gap() {
+    return this.frame.prompt?.gap ?? null;
+  }
+
   get isBusy() {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
   }
@@ -115,6 +131,7 @@ class Player {
   renderBlank() {
     this.roll.show(BLANK_SCENE, { reset: true });
     this.region.show({ ...BLANK_SCENE, isOpen: false });
+    this.selection.show({ bars: [], gap: null, canSelect: false, canAdd: false, isSet: false });
     [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
@@ -133,13 +150,17 @@ class Player {
     const sounding = soundingLayers(layers);
     const newest = sounding.map((layer) => (layer.isNew ? layer.notes.at(-1).on : 0));
     const pen = frame.phase === "composing" ? Math.max(splice, ...newest) : null;
-    const cut = frame.phase !== "prompt";
+    const isPrompt = frame.phase === "prompt";
+    const cut = !isPrompt && !this.gap;
     const started = this.shownJob !== frame.job;
-    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, pen };
+    const gap = this.gap && this.gapOn(bars, before, !isPrompt);
+    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? frame.prompt?.sheet ?? null };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
-    const canChange = frame.prompt?.first !== undefined && !cut && !this.isBusy;
-    this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange });
+    const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
+    this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
+    const canSelect = canChange || (frame.phase === "done" && !this.isBusy && !frame.example);
+    this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: canChange, isSet: canChange });
     if (started) {
       this.shownJob = frame.job;
       this.sound.isNewPiece = true;
@@ -150,7 +171,7 @@ class Player {
       frame.variations.map((one, index) => ({
         layers: soundingLayers(all[index]),
         from: splice,
-        to: (one.timeline ?? timeline).end,
+        to: gap?.stop ?? (one.timeline ?? timeline).end,
         facts: one.facts ?? factsOf(all[index]),
         isComing: one.sound === "making",
       })),
@@ -159,17 +180,28 @@ class Player {
     this.renderSound(splice);
   }
 
+  /** The gap on the roll, with the ids of the tracks that are written. */
+  gapOn(bars, layers, isHidden) {
+    const last = bars.length - 1;
+    const line = (bar) => bars[Math.max(0, Math.min(bar, last))] ?? 0;
+    const { rests } = this.gap;
+    const ids = new Set(layers.filter(({ played, id }) => played || rests.includes(id)).map(({ id }) => id));
+    return { start: line(this.gap.first - 1), stop: line(this.gap.last), ids, isHidden };
+  }
+
   renderTracks(layers) {
     const { frame, part, isListOpen } = this;
-    const canChoose = layers.filter((layer) => layer.heard !== undefined || layer.played !== undefined).length > 1;
+    const writes = Boolean(this.gap) && frame.phase === "prompt";
+    const areChosen = layers.filter((layer) => layer.heard !== undefined || layer.played !== undefined).length > 1;
+    const canChoose = areChosen && (!this.gap || writes); // those of a result are written already
     const canMix = this.canMute;
-    part("open-tracks").hidden = !canChoose || Boolean(frame.table);
-    const isOpen = Boolean(frame.table) || isListOpen;
-    part("hint").hidden = !canChoose || !isOpen;
+    part("open-tracks").hidden = !canChoose || writes;
+    const isOpen = isListOpen || writes;
+    part("hint").hidden = !canChoose || !isOpen || writes;
     part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   renderSound(splice) {
@@ -241,10 +273,11 @@ class Player {
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
     part("favourite").hidden = !isDone;
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
-    part("continue-this").hidden = !isDone;
+    part("continue-this").hidden = part("rewrite").hidden = !isDone;
     part("undo").hidden = !frame.can_undo;
     part("undo").disabled = isBusy;
     part("replay").hidden = !isDone || !files.has("replay");
+    part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
     part("settings").textContent = variation?.settings || "";
     part("actions").hidden = Boolean(frame.example) || [...part("actions").children].every((child) => child.hidden || !child.textContent);
@@ -277,7 +310,7 @@ class Player {
       undo: () => trigger("undo"),
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
-      "other-prompt": () => trigger("region", region.of(roll.bars, this.frame.prompt)),
+      "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
       "zoom-in": () => roll.zoom(1 / 1.5),
       "zoom-out": () => roll.zoom(1.5),
       "zoom-fit": () => roll.fit(),
@@ -303,6 +336,10 @@ class Player {
     const { sound, roll } = this;
     const { beat } = sound;
     const { bars } = roll;
+    if (roll.canSelect && this.onSelectKey(event, beat)) {
+      event.preventDefault();
+      return;
+    }
     const index = lowerBound(bars, beat + 0.01, (bar) => bar) - 1;
     if (event.key === "ArrowRight") sound.seek(bars[index + 1] ?? beat);
     else if (event.key === "ArrowLeft") sound.seek(bars[beat - bars[index] > 1 ? index : index - 1] ?? 0);
@@ -314,6 +351,18 @@ class Player {
     else return;
     roll.lookAt(sound.beat, false);
     event.preventDefault();
+  }
+
+  /** Selects bars: Shift and an arrow key, Ctrl+A for all, Escape for none, Enter to write. */
+  onSelectKey(event, beat) {
+    const { selection, part } = this;
+    if (event.shiftKey && event.key === "ArrowRight") selection.extend(1, beat);
+    else if (event.shiftKey && event.key === "ArrowLeft") selection.extend(-1, beat);
+    else if ((event.ctrlKey || event.metaKey) && event.key === "a") selection.choose(0, selection.most);
+    else if (event.key === "Escape") selection.clear();
+    else if (event.key === "Enter" && !part("selection").hidden && !part("write").disabled) part("write").click();
+    else return false;
+    return true;
   }
 
   /** Space plays and pauses, 1 to 4 choose a variation, unless the focused element uses these keys. */

@@ -9,14 +9,22 @@ const COLUMNS = [
   ["Track", "A track of your file and its instrument"],
   ["Prompt", "The model reads this track as part of the prompt"],
   ["May play", "The track may get notes in the new music"],
+  ["Selected bars", "Keep the notes of the track in the selected bars, write new ones, or let it rest without notes"],
   ["Listen", "M mutes a track, S plays it alone; files do not change"],
+];
+
+const WORK = [
+  ["keep", "Keep", "The notes stay"],
+  ["write", "Write", "New notes"],
+  ["rest", "Rest", "No notes"],
 ];
 
 const controlsOf = (node) => [...node.querySelectorAll("button, input")];
 
 export class TrackList {
-  constructor(list, { onMix, onChoice }) {
-    Object.assign(this, { list, onMix, onChoice });
+  /** `onChoice({heard, played})`; `onWork(written, rests)`; all with ids of tracks. */
+  constructor(list, { onMix, onChoice, onWork }) {
+    Object.assign(this, { list, onMix, onChoice, onWork });
     this.muted = new Set();
     this.solo = new Set();
     this.heardWithout = [[], []]; // mute and solo of the audible mix
@@ -53,14 +61,17 @@ export class TrackList {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
 
-  show(layers, { canMix, canChoose, isOpen, isBusy, isSolo }) {
+  /** `writes`: what happens to each track in the selected bars can be chosen; `rests`: ids. */
+  show(layers, { canMix, canChoose, isOpen, writes, rests, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
     const canMute = canMix && this.rows.length > 1;
     const wide = canChoose && isOpen;
+    [this.writes, this.rests] = [writes, rests];
     this.list.classList.toggle("many", this.rows.length > MANY_TRACKS);
-    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, wide]);
+    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, wide, writes]);
     this.list.hidden = !this.rows.length;
     this.list.classList.toggle("table", wide);
+    this.list.classList.toggle("writes", writes);
     if (built !== this.built) {
       const focus = this.controls().findIndex((control) => control === document.activeElement);
       this.list.replaceChildren(...(wide ? [this.head(canMute)] : []), ...this.rows.map((row) => this.row(row, { canMute, wide })));
@@ -84,7 +95,8 @@ export class TrackList {
   }
 
   head(canMute) {
-    const columns = COLUMNS.slice(0, canMute ? 4 : 3);
+    const unused = [...(this.writes ? ["Prompt", "May play"] : ["Selected bars"]), ...(canMute ? [] : ["Listen"])];
+    const columns = COLUMNS.filter(([name]) => !unused.includes(name));
     return make(
       "li",
       { className: "head", "aria-hidden": "true" },
@@ -103,7 +115,8 @@ export class TrackList {
     const name = make("span", { className: "name", title }, row.name, " ", make("small", { textContent: instrument }));
     const item = make("li", { className: "track" }, make("div", { className: "title" }, swatch, name));
     item.dataset.id = row.id;
-    if (wide) {
+    if (wide && this.writes) item.append(this.work(row));
+    else if (wide) {
       item.append(
         this.box("heard", `${row.name}: the model reads it as part of the prompt`),
         this.box("played", `${row.name}: may play in the new music`),
@@ -129,6 +142,29 @@ export class TrackList {
     return make("label", { title: label }, box);
   }
 
+  /** Three buttons: what happens to a track in the selected bars. */
+  work({ id, name }) {
+    const buttons = WORK.map(([kind, word, text]) => {
+      const label = `${word} ${name}`;
+      const button = make("button", { type: "button", textContent: word, className: "work", tabIndex: -1, title: `${text}: ${name}`, "aria-label": label });
+      button.dataset.work = kind;
+      button.addEventListener("click", () => this.setWork(id, kind));
+      return button;
+    });
+    return make("div", { className: "player-segments", role: "group", "aria-label": `${name} in the selected bars` }, ...buttons);
+  }
+
+  workOf(row) {
+    if (this.rests.includes(row.id)) return "rest";
+    return row.played ? "write" : "keep";
+  }
+
+  setWork(id, kind) {
+    const works = new Map(this.rows.filter((row) => row.played !== undefined).map((row) => [row.id, row.id === id ? kind : this.workOf(row)]));
+    const idsOf = (wanted) => [...works].filter(([, work]) => work === wanted).map(([one]) => one);
+    this.onWork(idsOf("write"), idsOf("rest"));
+  }
+
   /** Shows the state of each control. */
   update(isBusy) {
     for (const item of this.list.querySelectorAll(".track")) {
@@ -137,6 +173,7 @@ export class TrackList {
       item.classList.toggle("quiet", this.isQuiet(id));
       item.querySelector(".mute")?.setAttribute("aria-pressed", this.muted.has(id));
       item.querySelector(".solo")?.setAttribute("aria-pressed", this.solo.has(id));
+      for (const button of item.querySelectorAll(".work")) button.setAttribute("aria-pressed", button.dataset.work === this.workOf(row));
       for (const box of item.querySelectorAll("input")) {
         box.checked = row[box.className] ?? true;
         box.disabled = isBusy;

@@ -7,7 +7,8 @@ import zipfile
 from pathlib import Path
 
 from app.web.callbacks.alerts import BROKEN
-from app.web.session import EXAMPLE_OF_TAB
+from app.web.examples import PIECE
+from app.web.session import FIRST_EXAMPLE
 from tests.support.seen import SOMEONE, event, make, read, seen
 
 
@@ -43,7 +44,7 @@ def test_favourites_are_listed_and_downloaded_together(calls, midi):
     view = make(calls, variations=2)[1]
     job = view.frame["job"]
     for number in (1, 0, 1, 7, True):
-        view = seen(calls.tabs.favour(event(variation=number), SOMEONE))
+        view = seen(calls.history.favour(event(variation=number), SOMEONE))
     assert view.frame["favourites"] == [0]
     assert "<h2>Favourites</h2>" in view.results
     assert "· variation 1</span>" in view.results
@@ -61,7 +62,7 @@ def test_favourites_are_listed_and_downloaded_together(calls, midi):
 
 def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
     request, first = {}, {}
-    for name in EXAMPLE_OF_TAB.values():
+    for name in (FIRST_EXAMPLE, PIECE):
         request = {"job": f"example {name}", "variation": -1}
         first = calls.files.mix(request)
         assert Path(first["path"]).is_file()

@@ -28,52 +28,40 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     assert seed == 5
     assert view.frame["phase"] == "waiting"
     assert view.frame["busy"]
-    assert not any(view.go[name].visible for name in view.go)
-    assert all(view.stop[name].visible for name in view.stop)
+    assert not view.go.visible
+    assert view.stop.visible
     frames = list(calls.jobs.compose(SOMEONE))
     assert frames[-1]["phase"] == "done"
     view = seen(calls.jobs.end(SOMEONE))
     assert not view.frame["busy"]
     assert view.frame["can_undo"]
     assert view.frame["can_discard"]
-    assert view.go["continue"].visible
+    assert view.go.visible
     assert "4 bars after bar 4 · fake model" in view.results
-
-
-def test_a_job_continues_while_another_tab_is_open(calls, midi):
-    read(calls, midi)
-    begin(calls)
-    calls.tabs.open_tab("piano", SOMEONE)
-    assert all(frame == gr.skip() for frame in calls.jobs.compose(SOMEONE))
-    assert seen(calls.jobs.end(SOMEONE)).frame["phase"] == "empty"
-    assert seen(calls.tabs.open_tab("continue", SOMEONE)).frame["phase"] == "done"
 
 
 @pytest.mark.parametrize("seed", [-5, LARGEST_SEED + 1, 99_999_999_999, 1.5])
 def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
     with pytest.raises(gr.Error):
-        begin(calls, "piano", seed=seed)
+        begin(calls, seed=seed)
     assert not calls.studio.stop(SOMEONE.session_hash)
     assert said(calls).startswith(
         f"Seed is {seed:,}, expected a whole number from 0 to 2,147,483,647"
     )
-    assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
+    assert begin(calls, seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
 
 
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
     calls, midi, monkeypatch, caplog
 ):
     with pytest.raises(gr.Error):
-        begin(calls)
-    assert "upload a MIDI file" in said(calls)
-    with pytest.raises(gr.Error):
-        begin(calls, "piano", key="H")
+        begin(calls, key="H")
     assert (
         said(calls) == "“H” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
     )
-    begin(calls, "piano")
+    begin(calls)
     with pytest.raises(gr.Error):
-        begin(calls, "piano")
+        begin(calls)
     assert said(calls) == BUSY
     calls.jobs.end(SOMEONE)
 
@@ -82,7 +70,7 @@ def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
 
     monkeypatch.setattr("app.web.callbacks.jobs.waiting", broken)
     with pytest.raises(gr.Error) as caught:
-        begin(calls, "piano")
+        begin(calls)
     assert (caught.value.message, caught.value.visible) == (BROKEN, False)
     assert said(calls) == BROKEN
     assert any(record.exc_info for record in caplog.records)
@@ -92,7 +80,7 @@ def test_stop_keeps_and_discard_drops(calls, midi, model):
     object.__setattr__(model, "speed", 200.0)
     read(calls, midi)
     for ending, kept in ((calls.jobs.stop_job, 1), (calls.jobs.discard, 1)):
-        before = calls.view.session(SOMEONE).current.frame["job"]
+        before = calls.view.session(SOMEONE).work.frame["job"]
         begin(calls, bars=60)
         for frame in calls.jobs.compose(SOMEONE):
             if any(
@@ -112,20 +100,19 @@ def test_a_result_that_is_discarded_leaves_the_list_and_the_player(calls, midi):
     view = seen(calls.jobs.discard(SOMEONE))
     assert view.frame["phase"] == "prompt"
     assert view.results == ""
-    view = seen(calls.tabs.undo(SOMEONE))  # brings it back
+    view = seen(calls.history.undo(SOMEONE))  # brings it back
     assert (view.frame["phase"], view.frame["job"]) == ("done", job)
     assert view.results.count("<li>") == 1
-    view = seen(calls.tabs.undo(SOMEONE))
+    view = seen(calls.history.undo(SOMEONE))
     assert view.frame["phase"] == "prompt"
     assert view.results.count("<li>") == 1
 
 
 def test_undo_brings_back_a_discarded_piece_from_nothing(calls):
-    calls.tabs.open_tab("piano", SOMEONE)
-    job = make(calls, tab="piano")[1].frame["job"]
+    job = make(calls)[1].frame["job"]
     view = seen(calls.jobs.discard(SOMEONE))
     assert (view.frame["phase"], view.frame["can_undo"], view.results) == ("empty", True, "")
-    view = seen(calls.tabs.undo(SOMEONE))
+    view = seen(calls.history.undo(SOMEONE))
     assert (view.frame["job"], view.results.count("<li>")) == (job, 1)
 
 
@@ -163,9 +150,7 @@ def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, 
             calls.jobs.discard(SOMEONE)
             calls.jobs.end(SOMEONE)
         for length, unit, variations in ((value, "bars", 1), (2, value, 1), (2, "bars", value)):
-            assert isinstance(
-                calls.settings.estimate("piano", length, unit, variations, SOMEONE), str
-            )
+            assert isinstance(calls.settings.estimate(length, unit, variations, SOMEONE), str)
     assert not caplog.records
 
 
@@ -179,7 +164,7 @@ def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
     label = widget.label
     view = seen(calls.jobs.refuse(SOMEONE))
     assert view.frame["alert"] == f"{label} is empty; enter a number."
-    assert calls.settings.estimate("continue", None, "bars", 1, SOMEONE) == ""
+    assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
 
 
 def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):
@@ -188,7 +173,7 @@ def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):
     view = seen(calls.jobs.end(SOMEONE))
     assert view.frame["alert"] == NOT_TAKEN
     assert view.frame["job"] == before.frame["job"]
-    assert view.go["continue"].interactive
+    assert view.go.interactive
     assert not view.frame["can_undo"]
 
 
@@ -213,9 +198,6 @@ def test_a_length_in_seconds_is_converted_to_bars(calls, midi):
 
 
 def test_a_refusal_is_shown_once(calls):
-    with pytest.raises(gr.Error):
-        begin(calls)
-    assert "upload a MIDI file" in said(calls)
     assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`
 
 

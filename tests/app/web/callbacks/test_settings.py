@@ -23,10 +23,10 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     other = type(SOMEONE)(session_hash="other", username=None, client=None)
     view, upload = read(calls, told, who=other)
     assert upload is None
-    assert "upload its MIDI file" in view.cards["continue"]
+    assert "upload its MIDI file" in view.card
     view, upload = read(calls, midi, who=other)
     assert (upload.first_bar, upload.bars) == (2, 3)
-    assert "All settings are restored" in view.cards["continue"]
+    assert "All settings are restored" in view.card
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["fresh"], filled["key"]) == (11, False, "C")
     assert filled["bars"].value == 4
@@ -45,12 +45,12 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     read(calls, told, who=other)
     view, upload = read(calls, band, who=other)
     assert upload.title == "band"
-    assert "settings were made with another file" in view.cards["continue"]
-    assert "the music will differ" in view.cards["continue"]
+    assert "settings were made with another file" in view.card
+    assert "the music will differ" in view.card
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
     view, _ = read(calls, midi, who=other)  # the settings were kept until the file was uploaded
-    assert "All settings are restored" in view.cards["continue"]
+    assert "All settings are restored" in view.card
 
 
 @pytest.mark.parametrize(("prompt_bars", "first"), [(0, None), (3, 2), (8, None)])
@@ -77,7 +77,7 @@ def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi
     read(calls, midi)
     make(calls)
     view, _ = read(calls, band)
-    assert "settings" not in view.cards["continue"]
+    assert "settings" not in view.card
     calls.settings.fill_form(SOMEONE)
     assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
@@ -88,7 +88,7 @@ def test_unusable_settings_are_reported_in_one_sentence(calls, midi, tmp_path):
     for text in ("{", "{}", json.dumps({"model": "other", "seed": 1, "options": {}})):
         path.write_text(text)
         view, upload = read(calls, path)
-        assert "class='refused'" in view.cards["continue"]
+        assert "class='refused'" in view.card
         assert upload is not None
 
 
@@ -97,8 +97,7 @@ def test_settings_of_another_model_of_the_same_name_are_refused_in_one_sentence(
     told = {"model": "fake", "seed": 3, "options": {"bars": 4}}
     path.write_text(json.dumps(told | {"model_sha256": "0" * 64}))
     view, _ = read(calls, path)
-    assert "another model named fake, whose weights differ from" in view.cards["continue"]
-    assert calls.view.session(SOMEONE).tab == "continue"
+    assert "another model named fake, whose weights differ from" in view.card
 
 
 @pytest.mark.parametrize("prompt", [False, True])
@@ -115,30 +114,22 @@ def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi,
         "variations is 8, expected 1 to 4",
         "relpe replay",
     ):
-        assert wrong in view.cards["continue"]
+        assert wrong in view.card
     assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
-    assert calls.view.session(SOMEONE).tab == "continue"
 
 
-def test_settings_of_a_part_of_a_piece_are_refused_in_one_sentence(calls, tmp_path):
-    path = tmp_path / "settings.json"
-    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
-    path.write_text(json.dumps(told | {"passage": {"first_bar": 2, "last_bar": 5}}))
-    view, _ = read(calls, path)
-    assert "The settings are for a part of a piece" in view.cards["continue"]
-
-
-def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):
+def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(calls, midi, tmp_path, second):
+    read(calls, midi)
     path = tmp_path / "settings.json"
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default
     path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
-    view = seen(calls.uploads.read("continue", str(path), SOMEONE)[1:])
-    assert "data-open='piano'" in view.results
-    assert view.models["piano"].value == second
-    filled = filled_form(calls, tab="piano")
+    view = seen(calls.uploads.read(str(path), SOMEONE)[1:])
+    assert view.model.value == second
+    assert "press Generate" in view.card
+    filled = filled_form(calls)
     length = filled["bars"]
     assert (length.minimum, length.value, filled["unit"]) == (2.0, 2.0, "seconds")
-    assert make(calls, "piano", bars=2.0, unit="seconds")[1].frame["phase"] == "done"
+    assert make(calls, bars=2.0, unit="seconds")[1].frame["phase"] == "done"
 
 
 def test_settings_of_a_result_fill_the_form(calls, midi):

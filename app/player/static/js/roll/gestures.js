@@ -1,6 +1,8 @@
-// Gestures on the roll: click, drag, wheel and pinch.
+// Gestures on the roll: click, drag, wheel and pinch. A mouse selects bars by dragging, and so does a finger
+// on the bar numbers; otherwise a drag moves the view.
 
 import { on } from "../dom.js";
+import { ROW, RULER } from "./view.js";
 
 const CLICK_PIXELS = 6; // a shorter drag is a click
 
@@ -23,7 +25,8 @@ export class Gestures {
     this.fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     const [one, other] = [...this.fingers.values()];
     if (other) this.pinch = { distance: Math.max(20, Math.hypot(one.x - other.x, one.y - other.y)), span: roll.target.span };
-    this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other) };
+    const selects = roll.canSelect && !other && event.offsetX > roll.keys && (event.pointerType === "mouse" || event.offsetY < roll.top);
+    this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other), selects, beat: roll.beatAt(event) };
   }
 
   drag(event) {
@@ -32,7 +35,7 @@ export class Gestures {
     if (!finger) return;
     Object.assign(finger, { x: event.clientX, y: event.clientY });
     const [one, other] = [...this.fingers.values()];
-    roll.canvas.classList.toggle("dragging", this.grip.moved);
+    roll.canvas.classList.toggle("dragging", this.grip.moved && !this.grip.selects);
     if (other) {
       const distance = Math.max(20, Math.hypot(one.x - other.x, one.y - other.y));
       const left = roll.canvas.getBoundingClientRect().left + roll.keys;
@@ -46,6 +49,12 @@ export class Gestures {
     if (Math.abs(far) > CLICK_PIXELS) this.grip.moved = true;
     if (!this.grip.moved) return;
     roll.follow = false;
+    if (this.grip.selects) {
+      roll.onSelect(this.grip.beat, roll.beatAt(event));
+      if (event.offsetX > roll.canvas.clientWidth - 24) roll.pan(roll.view.start + 12 / roll.perBeat);
+      else if (event.offsetX < roll.keys + 12) roll.pan(roll.view.start - 12 / roll.perBeat);
+      return;
+    }
     roll.pan(this.grip.start - far / roll.perBeat);
     roll.view.start = roll.target.start;
   }
@@ -59,7 +68,13 @@ export class Gestures {
       this.grip = { x: left.x, start: roll.target.start, moved: true }; // one finger stays
       return;
     }
-    if (event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys) roll.onSeek(roll.beatAt(event));
+    if (this.grip.selects && this.grip.moved) roll.onSelect(null);
+    const isClick = event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys;
+    const section = isClick && roll.canSelect && event.offsetY > RULER && event.offsetY < RULER + ROW && roll.sectionAt(roll.beatAt(event));
+    if (section) {
+      roll.onSelect(...section);
+      roll.onSelect(null);
+    } else if (isClick) roll.onSeek(roll.beatAt(event));
     this.pinch = this.grip = null;
   }
 

@@ -6,7 +6,7 @@ import { Overview } from "./overview.js";
 import { clipTo, fill, fillNote, penOf } from "./pen.js";
 import { drawBars, drawDrumNames, drawKeys, drawRows, drawRuler } from "./sides.js";
 import { Tiles } from "./tiles.js";
-import { BAND, RULER, RollView } from "./view.js";
+import { BAND, RollView } from "./view.js";
 
 const FRESH_MS = 700;
 const VEIL = { before: 0.5, after: 0.8 }; // opacity over parts that the model does not read, and parts that will be cut off
@@ -31,16 +31,17 @@ export class Roll extends RollView {
     if (width < 40 || height < 80 || this.canvas.height < 80) return false;
 
     pen.save();
-    clipTo(pen, this.keys, RULER, width, height);
-    if (this.splice > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.splice) - this.x(this.first), height);
+    clipTo(pen, this.keys, this.top, width, height);
+    if (this.splice > 0 && !this.gap) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.splice) - this.x(this.first), height);
     drawRows(pen, this, place);
     drawBars(pen, this, place);
     this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
-    if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
+    if (this.gap) this.drawGap(pen, height);
+    else if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
     this.drawMarks(pen, height);
     pen.restore();
-    if (floor > RULER + 1) drawKeys(pen, this, place, keys);
+    if (floor > this.top + 1) drawKeys(pen, this, place, keys);
     if (this.lane > 1) drawDrumNames(pen, this, place, drums);
     drawRuler(pen, this, place);
     this.drawPlayhead(pen, height);
@@ -88,21 +89,29 @@ export class Roll extends RollView {
   drawVeils(pen, { width, height }) {
     const { paper } = this.colours;
     const splice = Math.max(this.keys, this.x(this.splice));
-    if (this.first > 0) fill(pen, paper, this.keys, RULER, this.x(this.first) - this.keys, height, VEIL.before);
-    fill(pen, paper, splice, RULER, Math.max(0, width - splice), height, VEIL.after);
+    if (this.first > 0) fill(pen, paper, this.keys, this.top, this.x(this.first) - this.keys, height, VEIL.before);
+    fill(pen, paper, splice, this.top, Math.max(0, width - splice), height, VEIL.after);
+  }
+
+  /** Marks the bars that are written. */
+  drawGap(pen, height) {
+    const { accent } = this.colours;
+    const [left, right] = [this.x(this.gap.start), this.x(this.gap.stop)];
+    fill(pen, accent, left, this.top, right - left, height, this.gap.isHidden ? 0.05 : 0.11);
+    for (const edge of [left, right]) fill(pen, accent, Math.round(edge) - 1, this.top, 1.5, height, 0.75);
   }
 
   /** Draws the splice, and the place where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
-    if (this.splice > 0) fill(pen, accent, Math.round(this.x(this.splice)) - 1, RULER, 1.5, height, 0.55);
+    if (this.splice > 0 && !this.gap) fill(pen, accent, Math.round(this.x(this.splice)) - 1, this.top, 1.5, height, 0.55);
     if (this.pen === null) return;
     const at = this.x(this.pen);
     const glow = pen.createLinearGradient(at - 60, 0, at, 0);
     glow.addColorStop(0, `${accent}00`); // accent is #rrggbb
     glow.addColorStop(1, accent);
-    fill(pen, glow, at - 60, RULER, 60, height, 0.16);
-    fill(pen, accent, at, RULER, 2, height, 0.9);
+    fill(pen, glow, at - 60, this.top, 60, height, 0.16);
+    fill(pen, accent, at, this.top, 2, height, 0.9);
   }
 
   /** Draws the playhead; its knob is below the bar numbers. */

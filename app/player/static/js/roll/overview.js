@@ -39,13 +39,14 @@ export class Overview {
     const drumRow = (lane - 2 * LANE_EDGE) / Math.max(1, roll.drums.length);
     const perBeat = width / Math.max(roll.end, 1);
     fill(pen, colours.paper, 0, 0, width, height);
-    if (roll.splice > 0) fill(pen, colours.shade, roll.first * perBeat, 0, (roll.splice - roll.first) * perBeat, height);
+    const [start, stop] = roll.gap ? [roll.gap.start, roll.gap.stop] : [roll.first, roll.splice];
+    if (stop > start) fill(pen, roll.gap ? colours.accent : colours.shade, start * perBeat, 0, (stop - start) * perBeat, height, roll.gap ? 0.15 : 1);
     if (lane && floor > 0) fill(pen, colours.bar, 0, Math.round(floor), width, 1);
     for (const layer of roll.layers) {
       pen.fillStyle = colours[colourName(layer, roll.isSolo)];
       for (const note of layer.notes) {
-        const beyond = !layer.isNew && roll.splice > 0 && note.on >= roll.splice - 0.001;
-        if (beyond && roll.cut) continue;
+        const beyond = !layer.isNew && !roll.gap && roll.splice > 0 && note.on >= roll.splice - 0.001;
+        if (roll.seenEnd(layer, note) === null) continue;
         pen.globalAlpha = (beyond ? 0.15 : 0.8) * (layer.isQuiet ? QUIET : 1);
         const left = note.on * perBeat;
         if (layer.drums) {

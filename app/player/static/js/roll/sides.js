@@ -2,7 +2,7 @@
 
 import { DRUMS, lowerBound } from "./notes.js";
 import { clipTo, fill } from "./pen.js";
-import { BAND, LANE_EDGE, RULER } from "./view.js";
+import { BAND, LANE_EDGE, ROW, RULER } from "./view.js";
 
 const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
 
@@ -39,21 +39,22 @@ export function drawBars(pen, roll, { height }) {
     if (roll.beats && roll.perBeat > 13) {
       const next = Math.min(bars[index + 1] ?? roll.end, last);
       pen.fillStyle = colours.beat;
-      for (let beat = bar + 1; beat < next - 0.01; beat += 1) pen.fillRect(Math.round(roll.x(beat)), RULER, 1, height);
+      for (let beat = bar + 1; beat < next - 0.01; beat += 1) pen.fillRect(Math.round(roll.x(beat)), roll.top, 1, height);
     }
     if (index % step && wide <= 10) return;
-    fill(pen, colours.bar, Math.round(roll.x(bar)), RULER, 1, height);
+    fill(pen, colours.bar, Math.round(roll.x(bar)), roll.top, 1, height);
   });
 }
 
-/** Bar numbers, and the region of the prompt below them. */
+/** Bar numbers, the region of the prompt below them, and the rows of form and chords. */
 export function drawRuler(pen, roll, { width }) {
-  const { bars, colours } = roll;
+  const { bars, colours, top } = roll;
   const { step } = barSteps(roll);
-  fill(pen, colours.paper, 0, 0, width, RULER);
+  fill(pen, colours.paper, 0, 0, width, top);
   pen.save();
-  clipTo(pen, roll.keys, 0, width, RULER);
-  if (roll.splice > 0) fill(pen, colours.shade, roll.x(roll.first), BAND, roll.x(roll.splice) - roll.x(roll.first), RULER - BAND);
+  clipTo(pen, roll.keys, 0, width, top);
+  if (roll.gap) fill(pen, colours.accent, roll.x(roll.gap.start), BAND, roll.x(roll.gap.stop) - roll.x(roll.gap.start), RULER - BAND, 0.25);
+  else if (roll.splice > 0) fill(pen, colours.shade, roll.x(roll.first), BAND, roll.x(roll.splice) - roll.x(roll.first), RULER - BAND);
   pen.font = `11px ${roll.font}`;
   eachBar(roll, (index, bar) => {
     if (index % step) return;
@@ -62,15 +63,48 @@ export function drawRuler(pen, roll, { width }) {
     pen.fillStyle = colours.text;
     pen.fillText(String(index + 1), roll.x(bar) + 5, 11);
   });
+  if (roll.sheet) drawSheet(pen, roll);
   pen.restore();
-  fill(pen, colours.bar, roll.keys - 1, RULER, 1, roll.canvas.clientHeight);
-  pen.fillRect(0, RULER - 1, width, 1);
+  fill(pen, colours.bar, roll.keys - 1, top, 1, roll.canvas.clientHeight);
+  pen.fillRect(0, top - 1, width, 1);
+}
+
+/** The sections of the piece, and below them its chords; a chord that goes on is not repeated. */
+function drawSheet(pen, roll) {
+  const { bars, colours, sheet } = roll;
+  const lineOf = (bar) => roll.x(bars[Math.min(bar, bars.length - 1)]);
+  const write = (text, left, right, middle) => {
+    if (right - left < 8) return;
+    pen.save();
+    clipTo(pen, left, middle - ROW / 2, right - left, ROW);
+    pen.fillText(text, left + 5, middle + 0.5);
+    pen.restore();
+  };
+  const seen = (left, right) => right > roll.keys && left < roll.canvas.clientWidth;
+  sheet.sections.forEach(([letter, first, count]) => {
+    const [left, right] = [lineOf(first - 1), lineOf(first - 1 + count)];
+    if (!seen(left, right)) return;
+    fill(pen, colours.shade, left + 1, RULER + 2, Math.max(1, right - left - 2), ROW - 3);
+    pen.font = `600 11px ${roll.font}`;
+    pen.fillStyle = colours.head;
+    write(letter, Math.max(left, roll.keys), right, RULER + ROW / 2);
+  });
+  pen.font = `11px ${roll.font}`;
+  pen.fillStyle = colours.head;
+  const from = Math.max(0, lowerBound(bars, roll.view.start, (bar) => bar) - 8);
+  for (let index = from; index < sheet.chords.length && bars[index] < roll.view.start + roll.view.span; index += 1) {
+    const chord = sheet.chords[index];
+    if (!chord || (index && chord === sheet.chords[index - 1])) continue;
+    let next = index + 1;
+    while (next < sheet.chords.length && sheet.chords[next] === chord) next += 1;
+    write(chord, Math.max(lineOf(index), roll.keys), lineOf(next), RULER + ROW * 1.5);
+  }
 }
 
 export function drawKeys(pen, roll, { y, row, floor }, sounding) {
   const { colours } = roll;
   pen.save();
-  clipTo(pen, 0, RULER, roll.keys, floor - RULER);
+  clipTo(pen, 0, roll.top, roll.keys, floor - roll.top);
   fill(pen, colours.white, 0, 0, roll.keys, floor);
   pen.font = `${roll.keys < 40 ? 9 : 10}px ${roll.font}`;
   for (let pitch = Math.floor(roll.low) - 1; pitch <= roll.high; pitch += 1) {

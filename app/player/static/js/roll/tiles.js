@@ -3,7 +3,6 @@
 
 import { colourName, lookOf, lowerBound } from "./notes.js";
 import { clipTo, fillNote, penOf, pixelRatio } from "./pen.js";
-import { RULER } from "./view.js";
 
 const TILE = 512; // width of a picture in device pixels
 const SPARE_TILES = 8; // number kept outside the view
@@ -30,7 +29,7 @@ export class Tiles {
     const holds = isZooming && ratio > 0.4 && ratio < 2.5;
     if (isZooming) roll.moving = true;
     const scale = holds ? this.drawn.perBeat : wanted;
-    const key = [scale, roll.low, roll.high, roll.lane, roll.canvas.width, roll.canvas.height, roll.isSolo, roll.drums].join();
+    const key = [scale, roll.low, roll.high, roll.lane, roll.canvas.width, roll.canvas.height, roll.top, roll.isSolo, roll.drums].join();
     const before = this.drawn.layers;
     const isSame = (layer, old) =>
       old && layer.notes === old.notes && layer.isQuiet === old.isQuiet && layer.hue === old.hue && layer.notes.length >= old.count;
@@ -122,7 +121,7 @@ export class Tiles {
     pen.save();
     if (!layer.drums) {
       const { floor } = roll.measures();
-      clipTo(pen, x(begin), RULER, x(end) - x(begin) + 12, floor - RULER);
+      clipTo(pen, x(begin), roll.top, x(end) - x(begin) + 12, floor - roll.top);
     }
     pen.fillStyle = roll.colours[colourName(layer, roll.isSolo)];
     for (let index = lowerBound(layer.notes, begin - layer.longest, (note) => note.on); index < layer.notes.length; index += 1) {

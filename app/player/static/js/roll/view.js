@@ -4,10 +4,12 @@ import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
 import { fitCanvas } from "./pen.js";
 
 export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
+export const ROW = 18; // height of the row of sections and of that of chords, below the ruler
 export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
 const EASE_MS = 80; // time in which the view moves two thirds of the way
+const EDGE = 1 / 24; // in quarter notes: what begins so shortly before a bar line belongs to the bar after it
 const SPARE = 1.06; // factor of the span of a piece that is shown whole, for some room at its end
 const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
@@ -20,12 +22,15 @@ export const BLANK_SCENE = {
   splice: 0, // its end
   end: 16,
   cut: false, // whether notes of the prompt after the splice are hidden
+  gap: null, // {start, stop, ids, isHidden}: the bars that are written, their tracks, and whether these have no old notes
   pen: null, // where the model is generating
+  sheet: null, // {sections, chords} as in frames.py
 };
 
 export class RollView {
-  constructor(canvas, { onSeek, onDraw }) {
-    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onDraw });
+  constructor(canvas, { onSeek, onSelect, onDraw }) {
+    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onSelect, onDraw });
+    this.canSelect = false; // whether bars are selected by dragging
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.isSolo = true; // whether there is at most one instrument
     this.playhead = null;
@@ -66,10 +71,15 @@ export class RollView {
     this.request();
   }
 
+  /** Where the notes begin: below the ruler and the rows of form and chords. */
+  get top() {
+    return RULER + (this.sheet ? 2 * ROW : 0);
+  }
+
   /** Room for the keys on the left and for the drums below. */
   layOut() {
     const isNarrow = this.canvas.clientWidth < 560;
-    const room = this.canvas.clientHeight - RULER;
+    const room = this.canvas.clientHeight - this.top;
     this.keys = isNarrow ? 26 : 44;
     this.wantedLane = 0;
     if (!this.drums.length) return;
@@ -84,7 +94,8 @@ export class RollView {
   }
 
   show(scene, { reset }) {
-    const cuts = [scene.cut, scene.splice].join() !== [this.cut, this.splice].join() && (scene.cut || this.cut);
+    const cutOf = ({ cut, splice, gap }) => [cut && splice, gap?.isHidden && [gap.start, gap.stop, ...gap.ids]].join();
+    const cuts = cutOf(scene) !== cutOf(this);
     if (reset || cuts) this.isStale = true;
     Object.assign(this, scene, {
       layers: soundingLayers(scene.layers),
@@ -123,6 +134,19 @@ export class RollView {
     this.request();
   }
 
+  /** The first beat of a section, and one in its last bar; undefined where there is none. */
+  sectionAt(beat) {
+    const lineOf = (bar) => this.bars[Math.min(bar, this.bars.length - 1)];
+    const spans = (this.sheet?.sections ?? []).map(([, first, count]) => [lineOf(first - 1), lineOf(first - 1 + count) - 0.01]);
+    return spans.find(([start, stop]) => beat >= start && beat < stop);
+  }
+
+  /** Shows other bars that are to be written, while the user selects them. */
+  select(start, stop) {
+    this.gap = { ids: new Set(), ...this.gap, start, stop };
+    this.request();
+  }
+
   /** Finds the range of keys and the drums that occur. */
   measure() {
     let low = 128;
@@ -132,7 +156,7 @@ export class RollView {
     for (const layer of this.layers) {
       this.numNotes += layer.notes.length;
       for (const note of layer.notes) {
-        if (this.cut && !layer.isNew && note.on >= this.splice) continue;
+        if (this.seenEnd(layer, note) === null) continue;
         if (layer.drums) drums.add(note.pitch);
         else if (note.pitch < low) low = note.pitch;
         if (!layer.drums && note.pitch > high) high = note.pitch;
@@ -213,7 +237,7 @@ export class RollView {
   measures() {
     const height = this.canvas.clientHeight;
     const floor = height - this.lane; // where the keyboard ends and the drums begin
-    const row = (floor - RULER) / (this.high - this.low);
+    const row = (floor - this.top) / (this.high - this.low);
     const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
     return {
       width: this.canvas.clientWidth,
@@ -221,14 +245,17 @@ export class RollView {
       floor,
       row,
       drumRow,
-      y: (pitch) => RULER + (this.high - pitch - 1) * row,
+      y: (pitch) => this.top + (this.high - pitch - 1) * row,
       drumY: (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow,
     };
   }
 
   /** Where the visible part of a note ends; null if the whole note is cut off. */
   seenEnd(layer, note) {
-    if (!this.cut || layer.isNew || this.splice <= 0) return note.off;
+    if (layer.isNew) return note.off;
+    const { gap } = this;
+    if (gap?.isHidden && gap.ids.has(layer.id) && note.on >= gap.start - EDGE && note.on < gap.stop - EDGE) return null;
+    if (!this.cut || this.splice <= 0) return note.off;
     return note.on >= this.splice - 0.001 ? null : Math.min(note.off, this.splice);
   }
 

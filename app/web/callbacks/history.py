@@ -1,4 +1,4 @@
-"""Callbacks that open tabs and pages, and go back to earlier steps and results."""
+"""Callbacks that open pages, and go back to earlier steps and results."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ import gradio as gr
 
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.events import values_of, whole_number
-from app.web.session import FIRST_TAB
 from app.web.view import View, session_of
 
 
-class TabCallbacks:
-    """Callbacks that choose the tab, result or step of a session; each returns `View.show`."""
+class HistoryCallbacks:
+    """Callbacks that choose the result or step of a session; each returns `View.show`."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-
-    def open_tab(self, name: str, request: gr.Request) -> tuple[object, ...]:
-        """Shows another tab."""
-        with self._view.locked(request) as session:
-            if name in session.tabs and not (session.is_opening and name == FIRST_TAB):
-                session.tab = name
-            session.is_opening = False
-            return self._view.show(session)
 
     def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Shows one of the session's results again."""
@@ -32,25 +23,23 @@ class TabCallbacks:
                 return self._view.show(session, alert=BUSY if session.asked else "")
             result = session.results[index]
             session.discarded.discard(result.step.frame.get("job", ""))
-            tab = session.tabs[result.tab]
-            session.tab = result.tab
-            if tab.frame.get("job", "") != result.step.frame.get("job", ""):
-                tab.go(result.step)
-            return self._view.show(session, moved=True)
+            if session.work.frame.get("job", "") != result.step.frame.get("job", ""):
+                session.work.go(result.step)
+            return self._view.show(session)
 
     def favour(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Adds a variation of the result that is shown to the favourites, or removes it."""
         with self._view.locked(request) as session:
-            frame = session.current.frame
+            frame = session.work.frame
             index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
             if index is not None and frame.get("phase") == "done":
                 session.favour(index)
             return self._view.show(session)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
-        """Undoes the last step in the current tab."""
+        """Undoes the last step."""
         with self._view.locked(request) as session:
-            if session.current.past and session.asked is None:
+            if session.work.past and session.asked is None:
                 session.undo()
             return self._view.show(session)
 
@@ -72,8 +61,8 @@ class TabCallbacks:
             session.opened_anew()
             asked = session.asked
             if asked is not None and not session.finish(asked, taken=True):
-                session.lost_in = None if session.dropped else session.tabs[asked.tab].frame
-            return self._view.show(session, moved=True)
+                session.lost_in = None if session.dropped else session.work.frame
+            return self._view.show(session)
 
     def leave(self, request: gr.Request) -> None:
         """Ends a page: its browser tab was closed, or the connection was lost."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.compose.lead_sheet import LeadSheet, Row
+from app.compose.plan.lead_sheet import LeadSheet, Row
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.score import Score, TimeSignature, Track
 

@@ -1,0 +1,141 @@
+"""Form, chords and style that are asked of new music, and how much of the chords came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.compose.plan.lead_sheet import LeadSheet
+from tokenization.analysis.chord_symbols import parse_chord
+from tokenization.errors import MidiError, TokenizerError
+from tokenization.plan import Chord
+from tokenization.plan_text import parse_chart, parse_form
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import BOS
+from tokenization.tokenizer import FixedBar, Tokenizer
+
+if TYPE_CHECKING:
+    from app.compose.options import MusicOptions
+    from tokenization.constraints.bar_limit import PlannedBar
+    from tokenization.score import Score
+
+ASKED = ("form", "chords", "style")
+"""The options of this file."""
+_MINOR = (1, 2, 6, 7, 8)
+"""Indices of the qualities with a minor third."""
+
+
+class Met(NamedTuple):
+    """How many bars with an asked chord have it."""
+
+    bars: int
+    asked: int
+
+    def __str__(self) -> str:
+        return f"chords met in {self.bars} of {self.asked} bars"
+
+
+def check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
+    """Raises TokenizerError if the model cannot be asked for a form, chords or this style."""
+    used = [name for name in ASKED if getattr(options, name) is not None]
+    if used and not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
+        raise TokenizerError(
+            f"the model has a vocabulary of version 1, which has no {' and no '.join(used)}; leave "
+            "them out, or choose a model of version 2"
+        )
+    if options.style is not None and options.style not in styles_of(tokenizer):
+        known = ", ".join(styles_of(tokenizer)) or "none"
+        raise TokenizerError(
+            f"the model does not know the style {options.style[:40]!r}; its styles are: {known}"
+        )
+
+
+def styles_of(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Names of the styles of a model."""
+    return tuple(getattr(tokenizer.config, "styles", ()))
+
+
+def with_style(
+    ids: NDArray[np.integer], options: MusicOptions, tokenizer: Tokenizer
+) -> NDArray[np.integer]:
+    """The ids of a context, of which the header names the style."""
+    if options.style is None or not isinstance(tokenizer, Remi):
+        return ids
+    style = tokenizer.families.style + styles_of(tokenizer).index(options.style)
+    return np.insert(ids, int(len(ids) > 0 and ids[0] == BOS), style)
+
+
+def letters_before(score: Score, bars: int) -> list[str]:
+    """The letter of each of the first bars of a score, as its form is analysed."""
+    letters = [
+        phrase.letter for phrase in LeadSheet.of(score).phrases for _ in range(phrase.num_bars)
+    ]
+    return [*letters, *[""] * bars][:bars]
+
+
+def asked_bars(
+    options: MusicOptions,
+    planned: Sequence[PlannedBar] | int,
+    heard: Sequence[str] = (),
+    fixed: Sequence[FixedBar] = (),
+) -> list[FixedBar]:
+    """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
+
+    A chart with fewer bars repeats. After a form with fewer bars, the model chooses.
+
+    Args:
+        options: the form and chords that are asked for.
+        planned: the new bars, or their number if each is a bar of the vocabulary.
+        heard: the letter of each notated bar before, see `parse_form`.
+        fixed: what is already fixed in the new bars, such as given tracks.
+
+    Raises:
+        MidiError: the form needs another metre, or a letter has no number of bars.
+    """
+    if options.form is None and options.chords is None:
+        return list(fixed)
+    places = range(planned) if isinstance(planned, int) else [bar.notated for bar in planned]
+    try:
+        sources = parse_form(options.form, heard) if options.form else ()
+    except ValueError as error:
+        raise MidiError(str(error)) from error
+    if sources and len(set(places)) < len(places):
+        raise MidiError(
+            "the new bars are longer than eight quarter notes, for which no form can be asked; "
+            "leave the form out"
+        )
+    chart = parse_chart(options.chords) if options.chords else ()
+    bars: list[FixedBar] = []
+    for index, place in enumerate(places):
+        bar = fixed[index] if index < len(fixed) else FixedBar()
+        if place < len(sources):
+            bar = bar._replace(source=sources[place])
+        if chart and (not index or places[index - 1] != place):
+            bar = bar._replace(chords=chart[place % len(chart)])
+        bars.append(bar)
+    return bars
+
+
+def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> Met | None:
+    """In how many of `count` bars from `first` on, from 0, the asked chords are heard.
+
+    A chord is met by its root with the same third; added notes and the bass do not count. None if
+    no chords were asked for.
+    """
+    if options.chords is None:
+        return None
+    chart, found = parse_chart(options.chords), LeadSheet.of(score).chords
+    met = 0
+    for index in range(count):
+        heard = found[first + index] if first + index < len(found) else ()
+        asked = [planned.chord for planned in chart[index % len(chart)]]
+        met += [_kind(chord) for chord in asked] == [_kind(parse_chord(one)) for one in heard]
+    return Met(met, count)
+
+
+def _kind(chord: Chord | None) -> tuple[int, bool] | None:
+    """The root of a chord, and whether its third is minor; None for no chord."""
+    return None if chord is None else (chord.root, chord.quality in _MINOR)

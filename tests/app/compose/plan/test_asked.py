@@ -1,0 +1,114 @@
+"""Form, chords and style that are asked of new music."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.compose.continuation import continue_prompt, generate_piece
+from app.compose.models import MusicModel
+from app.compose.options import MusicOptions
+from app.compose.piece import Opening
+from app.compose.plan.asked import asked_bars, chords_met
+from app.compose.prompt import read_prompt
+from tests.support.bands import band, model_of
+from tokenization.errors import MidiError, TokenizerError
+from tokenization.midi import write_midi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
+from tokenization.score import Score, Track
+
+
+@pytest.fixture(scope="module")
+def model() -> MusicModel:
+    config = MultitrackRemiConfig(version=2, styles=("pop", "waltz"))
+    return model_of(MultitrackRemi(config))
+
+
+def heads(model: MusicModel, ids: Any) -> list[str]:
+    """The plan tokens of each bar."""
+    text = " ".join(model.tokenizer.vocabulary.names[token] for token in ids)
+    kinds = ("Return", "Chord", "Bass")
+    return [
+        " ".join(word for word in bar.split() if word.startswith(kinds))
+        for bar in text.split("Bar ")[1:]
+    ]
+
+
+def opening(model: MusicModel, **options: Any) -> Opening:
+    prompt = read_prompt(write_midi(band(bars=4)), tokenizer=model.tokenizer)
+    return Opening.after(model, prompt, MusicOptions(**options))
+
+
+def sampled(opening: Opening) -> list[int]:
+    """Ids drawn evenly from what the rule allows, after the context."""
+    rng, rule, ids = np.random.default_rng(1), opening.rule, []
+    while not rule.finished:
+        ids.append(int(rng.choice(np.flatnonzero(rule.allowed))))
+        rule = rule.advance(ids[-1])
+    return [*opening.first_ids, *ids]
+
+
+def test_every_bar_of_a_chart_is_asked_and_a_short_chart_repeats(model):
+    made = heads(model, sampled(opening(model, bars=5, chords="C | G/B | Am F")))
+    asked = ["Chord_C_M", "Chord_G_M Bass_11", "Chord_A_m Chord_F_M"]
+    assert [bar.partition(" ")[2] for bar in made[:5]] == [*asked, *asked[:2]]
+
+
+def test_a_letter_of_the_prompt_brings_its_section_back(model):
+    fixed = asked_bars(MusicOptions(form="B2 A2"), 6, heard="AAAA")
+    assert [bar.source for bar in fixed] == [0, 0, 6, 6, None, None]
+    made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
+    assert made[0].startswith("Return_New")
+
+
+def test_a_style_of_the_model_is_named_in_the_header(model):
+    asked = opening(model, style="waltz").context
+    assert asked[1] == F.style + 1
+    assert opening(model).context.tolist() == np.delete(asked, 1).tolist()
+    nothing = Opening.of_nothing(model, MusicOptions(style="pop"))
+    assert nothing.context.tolist()[1] == F.style
+
+
+@pytest.mark.parametrize("option", [{"chords": "C"}, {"form": "A8"}, {"style": "waltz"}])
+def test_a_model_of_version_1_cannot_be_asked(option):
+    old = model_of(MultitrackRemi())
+    name = next(iter(option))
+    for begin in (opening, lambda m, **o: Opening.of_nothing(m, MusicOptions(**o))):
+        with pytest.raises(TokenizerError, match=f"version 1, which has no {name}"):
+            begin(old, **option)
+
+
+def test_what_cannot_be_asked_is_said_in_one_sentence(model):
+    with pytest.raises(TokenizerError, match=r"does not know the style 'jazz'.*pop, waltz"):
+        opening(model, style="jazz")
+    with pytest.raises(MidiError, match="write a number of bars after a new letter"):
+        opening(model, form="Q")
+    unknown: list[dict[str, Any]] = [{"chords": "H"}, {"chords": ""}, {"form": "8A"}]
+    for wrong in unknown:
+        with pytest.raises(ValueError, match="expected"):
+            MusicOptions(**wrong)
+
+
+def test_pieces_with_asked_plans_are_made_in_gaps_after_prompts_and_from_nothing(model):
+    options = MusicOptions(bars=3, seed=1, chords="C | Dm", form="A2 B1", style="pop")
+    prompt = read_prompt(write_midi(band(bars=4)), tokenizer=model.tokenizer)
+    for steps in (continue_prompt(model, prompt, options), generate_piece(model, options)):
+        *_, result = steps
+        assert result.bars == 3  # type: ignore[union-attr]
+
+
+def test_chords_are_met_by_root_and_third():
+    rows = [
+        (480 * 4 * bar, 1900, pitch, 80)
+        for bar, chord in enumerate([(48, 52, 55), (45, 48, 52, 55), (43, 47, 50, 53)])
+        for pitch in chord
+    ]
+    score = Score(480, (Track.of(rows),))  # C, Am7, G7
+    for chords, met in (("C | Am | G7", 3), ("C | A | G", 2), ("F", 0), ("C", 1)):
+        found = chords_met(MusicOptions(chords=chords), score, 0, 3)
+        assert found == (met, 3)
+    assert str(chords_met(MusicOptions(chords="C"), score, 0, 3)) == "chords met in 1 of 3 bars"
+    assert chords_met(MusicOptions(), score, 0, 3) is None

@@ -1,0 +1,221 @@
+"""Bars and tracks that are selected on the page and written again, without a browser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from app.audio import stems
+from app.compose import replay
+from app.compose.models import Models
+from app.server.studio import Studio
+from app.web.callbacks import Callbacks
+from app.web.callbacks.settings import NO_TRACK
+from app.web.callbacks.uploads import PASSAGE_ANEW
+from tests.support import fakes
+from tests.support.bands import band as band_score
+from tests.support.bands import model_of
+from tests.support.seen import SOMEONE, begin, event, make, read, seen
+from tokenization.midi import read_midi, write_midi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+
+
+@pytest.fixture(scope="module")
+def filler():
+    """A small model of version 2."""
+    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+
+
+@pytest.fixture
+def filling(monkeypatch, tmp_path, filler):
+    """Callbacks of a page with a model of version 1 and one of version 2; sound is silent."""
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
+    models = Models.only(model_of(MultitrackRemi()))
+    first = replace(models.load("second"), name="first", sha256="abc")
+    models.names = ("first", "second")
+    models._loaded = {"first": first, "second": filler}
+    return Callbacks(Studio(models, tmp_path / "out"), 100_000)
+
+
+@pytest.fixture
+def song(tmp_path):
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(band_score(bars=6)))
+    return path
+
+
+def select(calls, **data):
+    return seen(calls.uploads.choose_passage(event(**data), SOMEONE))
+
+
+def upload_of(calls):
+    return calls.view.session(SOMEONE).work.upload
+
+
+def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling, song):
+    read(filling, song)
+    view = select(filling, first=3, last=4, tracks=[1, 2])
+    gap = view.frame["prompt"]["gap"]
+    assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "rests": [], "instrument": None}
+    assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
+    assert view.go.value == "Write here"
+    assert view.go.interactive
+    assert "The second model writes bars 3 to 4; everything else" in view.card
+
+    _, view = make(filling, bars=50, seed=1, ending="cadence")
+    assert view.frame["subtitle"] == "bars 3 to 4 · second model"
+    (row,) = view.frame["variations"]
+    before, after = (notes_of(read_midi(Path(path))) for path in (song, row["midi"]))
+    assert before[0] == after[0]
+    edges = 2 * 1920 - 21, 4 * 1920 - 21  # half a grid step before the bar lines
+    for track in (1, 2):
+        assert outside(before[track], *edges) == outside(after[track], *edges)
+    assert before != after
+    view = seen(filling.history.undo(SOMEONE))
+    assert view.frame["prompt"]["gap"] == gap
+
+
+def notes_of(score):
+    return [Counter(map(tuple, track.notes.tolist())) for track in score.tracks]
+
+
+def outside(notes, start, stop):
+    return Counter({note: n for note, n in notes.items() if not start <= note[0] < stop})
+
+
+def test_without_selected_bars_the_piece_is_continued(filling, song):
+    read(filling, song)
+    assert select(filling, first=3, last=4).go.value == "Write here"
+    assert upload_of(filling).model.name == "second"
+    view = select(filling)
+    assert view.go.value == "Continue"
+    assert "gap" not in view.frame["prompt"]
+    assert upload_of(filling).model.name == "first"  # the one that suits the file
+    assert view.frame["prompt"]["splice"] == 24
+
+
+def test_a_new_track_is_written_beside_the_others(filling, song):
+    read(filling, song)
+    view = select(filling, first=1, last=6, tracks=None, instrument=73)
+    assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False] * 3
+    assert "writes Flute, bars 1 to 6" in view.card
+    _, view = make(filling, seed=2)
+    before, after = (read_midi(Path(path)) for path in (song, view.frame["variations"][0]["midi"]))
+    assert notes_of(after)[:3] == notes_of(before)
+    assert {track.program for track in after.tracks[3:]} == {73}
+
+
+def test_a_track_that_rests_has_no_notes_there_and_the_settings_say_so(filling, song):
+    read(filling, song)
+    view = select(filling, first=3, last=4, tracks=[1], rests=[1, 2])
+    assert view.frame["prompt"]["gap"]["rests"] == [2]
+    _, view = make(filling, seed=1)
+    (row,) = view.frame["variations"]
+    before, after = (notes_of(read_midi(Path(path))) for path in (song, row["midi"]))
+    edges = 2 * 1920 - 21, 4 * 1920 - 21
+    assert after[0] == before[0]
+    assert after[2] == outside(before[2], *edges)
+    assert "tracks that rest 3" in row["settings"]
+    told = filling.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
+    assert replay.read(Path(told).read_text()).passage == upload_of(filling).passage
+
+
+def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
+    read(filling, song)
+    filling.uploads.choose_model("first", SOMEONE)
+    view = select(filling, first=2, last=3)
+    said = "vocabulary of version 1, which can only continue a piece"
+    for text in (
+        view.frame["prompt"]["gap"]["problem"],
+        view.estimate,
+        view.card,
+    ):
+        assert said in text
+    assert not view.go.interactive
+    with pytest.raises(Exception, match="version 1"):
+        begin(filling)
+    # its last bars are a continuation, which it can write
+    assert select(filling, first=5, last=6).go.interactive
+    view = seen(filling.uploads.choose_model("second", SOMEONE))
+    assert (view.frame["prompt"]["gap"]["first"], upload_of(filling).problem) == (5, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"first": 2, "last": 3, "tracks": []}, NO_TRACK),
+        ({"first": 9, "last": 9}, "The bars that are to be written begin at bar 9"),
+        ({"first": 2, "last": 3, "tracks": [7]}, "There is no track 7"),
+    ],
+)
+def test_a_selection_that_cannot_be_is_explained(filling, song, data, said):
+    read(filling, song)
+    view = select(filling, **data)
+    assert view.frame["prompt"]["gap"]["problem"].startswith(said)
+    assert not view.go.interactive
+
+
+@pytest.mark.parametrize(
+    "data", [{"first": 3, "last": 2}, {"first": 0, "last": 2}, {"first": "1", "last": 2}, {}]
+)
+def test_events_with_other_values_select_nothing(filling, song, data):
+    read(filling, song)
+    assert "gap" not in select(filling, **data).frame["prompt"]
+
+
+def test_bars_of_a_result_belong_to_its_music(filling, song):
+    read(filling, song)
+    make(filling, bars=2, seed=1)
+    view = select(filling, first=7, last=8, variation=0)
+    assert view.frame["phase"] == "prompt"
+    assert view.frame["prompt"]["gap"]["first"] == 7
+    assert upload_of(filling).whole.bars == 8
+    view = seen(filling.history.undo(SOMEONE))
+    assert view.frame["phase"] == "done"
+
+
+def test_other_beats_drop_the_selection_and_say_so(filling, song):
+    read(filling, song)
+    select(filling, first=2, last=3)
+    view = seen(filling.uploads.count_anew("estimate", SOMEONE))
+    assert PASSAGE_ANEW in view.card
+    assert "gap" not in view.frame["prompt"]
+
+
+def test_settings_of_a_part_of_a_piece_make_it_again(filling, song):
+    read(filling, song)
+    select(filling, first=2, last=3, tracks=[0])
+    _, view = make(filling, seed=4)
+    job = view.frame["job"]
+    path, made = (
+        filling.files.file({"job": job, "variation": 0, "kind": kind})["path"]
+        for kind in ("replay", "midi")
+    )
+    other = SimpleNamespace(session_hash="other", username=None, client=None)
+    read(filling, song, who=other)
+    view, upload = read(filling, path, who=other)
+    assert upload.passage.tracks == frozenset({0})
+    assert "All settings are restored" in view.card
+    _, view = make(filling, who=other, seed=4)
+    again = view.frame["variations"][0]["midi"]
+    assert Path(again).read_bytes() == Path(made).read_bytes()
+
+
+def test_form_chords_and_style_are_grey_for_a_model_that_has_none(filling, song):
+    view, _ = read(filling, song)
+    for field in (view.form, view.chords, view.style):
+        assert not field.interactive
+        assert "The first model cannot be asked for it" in field.info
+    view = seen(filling.uploads.choose_model("second", SOMEONE))
+    assert view.form.interactive
+    assert view.chords.interactive
+    assert view.style.info == "The second model has no styles."
+    _, view = make(filling, bars=2, seed=3, chords="C | F")
+    (row,) = view.frame["variations"]
+    assert "chords met in " in row["facts"]
+    assert "of 2 bars" in row["settings"]
+    assert row["sheet"]["chords"]
