@@ -218,7 +218,7 @@ def test_a_longer_budget_resumes_as_if_uninterrupted(experiment, tmp_path):
 
 def test_two_commands_do_not_train_in_one_folder(experiment, tmp_path):
     config, run = build_experiment(experiment), tmp_path / "run"
-    with alone_in(run), pytest.raises(TrainingError, match="another relpe-train fit is training"):
+    with alone_in(run), pytest.raises(TrainingError, match="another relpe-train fit is working"):
         fit(config, run, show=False)
     assert not run.exists()
     fit(config, run, show=False)
