@@ -61,10 +61,20 @@ from relpe.encodings.stochastic.conv import ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.encodings.stochastic.siren import SirenSPE
 from relpe.models.attention import Attention, AttentionLayerConfig, AttentionState
-from relpe.models.checkpoint import load_classifier, load_model, save_model
+from relpe.models.checkpoint import (
+    load_classifier,
+    load_encoder_decoder,
+    load_model,
+    save_model,
+)
 from relpe.models.classifier import Classifier, ClassifierConfig
-from relpe.models.cross_attention import CrossAttention
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.models.encoder_decoder.cross_attention import CrossAttention
+from relpe.models.encoder_decoder.model import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    EncoderDecoderState,
+)
 from relpe.models.events import EventsConfig
 from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig, ValueInputConfig
 from relpe.models.layers import LayerConfig
@@ -94,6 +104,9 @@ __all__ = [
     "DeltaAttentionConfig",
     "DirectSum",
     "EluConfig",
+    "EncoderDecoder",
+    "EncoderDecoderConfig",
+    "EncoderDecoderState",
     "Encoding",
     "EncodingConfig",
     "EventsConfig",
@@ -144,6 +157,7 @@ __all__ = [
     "WindowConfig",
     "WindowedAttentionConfig",
     "load_classifier",
+    "load_encoder_decoder",
     "load_model",
     "save_model",
     "windowed_attention",

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from training.config import OptimizerConfig, TrainerConfig, describe, read_yaml
-from training.errors import TrainingError
+from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
+from training.errors import TrainingError, check_range
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
@@ -24,8 +24,8 @@ _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code.
 
-    It is 0 on success, 2 for unusable input, and 128 plus the signal's number if a signal ended the
-    run.
+    It is 0 on success, 1 if some runs of a sweep failed, 2 for unusable input, and 128 plus the
+    signal's number if a signal ended the run.
     """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be UTF-8
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
+    _add_fetch(add("fetch", help="download a public data set"))
     _add_prepare(add("prepare", help="make a corpus from folders or zips of MIDI files"))
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
     _add_fit(
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     _add_evaluate(add("evaluate", help="measure a model"))
+    _add_sweep(add("sweep", help="train, measure and compare a grid of settings over seeds"))
     _add_fit_pointer(
         add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
     )
@@ -103,9 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
     report.add_argument("--output", type=Path, required=True, help="output folder")
     report.set_defaults(call=_report)
-    export = add("export", help="write the weights of a run as a model folder")
+    export = add("export", help="write the weights of a run as a model folder or ONNX file")
     export.add_argument("--run", type=Path, required=True, help="folder of the run")
-    export.add_argument("--output", type=Path, required=True, help="output folder")
+    export.add_argument(
+        "--output", type=Path, required=True, help="output folder; for a classifier, NAME.onnx"
+    )
     export.add_argument(
         "--weights",
         choices=("best", "last"),
@@ -119,6 +123,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.set_defaults(call=_export)
     return parser
+
+
+def _add_fetch(command: argparse.ArgumentParser) -> None:
+    from training.data.fetch.public import SETS
+
+    option = command.add_argument
+    option(
+        "name",
+        metavar="NAME",
+        help=f"{', '.join(SETS)}, or ucr/NAME for a set of the UCR and UEA archives of time "
+        "series, such as ucr/GunPoint",
+    )
+    option("--data-dir", type=Path, required=True, metavar="DIR", help="folder for the data")
+    command.set_defaults(call=_fetch)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from training.data.fetch.public import public_set
+
+    wanted = public_set(options.name)
+
+    from training.data.fetch.download import fetch
+
+    sys.stdout.write("\n".join([*fetch(options.name, wanted, options.data_dir), ""]))
+    return 0
 
 
 def _add_prepare(command: argparse.ArgumentParser) -> None:
@@ -304,6 +333,56 @@ def _fit(options: argparse.Namespace) -> int:
     return 0 if result.stopped_by is None else 128 + result.stopped_by
 
 
+def _add_sweep(command: argparse.ArgumentParser) -> None:
+    option = command.add_argument
+    option("config", type=Path, metavar="CONFIG", help="YAML file of the sweep")
+    option("--runs", type=Path, required=True, help="folder for the runs and results")
+    option("--processes", type=int, default=1, help="runs at a time (default: 1)")
+    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "NAME"}
+    option("--configs", **several, help="only these configs, as shell patterns (default: all)")
+    option("--rows", **several, help="only these rows, as shell patterns (default: all)")
+    option(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="only these seeds (default: all)",
+    )
+    option("--list", action="store_true", help="print the runs, and which are done; train nothing")
+    option("--table", action="store_true", help="write and print the results; train nothing")
+    command.set_defaults(call=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from training.evaluation.sweep.config import read_sweep
+    from training.evaluation.sweep.processes import is_done, run_cells
+
+    check_range("--processes", options.processes, 1, MOST_THREADS)
+    sweep = read_sweep(options.config, options.runs)
+    cells = sweep.select(options.configs, options.rows, options.seeds)
+    if options.list:
+        for cell in cells:
+            sys.stdout.write(f"{cell.folder}: {cell.name}{', done' * is_done(cell)}\n")
+        return 0
+    if options.table and not any(map(is_done, cells)):
+        raise TrainingError(
+            f"{options.runs}: found no finished runs of this sweep; leave out --table to make them"
+        )
+    failures, stopped_by = {}, None
+    if not options.table:
+        failures, stopped_by = run_cells(cells, sweep.runs, options.processes)
+        cells = sweep.cells  # those of earlier commands too
+
+    from training.evaluation.sweep.results import write_tables
+
+    report = write_tables(sweep, cells, failures)
+    sys.stdout.write(report.read_text("utf-8") if options.table else f"{report}\n")
+    if stopped_by is not None:
+        return 128 + stopped_by
+    return 1 if failures else 0
+
+
 def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
     """Add options with the names and defaults of `FitPointerOptions`."""
     option = command.add_argument
@@ -436,7 +515,9 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
     )
     option("--split", help="split to measure on (default: test)")
     option(
-        "--weights", choices=("best", "last"), help="checkpoint, if RUN is a run (default: best)"
+        "--weights",
+        metavar="best|last|FILE",
+        help="checkpoint, if RUN is a run: the best, the last, or a file (default: best)",
     )
     option("--length", type=int, help="tokens per window (default: 1024)")
     option("--chunk", type=int, help="tokens per call when whole pieces are read (default: 1024)")
@@ -542,9 +623,18 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 
 
 def _evaluate_answers(options: argparse.Namespace) -> int:
-    from training.evaluation.answers import AnswersOptions, answers_table, evaluate_answers
+    from training.evaluation.by_task.answers import AnswersOptions, answers_table, evaluate_answers
+    from training.evaluation.costs import costs_line
 
-    known = {field.name for field in fields(AnswersOptions)} | {"call", "command"}
+    _refuse_others(options, AnswersOptions)
+    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
+    sys.stdout.write("\n".join([*answers_table(results), "", costs_line(results["costs"]), ""]))
+    return 0
+
+
+def _refuse_others(options: argparse.Namespace, kind: type) -> None:
+    """Raise TrainingError if options were given that an evaluation without a corpus ignores."""
+    known = {field.name for field in fields(kind)} | {"call", "command"}
     others = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
@@ -555,26 +645,57 @@ def _evaluate_answers(options: argparse.Namespace) -> int:
             f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
             "corpus; give it with --data, or leave these options out"
         )
-    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
-    sys.stdout.write("\n".join([*answers_table(results), ""]))
-    return 0
 
 
 def _evaluate_classes(options: argparse.Namespace) -> int:
-    from training.evaluation.classes import ClassesOptions, classes_line, evaluate_classes
+    from training.evaluation.by_task.classes import ClassesOptions, classes_line, evaluate_classes
+    from training.evaluation.costs import costs_line
 
     results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
-    sys.stdout.write(f"{classes_line(results)}\n")
+    sys.stdout.write(f"{classes_line(results)}\n{costs_line(results['costs'])}\n")
+    return 0
+
+
+def _evaluate_next_values(options: argparse.Namespace) -> int:
+    from training.evaluation.by_task.next_values import (
+        NextValuesOptions,
+        evaluate_next_values,
+        next_values_line,
+    )
+    from training.evaluation.costs import costs_line
+
+    results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
+    sys.stdout.write(f"{next_values_line(results)}\n{costs_line(results['costs'])}\n")
+    return 0
+
+
+def _evaluate_transduction(options: argparse.Namespace) -> int:
+    from training.evaluation.by_task.transduction import (
+        TransductionOptions,
+        evaluate_transduction,
+        transduction_table,
+    )
+
+    _refuse_others(options, TransductionOptions)
+    results = evaluate_transduction(TransductionOptions(**_given(options, TransductionOptions)))
+    sys.stdout.write("\n".join([*transduction_table({options.model: results}), ""]))
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
+    from training.tasks.likelihood import LikelihoodTask
+    from training.tasks.transduction.task import TransductionTask
 
     folder = Path(options.model)
-    if is_run(folder) and isinstance(read_experiment(folder).task, ClassificationTask):
+    task = read_experiment(folder).task if is_run(folder) else None
+    if isinstance(task, ClassificationTask):
         return _evaluate_classes(options)
+    if isinstance(task, LikelihoodTask):
+        return _evaluate_next_values(options)
+    if isinstance(task, TransductionTask):
+        return _evaluate_transduction(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate
@@ -617,6 +738,12 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.output.suffix == ".onnx":
+        from training.runs.onnx_export import export_onnx
+
+        sys.stdout.write(f"{export_onnx(options.run, options.output, options.weights)}\n")
+        return 0
+
     from training.release import export
 
     sys.stdout.write(f"{export(options.run, options.output, options.weights, options.licence)}\n")

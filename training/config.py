@@ -97,6 +97,8 @@ class TrainerConfig:
     exported; None: no average."""
     samples: int = 2
     """Sample continuations that each validation writes as MIDI and piano roll; 0: none."""
+    pictures: bool = False
+    """Draw the positional encoding in TensorBoard after each validation, which takes seconds."""
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)
     """Logs besides metrics.csv: tensorboard, wandb (Weights & Biases), both, or []."""
     devices: int | None = None

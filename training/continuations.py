@@ -22,10 +22,10 @@ from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from numpy.typing import NDArray
 
     from relpe.decoding.base import Precision
@@ -179,11 +179,21 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
 
     The first `prompt_bars` bars are shaded. All bar lines are drawn.
     """
-    with picture(path, min(max(len(piece.lines) * 0.45, 7), 30), 5, 100) as figure:
-        _draw_roll(figure, piece, prompt_bars)
+    draw_piano_rolls({"": piece}, path, prompt_bars)
 
 
-def _draw_roll(figure: Figure, piece: Bars, prompt_bars: int) -> None:
+def draw_piano_rolls(pieces: Mapping[str, Bars], path: Path, prompt_bars: int) -> None:
+    """Draw the piano rolls of several pieces, each under its name, one below the other."""
+    bars = max(len(piece.lines) for piece in pieces.values())
+    with picture(path, min(max(bars * 0.45, 7), 30), 5 * len(pieces), 100) as figure:
+        places = figure.subfigures(len(pieces), squeeze=False)
+        for place, (name, piece) in zip(places[:, 0], pieces.items(), strict=True):
+            _draw_roll(place, piece, prompt_bars)
+            if name:
+                place.supylabel(name)
+
+
+def _draw_roll(figure: Figure | SubFigure, piece: Bars, prompt_bars: int) -> None:
     from matplotlib.collections import LineCollection
 
     score, lines = piece

@@ -15,6 +15,7 @@ from training.tasks.images.cifar10 import Cifar10Task
 from training.tasks.images.digits import DigitsTask
 from training.tasks.images.mnist import MnistTask
 from training.tasks.images.mnist1d import Mnist1dTask
+from training.tasks.likelihood import LikelihoodTask
 from training.tasks.lra.image import LraImageTask
 from training.tasks.lra.listops import ListOpsTask
 from training.tasks.lra.pathfinder import PathfinderTask
@@ -23,8 +24,16 @@ from training.tasks.lra.text import LraTextTask
 from training.tasks.music import MusicTask
 from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
+from training.tasks.series.classes import SeriesTask
+from training.tasks.series.forecasting import ForecastingTask
+from training.tasks.transduction.sequences import SequenceTask
+from training.tasks.transduction.task import TransductionTask
+from training.tasks.transduction.tree_task import TreeTask
 
-TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
+TASKS: dict[
+    str,
+    type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask | TransductionTask],
+] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,
@@ -38,6 +47,10 @@ TASKS: dict[str, type[MusicTask | GeneratedTask | ClassificationTask]] = {
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
+    "sequence_transduction": SequenceTask,
+    "tree_transduction": TreeTask,
+    "series": SeriesTask,
+    "forecasting": ForecastingTask,
 }
 
 

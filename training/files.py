@@ -42,15 +42,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 LOCK = ".lock"
-"""Name of the file in the folder of a run that is locked while it trains."""
+"""Name of the file in the folder of a run or sweep that is locked while it trains."""
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Create a folder and lock it against other runs of `relpe-train fit`.
+def alone_in(folder: Path, command: str = "fit", option: str = "--run") -> Iterator[None]:
+    """Create a folder and lock it against other processes of a command of `relpe-train`.
 
-    The lock is released when the process ends, however it ends. A new folder in which nothing was
-    written is removed again, with the parents that were created for it.
+    `option` is the one that names the folder. The lock is released when the process ends, however
+    it ends. A new folder in which nothing was written is removed again, with the parents that were
+    created for it.
 
     Raises:
         TrainingError: it is already locked.
@@ -62,8 +63,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise TrainingError(
-            f"{folder}: another relpe-train fit is training in this folder; wait until it has "
-            "ended, or choose another folder with --run"
+            f"{folder}: another relpe-train {command} is working in this folder; wait until it "
+            f"has ended, or choose another folder with {option}"
         ) from error
     try:
         yield

@@ -18,8 +18,15 @@ from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from training.data.card import credit
 from training.errors import TrainingError
-from training.evaluation.report import figure, gain_table, goal_lines, memory_rows, music_tables
-from training.evaluation.results import music_by_key
+from training.evaluation.report import (
+    corpus_table,
+    figure,
+    gain_table,
+    goal_lines,
+    memory_rows,
+    music_tables,
+)
+from training.evaluation.results import music_by_key, reading_label, readings
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
@@ -44,8 +51,8 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
     if not isinstance(read_experiment(run).task, MusicTask):
         raise TrainingError(
-            f"{run}: a run of a generated task or a classifier, expected one of music; only "
-            "music is released"
+            f"{run}: a run of the task {read_experiment(run).task.kind}, expected one of music; "
+            "only music is released (a classifier is written by --output NAME.onnx)"
         )
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)
@@ -300,15 +307,9 @@ def _segment(segment: PastSegment, run: PastRun) -> list[str]:
 
 
 def _results(measured: dict[str, Any]) -> list[str]:
-    rows: list[tuple[str, dict[str, float]]] = []
+    rows = [(reading_label(key), values) for key, values in readings(measured).items()]
     for key, value in measured.items():
-        if key.startswith("windows_"):
-            rows.append((f"windows of {key.removeprefix('windows_')} tokens, no overlap", value))
-        elif key == "streaming":
-            rows.append(("whole pieces, state carried on", value))
-        elif key == "streaming_pointer":
-            rows.append(("whole pieces, with pointer", value))
-        elif key.endswith("-gram"):
+        if key.endswith("-gram"):
             rows.extend((f"{key}, {name}", values) for name, values in value.items())
     table = [
         f"| {name} | {figure(values, 'nats_per_token', 4)} | {figure(values, 'nats_per_note', 3)} |"
@@ -318,6 +319,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
     draws = measured["draws"]
     spread = f" Mean ± standard deviation over {draws} draws of noise." if draws > 1 else ""
     memory = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
+    corpora = corpus_table(measured)
     return [
         f"## Measured on the {measured['split']} split",
         "",
@@ -327,6 +329,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "| pieces read as | nats per token | nats per note |",
         "|---|---|---|",
         *table,
+        *(["", "By corpus:", "", *corpora] if corpora else []),
         *(_against_place(measured) if by_position["pieces"] else []),
         *(["", *memory] if memory else []),
         *(_music(measured) if music_by_key(measured) else []),

@@ -214,7 +214,12 @@ def _blocked(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent process ends."""
+    """Ends this process when its parent process ends, and not by signals to the parent's group.
+
+    A pool whose processes end by a signal while their work is cancelled prints a traceback.
+    """
+    if hasattr(os, "setpgid"):  # not on Windows
+        os.setpgid(0, 0)
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

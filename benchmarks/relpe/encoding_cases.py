@@ -15,12 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.relpe.naive_encodings import broadcast, convolved_codes, doubled_powers
+from benchmarks.relpe.naive_encodings import (
+    broadcast,
+    convolved_codes,
+    doubled_powers,
+    masked_tree_maps,
+)
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.rotations import Rotations
-from relpe.encodings.algebraic.spectra import skew_of_spectrum
+from relpe.encodings.algebraic.spectra import skew_from_triangle, skew_of_spectrum
+from relpe.encodings.algebraic.structures import TreeStructure, words_of_heap
+from relpe.encodings.algebraic.trees import TreeMaps
 from relpe.encodings.offset.alibi import AlibiConfig
 from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.transformer_xl import TransformerXLConfig
@@ -39,6 +46,9 @@ LAYERS = 6
 """Layers that share codes, in the cases of several layers."""
 DENSE_LENGTH = 8192
 """Maximum length of dense attention; at twice this length, a call takes half a minute."""
+
+TREE_NODES = 300
+"""Maximum number of nodes of a tree, whose naive form takes seconds."""
 
 Method = Literal["naive", "ours"]
 Outputs = Sequence[Tensor]
@@ -199,6 +209,70 @@ def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
     return Pair([q, k, *encoding.parameters()], ours, naive)
 
 
+def random_heaps(nodes: int) -> Tensor:
+    """Heap ids of the nodes of a binary tree that grows by two children at a random leaf."""
+    leaves, heaps = [1], [1]
+    while len(heaps) < nodes:
+        leaf = leaves.pop(int(torch.randint(len(leaves), ())))
+        leaves += [2 * leaf, 2 * leaf + 1]
+        heaps += leaves[-2:]
+    return torch.tensor(heaps[:nodes])
+
+
+def tree(
+    shape: Shape, dtype: torch.dtype, *, shared_by_heads: bool = True, maps_only: bool = False
+) -> Pair:
+    """Products level by level compared with masked updates of all maps (ibid.).
+
+    In the original code all heads share the branches, but it has as many exponents as if they did
+    not, and one more.
+    """
+    config = AlgebraicConfig(structure=TreeStructure(), shared_by_heads=shared_by_heads)
+    unused = 2 * shape.heads - 1 if shared_by_heads else 0
+    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    part = encoding.parts[0]
+    assert isinstance(part, TreeMaps)
+    shape = shape._replace(length=min(shape.length, TREE_NODES))
+    q, k = inputs(shape, dtype)
+    heaps = random_heaps(shape.length)
+    positions = heaps[None, :, None]
+
+    def naive(seed: int) -> Outputs:
+        skew = skew_from_triangle(part.triangle[0], shape.features)
+        maps = masked_tree_maps(skew, words_of_heap(heaps, 2), unused=unused)
+        if maps_only:
+            return [maps]
+        maps = maps[None].expand(-1, -1, shape.heads, -1, -1)
+        return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
+
+    def our_maps(seed: int) -> Outputs:
+        codes = part.prepare(positions)
+        return [codes.maps[codes.nodes[0], 0]]
+
+    ours = our_maps if maps_only else partial(encoded, encoding, q, k, positions)
+    leaves = [] if maps_only else [q, k]
+    return Pair([*leaves, *encoding.parameters()], ours, naive)
+
+
+def chain(shape: Shape, dtype: torch.dtype) -> Pair:
+    """A run of one branch: rotations by angles compared with masked updates (ibid.)."""
+    shape = shape._replace(length=min(shape.length, TREE_NODES))
+    encoding = AlgebraicConfig().build(num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    rotations = encoding.parts[0]
+    assert isinstance(rotations, Rotations)
+    q, k = inputs(shape, dtype)
+    depths = torch.arange(shape.length)
+    words = torch.where(depths < depths[:, None], 0, -1)
+
+    def naive(seed: int) -> Outputs:
+        skew = skew_of_spectrum(rotations.spectra()[0])[0].to(dtype)
+        maps = masked_tree_maps(skew[:, None], words)[None]
+        return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
+
+    ours = partial(encoded, encoding, q, k, line(shape))
+    return Pair([q, k, *encoding.parameters()], ours, naive)
+
+
 def rope(shape: Shape, dtype: torch.dtype) -> Pair:
     """Rotary embedding."""
     encoding = RopeConfig().build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
@@ -257,6 +331,7 @@ def scored(
     return Pair([q, k, v, *encoding.parameters()], ours, naive)
 
 
+TREE = f"tree of {TREE_NODES} nodes"
 WINDOWED = Case("windowed", windowed)
 """Windowed attention, which is also timed at several lengths and spans, in a separate table."""
 
@@ -273,6 +348,11 @@ CASES = [
     Case("algebraic", algebraic, faster=25),
     Case("algebraic", algebraic, train=True, faster=25),
     Case("algebraic, basis", partial(algebraic, basis=True)),
+    Case(f"maps of a {TREE}", partial(tree, maps_only=True), faster=100),
+    Case(f"algebraic, {TREE}", tree),
+    Case(f"algebraic, {TREE}", tree, train=True),
+    Case(f"algebraic, {TREE}, of each head", partial(tree, shared_by_heads=False)),
+    Case(f"algebraic, chain of {TREE_NODES} nodes", chain, faster=100),
     WINDOWED,
     Case("windowed", windowed, train=True),
     Case("siren, windowed", partial(scored, kind="siren")),

@@ -78,3 +78,28 @@ def doubled_powers(one: Tensor, length: int) -> Tensor:
         powers = torch.cat([powers, powers @ powers[-1]])
     identity = torch.eye(one.shape[-1], dtype=one.dtype).expand_as(one)
     return torch.cat([identity[None], powers[: length - 1]])
+
+
+def masked_tree_maps(skew: Tensor, words: Tensor, *, unused: int = 0) -> Tensor:
+    """Maps (n, h, d, d) of words (n, t) of branches, from the exponents (h, k, d, d) of these.
+
+    As in the code of Kogkalidis et al. (2024): the matrix exponential is computed again for every
+    node, also for `unused` exponents, and each place of the words and each branch updates the nodes
+    that have it there, in a copy of all maps.
+    """
+    heads, letters, features, _ = skew.shape
+    idle = skew[:1, :1].detach().expand(1, unused, -1, -1).flatten(0, 1)
+    every = torch.cat([skew.flatten(0, 1), idle])
+    exponentials = torch.matrix_exp(every)
+    for _ in range(len(words) - 1):
+        exponentials = torch.matrix_exp(every)
+    rotations = exponentials[: heads * letters].unflatten(0, (heads, letters))
+    identity = torch.eye(features, dtype=skew.dtype).expand(heads, -1, -1)
+    maps = identity.repeat(len(words), 1, 1, 1)
+    for branches in words.unbind(1):
+        for letter in range(letters):
+            chosen = branches == letter
+            changed = maps.clone()
+            changed[chosen] = maps[chosen] @ rotations[:, letter]
+            maps = changed
+    return maps

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.attention.windowed.offset_scores import (
+    PairScores,
+    softmax_of_pairs,
+    softmax_with_table,
+)
 from relpe.checks import Checked
-from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
+from relpe.encodings.base import NO_SCORING, AttentionName, Rotation, Scoring
 
 
 class SoftmaxAttentionState(NamedTuple):
@@ -26,6 +30,19 @@ class SoftmaxAttentionState(NamedTuple):
         """The state with `change` applied to each of its tensors."""
         seen = None if self.seen is None else change(self.seen)
         return SoftmaxAttentionState(change(self.keys), change(self.values), seen)
+
+
+class SoftmaxMemory(NamedTuple):
+    """Keys and values of a sequence to which another one attends."""
+
+    keys: Tensor  # (b, s, h, d), encoded
+    values: Tensor  # (b, s, h, e)
+    exists: Tensor | None = None  # (b, s) bool: False at padding; None: all exist
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxMemory:
+        """The memory with `change` applied to each of its tensors."""
+        exists = None if self.exists is None else change(self.exists)
+        return SoftmaxMemory(change(self.keys), change(self.values), exists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,15 +127,36 @@ class SoftmaxOperation:
 
         `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros.
         """
+        return self.recall(q, self.remember(k, v, state, key_mask))
+
+    def remember(
+        self,
+        k: Tensor,
+        v: Tensor,
+        state: SoftmaxAttentionState,
+        key_mask: Tensor | None = None,
+        turn: Rotation | None = None,
+    ) -> SoftmaxMemory:
+        """The keys and values (b, s, h, ·) to which `recall` attends; see `between`."""
+        return SoftmaxMemory(k, v, key_mask)
+
+    def recall(self, q: Tensor, memory: SoftmaxMemory, pairs: PairScores | None = None) -> Tensor:
+        """Attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered.
+
+        `pairs` are scores that depend on the offset of each pair of query and key.
+        """
+        k, v, exists = memory
+        if pairs is not None:
+            return softmax_of_pairs(q, k, v, pairs, exists)
         if v.dtype in {torch.bfloat16, torch.float16}:
             q, k = q.to(v.dtype), k.to(v.dtype)
-        mask = None if key_mask is None else key_mask[:, None, None]
+        mask = None if exists is None else exists[:, None, None]
         out = functional.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask
         ).transpose(1, 2)
-        if key_mask is None:
+        if exists is None:
             return out
-        return out.where(key_mask.any(1)[:, None, None, None], 0.0)
+        return out.where(exists.any(1)[:, None, None, None], 0.0)
 
 
 def _ended(

@@ -38,6 +38,7 @@ from relpe.inspect.learned import (
     window,
 )
 from relpe.models.checkpoint import CheckpointError, load_model
+from relpe.models.classifier import Classifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,11 +70,14 @@ class Picture(NamedTuple):
 
 
 @torch.no_grad()
-def pictures(decoder: Decoder) -> dict[str, Picture]:
-    """All plots of a decoder, by name.
+def pictures(decoder: Decoder | Classifier) -> dict[str, Picture]:
+    """All plots of a decoder or classifier, by name.
 
     If layers differ, a name begins with the number of the layer that first has the encoding.
     """
+    if isinstance(decoder, Classifier):
+        config = decoder.config
+        return _of_encoding(decoder, decoder.encoding, [config.attention] * config.num_layers)
     found: dict[str, Picture] = {}
     layers = decoder.config.layers_in_order
     for index, encoding in enumerate(decoder.encodings):
@@ -90,7 +94,7 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
 
 
 def _of_encoding(
-    decoder: Decoder, encoding: Encoding, attentions: Sequence[AttentionConfig]
+    decoder: Decoder | Classifier, encoding: Encoding, attentions: Sequence[AttentionConfig]
 ) -> dict[str, Picture]:
     """All plots of an encoding, whose layers have these kinds of attention."""
     lags = torch.arange(-REACH, REACH + 1)
@@ -178,13 +182,17 @@ def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture
 
 
 def _offsets(
-    decoder: Decoder, encoding: OffsetEncoding, attentions: Sequence[AttentionConfig]
+    decoder: Decoder | Classifier, encoding: OffsetEncoding, attentions: Sequence[AttentionConfig]
 ) -> dict[str, Picture]:
     layers, found = range(encoding.num_layers), {}
     bounds = [encoding.span or getattr(attention, "span", None) for attention in attentions]
     heads = decoder.config.num_heads
     spans = [encoding.head_spans(n) or (bounds[n],) * heads for n in layers]
-    lags = torch.arange(max([REACH + 1, *(span or 0 for sizes in spans for span in sizes)]))
+    longest = [span or 0 for sizes in spans for span in sizes]
+    lags = torch.arange(max(REACH + 1, *longest))
+    if isinstance(decoder, Classifier):  # keys are on both sides, and grids may be small
+        reach = max(longest) if min(longest) else REACH
+        lags = torch.arange(-reach, reach + 1)
     tables = [scores(encoding, layer, lags) for layer in layers]
     features = [table.features.flatten(1).T for table in tables if table.features is not None]
     if features:

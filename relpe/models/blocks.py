@@ -1,4 +1,4 @@
-"""The blocks of decoders and classifiers, and what they consist of."""
+"""The blocks of models, and what they consist of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.attention.bidirectional import BidirectionalAttention
+from relpe.attention.context import ContextAttention, ContextMemory
 from relpe.attention.layer import LayerState, SelfAttention
 from relpe.encodings.base import Encoding
 
@@ -103,3 +104,51 @@ class BidirectionalBlock(nn.Module):
             kept = torch.rand(len(x), 1, 1, device=x.device) >= self.skipped
             branch = branch * kept / (1 - self.skipped)
         return x + branch
+
+
+class TargetBlock(nn.Module):
+    """Block of causal attention, attention to a context, and feed-forward, with dropout.
+
+    `norm` is that of `BidirectionalBlock`.
+    """
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        context: ContextAttention,
+        *,
+        width: int,
+        hidden: int,
+        norm: Literal["pre", "post"] = "pre",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm = norm
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = attention
+        self.context_norm = nn.LayerNorm(width)
+        self.context = context
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        codes: object,
+        state: LayerState,
+        memory: ContextMemory,
+        first: int,
+    ) -> tuple[Tensor, LayerState]:
+        """(b, l, m) and state to (b, l, m) and state; see `ContextAttention` for the last two."""
+        before = self.norm == "pre"
+        read = self.attention_norm(x) if before else x
+        attended, state = self.attention(read, encoding, codes, state)
+        x = x + self.dropout(attended)
+        x = x if before else self.attention_norm(x)
+        read = self.context_norm(x) if before else x
+        x = x + self.dropout(self.context.attend(read, encoding, codes, memory, first))
+        x = x if before else self.context_norm(x)
+        x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x) if before else x))
+        return x if before else self.feed_forward_norm(x), state

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.encoder_decoder.model import EncoderDecoder, EncoderDecoderConfig
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 15 * 2**20
@@ -27,14 +28,22 @@ MAX_CONSTANTS_BYTES = 1 << 28
 """Maximum size of the tensors that a model computes when it is built."""
 
 
-_CONFIGS: dict[str, type[DecoderConfig | ClassifierConfig]] = {
+AnyModel = Decoder | Classifier | EncoderDecoder
+_AnyConfig = DecoderConfig | ClassifierConfig | EncoderDecoderConfig
+_CONFIGS: dict[str, type[_AnyConfig]] = {
     "decoder": DecoderConfig,
     "classifier": ClassifierConfig,
+    "encoder_decoder": EncoderDecoderConfig,
 }
 """Kinds of models, by the key of their config in `model.json`."""
+_LOADERS = {
+    "decoder": "load_model",
+    "classifier": "load_classifier",
+    "encoder_decoder": "load_encoder_decoder",
+}
 
 
-def save_model(model: Decoder | Classifier, folder: Path) -> None:
+def save_model(model: AnyModel, folder: Path) -> None:
     """Writes `model.json`, and weights in bfloat16 as `model.safetensors` or numbered shards."""
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
@@ -55,7 +64,7 @@ def save_model(model: Decoder | Classifier, folder: Path) -> None:
         save_file(shard, beside)
         beside.chmod(0o644)
         beside.replace(folder / name)
-    kind = "decoder" if isinstance(model, Decoder) else "classifier"
+    kind = next(name for name, config in _CONFIGS.items() if isinstance(model.config, config))
     description = {
         "format_version": FORMAT_VERSION,
         "weights": names,
@@ -132,9 +141,18 @@ def load_classifier(folder: str | Path, device: torch.device | str = "cpu") -> C
     return classifier
 
 
-def _load(
-    name_or_folder: str | Path, kind: str, device: torch.device | str
-) -> Decoder | Classifier:
+def load_encoder_decoder(folder: str | Path, device: torch.device | str = "cpu") -> EncoderDecoder:
+    """Loads an encoder-decoder by folder, in float32 and evaluation mode.
+
+    Raises:
+        CheckpointError: files are missing, damaged or inconsistent, or the model is another one.
+    """
+    model = _load(folder, "encoder_decoder", device)
+    assert isinstance(model, EncoderDecoder)
+    return model
+
+
+def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> AnyModel:
     folder = find_checkpoint(name_or_folder)
     try:
         config, files = _description(folder, kind)
@@ -182,15 +200,13 @@ def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
     if others:
         raise CheckpointError(
             f"{file}: found the model of a {others[0]}, expected a {kind}; load it with "
-            f"{'load_model' if others[0] == 'decoder' else 'load_classifier'}"
+            f"{_LOADERS[others[0]]}"
         )
     config = from_plain(_CONFIGS[kind], description[kind], "model.json")
     return config, [folder / name for name in names]
 
 
-def _check_shapes(
-    config: DecoderConfig | ClassifierConfig, files: list[Path], folder: Path
-) -> None:
+def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
     """Compares the shapes of weights and config before any memory is allocated for them.
 
     Raises CheckpointError if they differ, or if the model has too large constants.
@@ -246,9 +262,7 @@ def _raise_for(problems: list[str], folder: Path) -> None:
         )
 
 
-def load_weights(
-    model: Decoder | Classifier, weights: dict[str, torch.Tensor], folder: Path
-) -> None:
+def load_weights(model: AnyModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Fills every parameter.
 
     Raises:

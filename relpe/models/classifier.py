@@ -281,7 +281,7 @@ class Classifier(nn.Module):
         else:
             positions = _places(grid, x.device) + 1 if positions is None else positions
             positions = torch.cat([positions[:, :1] - 1, positions], 1)
-            x = torch.cat([self.cls_embedding.expand(len(x), 1, -1).to(x.dtype), x], 1)
+            x = torch.cat([self.cls_embedding.expand(x.shape[0], 1, -1).to(x.dtype), x], 1)
             exists = None if exists is None else functional.pad(exists, (1, 0), value=True)
             grid = (x.shape[1],)
         x = self._through_blocks(x, positions, state, grid, exists)
@@ -332,7 +332,7 @@ class Classifier(nn.Module):
         total = scores.sum(1, keepdim=True)
         weights = scores / total.where(total > 0, 1.0)
         return torch.einsum(
-            "bl,blm->bm", weights.expand(len(x), -1), x.where(exists[..., None], 0.0)
+            "bl,blm->bm", weights.expand(x.shape[0], -1), x.where(exists[..., None], 0.0)
         )
 
 

@@ -12,17 +12,22 @@ import training
 from tests.support.lra_files import write_lra, write_mnist
 from tests.support.planned import write_corpus
 from tests.support.runs import band
+from tests.support.series_files import write_waves
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.multitrack import MultitrackRemiConfig
 from training.config import read_yaml
 from training.data.prepare import prepare
+from training.evaluation.sweep.config import read_sweep
 from training.experiment import build_experiment
 from training.runs import samples
 from training.runs.fit import fit
 
 FOLDER = Path(training.__file__).parent / "configs"
-CONFIGS = sorted(FOLDER.rglob("*.yaml"))
+OF_SWEEPS = ("sweeps", "claims")
+"""Folders with configurations of `relpe-train sweep`; all others are for `relpe-train fit`."""
+SWEEPS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name in OF_SWEEPS)
+CONFIGS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name not in OF_SWEEPS)
 TINY = (
     *("task.model.width=16", "task.model.num_layers=2"),
     *("task.model.num_heads=2", "task.model.hidden=16", "trainer.loggers=[]"),
@@ -34,10 +39,12 @@ every_config = pytest.mark.parametrize(
 
 @pytest.fixture(scope="session")
 def lra(tmp_path_factory):
-    """Stand-ins for the files of the Long Range Arena and of images."""
+    """Stand-ins for the files of the Long Range Arena, of images and of time series."""
     folder = tmp_path_factory.mktemp("lra")
     write_lra(folder)
     write_mnist(folder)
+    write_waves(folder)
+    (folder / "m1_yearly_dataset.tsf").write_text(f"@data\nT1:{','.join(map(str, range(1, 99)))}\n")
     return folder
 
 
@@ -66,6 +73,8 @@ def corpora(data, lra, tmp_path_factory):
         "tasks": None,
         "lra": lra,
         "images": lra,
+        "transduction": None,
+        "series": lra,
     }
 
 
@@ -76,6 +85,8 @@ def _quick_samples(monkeypatch, quick_continuations):
 
 PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d"}
 """Packages that have the data of a task, which the development environment need not have."""
+CLASSES = ("lra", "images", "series")
+"""Folders of configurations of classifiers."""
 GENERATED = ("digits", "mnist1d", "listops", "pathfinder")
 
 
@@ -85,13 +96,20 @@ def fit_two_steps(path, corpora, folder, *overrides):
     kind = read_yaml(path)["task"].get("kind")
     if package := PACKAGES.get(kind):
         pytest.importorskip(package)
-    if path.parent.name in ("lra", "images"):
+    if path.parent.name in CLASSES:
         of_task = () if kind in GENERATED else (f"task.data={data}",)
-        of_task += ("task.test_examples=4", "task.validation_examples=4")
+        of_task += ("task.validation_examples=4",)
+        if kind != "forecasting":
+            of_task += ("task.test_examples=4",)
         if kind in ("listops", "lra_text", "lra_retrieval"):
             of_task += ("task.max_length=40",)
         if kind == "listops":
             of_task += ("task.shortest=3",)
+        if kind == "series":
+            of_task += ("task.name=Waves", "task.max_length=12", "task.validation_share=0.5")
+            of_task += ("task.model.num_classes=2", "task.model.input.channels=2")
+    elif path.parent.name == "transduction":
+        of_task = ("task.size=3", "task.validation_examples=4")
     else:
         of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
@@ -130,9 +148,23 @@ def test_every_config_builds_at_its_own_size_and_is_described(path, corpora):
     config = experiment.task.decoder_config(corpora[path.parent.name])
     with torch.device("meta"):
         config.build()
+    assert_is_described(path)
+
+
+def assert_is_described(path):
     assert path.read_text().startswith("# ")
     rows = (Path(training.__file__).parent / "README.md").read_text().splitlines()
     assert any(row.startswith("| `") and f"`{path.name}`" in row.split("|")[1] for row in rows)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_row_of_every_sweep_builds_its_model(path, tmp_path):
+    cells = {(cell.config, cell.row): cell for cell in read_sweep(path, tmp_path).cells}
+    for cell in cells.values():
+        config = build_experiment(cell.settings()["fit"]).task.decoder_config(None)
+        with torch.device("meta"):
+            config.build()
+    assert_is_described(path)
 
 
 WHOLE = ("piano", "windowed", "groove", "delayed", "long")
@@ -141,7 +173,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in ("lra", "images"):  # budgets are those of the papers
+        if folder.name in ("transduction", *CLASSES, *OF_SWEEPS):  # budgets are those of the papers
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

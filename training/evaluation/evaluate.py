@@ -25,6 +25,7 @@ from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
+from training.evaluation.costs import costs
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
 from training.evaluation.likelihood import (
     Advance,
@@ -34,6 +35,7 @@ from training.evaluation.likelihood import (
     streaming_nats,
     window_nats,
 )
+from training.evaluation.metrics.by_corpus import nats_by_corpus
 from training.evaluation.metrics.by_family import FamilyNats, nats_by_family, nats_by_part
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
@@ -195,7 +197,6 @@ def _described(
 ) -> dict[str, Any]:
     """First part of the results, which identifies weights and data."""
     pieces = subject.pieces
-    notes = note_ids(subject.tokenizer)
     return {
         "model": options.model,
         "weights": subject.origin._asdict(),
@@ -208,10 +209,16 @@ def _described(
         "split": options.split,
         "pieces": len(pieces),
         "tokens": sum(int(np.count_nonzero(~hidden[1:])) for hidden in subject.hidden),
-        "notes": sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces),
+        "notes": sum(_notes(subject)),
         "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
         "trained_length": subject.trained_length,
     }
+
+
+def _notes(subject: _Subject) -> list[int]:
+    """Number of notes of each piece."""
+    notes = note_ids(subject.tokenizer)
+    return [int(np.isin(piece[1:], notes).sum()) for piece in subject.pieces]
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +254,8 @@ def _measure_likelihood(
         return draws, values
 
     started = time.monotonic()
-    _, results[f"windows_{options.length}"] = measure(
+    windows = f"windows_{options.length}"
+    in_windows, results[windows] = measure(
         f"windows of {options.length}",
         lambda seed, advance: window_nats(
             decoder, pieces, options.length, options.batch_size, seed, advance, families
@@ -280,12 +288,20 @@ def _measure_likelihood(
         }
         kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
         bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
-        _, results["streaming_without_plan"] = measure(
+        without, results["streaming_without_plan"] = measure(
             WHOLE["streaming_without_plan"],
             lambda seed, advance: streaming_nats(
                 decoder, bare, options.chunk, options.batch_size, seed, advance, families
             ),
             [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
+        )
+        whole["streaming_without_plan"] = _mean(without)
+    corpora = [one["name"] for one in subject.corpus.corpora]
+    if len(corpora) > 1:
+        results["by_corpus"] = nats_by_corpus(
+            [corpora[subject.corpus.facts(index).corpus] for index in range(len(pieces))],
+            _notes(subject),
+            {windows: _mean(in_windows), **whole},
         )
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
@@ -304,6 +320,13 @@ def _measure_likelihood(
         draw_by_position(
             {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
         )
+    longest = max(pieces, key=len)[: options.length + 1]
+    results["costs"] = costs(
+        decoder,
+        lambda: window_nats(decoder, [longest], options.length, 1, families=families),
+        len(longest) - 1,
+        "token",
+    )
     results["loops"] = _loops(subject)
     results["relativity"] = _relativity(decoder, options.map_length, seeds)
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from training.evaluation.metrics.nll_by_position import Bin
 from training.evaluation.results import (
-    WHOLE,
     Results,
     by_real_music,
     music_by_key,
     music_keys,
+    reading_label,
     readings,
 )
 from training.files import picture
@@ -171,8 +171,7 @@ def _panels(
 def _nats_by_reading(results: Results) -> dict[str, float]:
     """Nats per token, by label of windows or whole pieces."""
     return {
-        WHOLE.get(key, f"windows of {key.removeprefix('windows_')}"): values["nats_per_token"]
-        for key, values in readings(results).items()
+        reading_label(key): values["nats_per_token"] for key, values in readings(results).items()
     }
 
 

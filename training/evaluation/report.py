@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.classes import write_classes
+from training.evaluation.by_task.classes import write_classes
+from training.evaluation.by_task.transduction import write_transductions
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -17,6 +18,7 @@ from training.evaluation.results import (
     by_real_music,
     music_by_key,
     music_keys,
+    reading_label,
     readings,
 )
 from training.experiment import is_run
@@ -252,7 +254,12 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    found = [(WHOLE.get(key) or words(key), values) for key, values in readings(results).items()]
+    if spent := results.get("costs"):  # results of older versions have none
+        yield Row(
+            f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
+            f"{spent['flops_per_token'] / 1e6:.2f}",
+        )
+    found = [(reading_label(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
@@ -264,6 +271,9 @@ def rows_of(results: Results) -> Iterator[Row]:
     for key, parts in results.get("by_part", {}).items():
         for part, nats in parts.items():
             yield Row(f"nats per note, {WHOLE[key]}: {_PARTS[part]}", f"{nats:.3f}")
+    for name, corpus in results.get("by_corpus", {}).items():
+        for key, nats in readings(corpus).items():
+            yield Row(f"nats per note, {reading_label(key)}: {name}", f"{nats:.3f}")
     yield from memory_rows(results)
 
 
@@ -308,6 +318,26 @@ def gain_table(gain: Gain) -> list[str]:
         without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
         lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
     return lines
+
+
+def corpus_table(results: Results) -> list[str]:
+    """A Markdown table of nats per note with a row per corpus; empty for a single corpus."""
+    corpora = results.get("by_corpus", {})
+    if not corpora:
+        return []
+    keys = [*readings(next(iter(corpora.values())))]
+    columns = [
+        "corpus",
+        "pieces",
+        "notes",
+        *(f"nats per note, {reading_label(key)}" for key in keys),
+    ]
+    rows = (
+        [name, f"{of['pieces']:,}", f"{of['notes']:,}", *(f"{of[key]:.3f}" for key in keys)]
+        for name, of in corpora.items()
+    )
+    lines = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
@@ -447,7 +477,7 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
-    For classifiers, it is a table of accuracies.
+    For classifiers, it is a table of accuracies, and for encoder-decoders one of perplexities.
 
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
@@ -456,6 +486,7 @@ def report(models: Sequence[str], output: Path) -> Path:
     """
     entries: dict[str, Results] = {}
     classes: dict[str, Results] = {}
+    transduced: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
@@ -465,27 +496,36 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = model if name in entries or name in classes else name
+        name = model if any(name in of for of in (entries, classes, transduced)) else name
+        if "transduced" in read_json(path, (), "evaluate again"):
+            transduced[name] = read_json(path, ("settings", "seed"), "evaluate again")
+            continue
         if "accuracy" in read_json(path, (), "evaluate again"):
             classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
             continue
-        if "answers" in read_json(path, (), "evaluate again"):
+        found = read_json(path, (), "evaluate again")
+        if "answers" in found or "figures" in found:
             raise TrainingError(
-                f"{model}: has answers to a generated task, expected results on music; relpe-train "
-                "evaluate prints those of a run"
+                f"{model}: has results of the task {found.get('task')}, expected results of music "
+                "or of classifiers; relpe-train evaluate prints those of a run"
             )
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
         # the stored name is the one that was given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
-    if classes and entries:
-        raise TrainingError(
-            f"{next(iter(classes))} is a classifier and {next(iter(entries))} is not; compare them "
-            "in separate reports"
-        )
+    special = {"a classifier": classes, "an encoder-decoder": transduced}
+    for kind, found in special.items():
+        others = [name for of in (entries, *special.values()) if of is not found for name in of]
+        if found and others:
+            raise TrainingError(
+                f"{next(iter(found))} is {kind} and {others[0]} is not; compare them in separate "
+                "reports"
+            )
     if classes:
         return write_classes(classes, output)
+    if transduced:
+        return write_transductions(transduced, output)
     output.mkdir(parents=True, exist_ok=True)
     draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")

@@ -18,9 +18,14 @@ WHOLE = {
 """Label of each likelihood of whole pieces, by key of results.json."""
 
 
-def readings(results: Results) -> dict[str, Mapping[str, float]]:
+def readings(results: Results) -> dict[str, Any]:
     """Likelihood of whole pieces and of windows, by key of results.json."""
     return {k: v for k, v in results.items() if k in WHOLE or k.startswith("windows_")}
+
+
+def reading_label(key: str) -> str:
+    """What was read, by key of results.json: "whole pieces" or "windows of 1,024 tokens"."""
+    return WHOLE.get(key) or f"windows of {int(key.removeprefix('windows_')):,} tokens"
 
 
 def music_key(prompt_bars: int, bars: int, takes: int = 1) -> str:

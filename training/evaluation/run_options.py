@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from relpe.models.classifier import Classifier
-from relpe.models.decoder import Decoder
+from relpe.models.checkpoint import AnyModel
 from training.config import MOST_THREADS
 from training.errors import check_range
 from training.files import replacing
@@ -36,7 +35,7 @@ class RunOptions:
         check_range("--batch-size", self.batch_size, 1)
         check_range("--threads", self.threads, 1, MOST_THREADS)
 
-    def make_ready(self, model: Decoder | Classifier) -> None:
+    def make_ready(self, model: AnyModel) -> None:
         """Round the weights as for a release, and move the model to the device, to be measured."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)

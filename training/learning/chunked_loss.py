@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from relpe.models.classifier import Classifier
+from relpe.models.checkpoint import AnyModel
 from relpe.models.decoder import Decoder, DecoderState
 from tokenization.remi.vocabulary import Families
 from training.learning.positions import positions_of
@@ -103,7 +103,7 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
-def compute_again(decoder: Decoder | Classifier) -> None:
+def compute_again(decoder: AnyModel) -> None:
     """Enable activation checkpointing of the blocks (Chen et al., 2016).
 
     Only the inputs of blocks are stored; the rest is recomputed in the backward pass. Results and

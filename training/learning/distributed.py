@@ -22,8 +22,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from relpe.models.classifier import Classifier
-from relpe.models.decoder import Decoder
+from relpe.models.checkpoint import AnyModel
 from training.config import TrainerConfig
 from training.errors import TrainingError
 
@@ -161,7 +160,7 @@ def any_of(trainer: pl.Trainer, condition: object) -> bool:
     return total(trainer, float(bool(condition)))[0] > 0
 
 
-def shard(decoder: Decoder | Classifier, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh of Lightning's
+def shard(decoder: AnyModel, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh of Lightning's
     """Shard the weights among the processes, first block by block, then the rest.
 
     Raises:

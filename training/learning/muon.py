@@ -63,7 +63,7 @@ def parameter_groups(
         elif name.endswith("attention.project_in.weight"):
             groups[3].append(parameter)
         else:
-            groups[2 if "project_in" in name else 1].append(parameter)
+            groups[2 if "project_in" in name or "project_context" in name else 1].append(parameter)
     decayed = [
         {"params": parameters, "parts": parts, "weight_decay": weight_decay}
         for parts, parameters in groups.items()

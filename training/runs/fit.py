@@ -30,13 +30,16 @@ from training.runs.device import (
 )
 from training.runs.lineage import first_weights
 from training.runs.loggers import build_loggers, check_loggers
+from training.runs.pictures import Pictures
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
 from training.tasks.classification.task import ClassificationData
 from training.tasks.generated import GeneratedData
+from training.tasks.likelihood import LikelihoodData
 from training.tasks.module import TaskModule
 from training.tasks.music import MusicData, MusicTask
+from training.tasks.transduction.task import TransductionData
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +123,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData | ClassificationData
+    data: MusicData | GeneratedData | ClassificationData | LikelihoodData | TransductionData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
@@ -275,6 +278,8 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         # one process writes them, but with fsdp no process has all weights
         samples = 0 if settings.strategy == "fsdp" else settings.samples
         callbacks.append(Samples(folder, config.task.data, samples))
+    if settings.pictures and settings.strategy != "fsdp":  # which shards the weights
+        callbacks.append(Pictures())
     environment = choose_environment(processes, os.environ)
     trainer = pl.Trainer(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",

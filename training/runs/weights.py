@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.checkpoint import AnyModel, find_checkpoint, load_model
 from relpe.models.classifier import Classifier
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
+from relpe.models.encoder_decoder.model import EncoderDecoder
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
@@ -63,7 +64,8 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
         return decoder, Origin(", ".join(description["weights"]), digest(decoder))
     decoder, origin = _of_run(folder, weights)
     if not isinstance(decoder, Decoder):
-        raise TrainingError(f"{model}: the run of a classifier, expected one of a decoder")
+        kind = "a classifier" if isinstance(decoder, Classifier) else "an encoder-decoder"
+        raise TrainingError(f"{model}: the run of {kind}, expected one of a decoder")
     fitted = read_pointer(folder)
     if fitted is not None and fitted.fit.weights == origin.digest:
         decoder.config = replace(decoder.config, pointer=fitted.pointer)
@@ -88,11 +90,26 @@ def load_classifier_of(folder: Path, weights: str = "best") -> tuple[Classifier,
     return model, origin
 
 
-def _of_run(folder: Path, weights: str) -> tuple[Decoder | Classifier, Origin]:
+def load_encoder_decoder_of(folder: Path, weights: str = "best") -> tuple[EncoderDecoder, Origin]:
+    """Load the encoder-decoder of a run, with the averaged weights if there are any.
+
+    Raises:
+        TrainingError: the run has no such checkpoint, or it is damaged or of another model.
+    """
+    model, origin = _of_run(folder, weights)
+    if not isinstance(model, EncoderDecoder):
+        raise TrainingError(f"{folder}: the run of another model, expected an encoder-decoder")
+    return model, origin
+
+
+def _of_run(folder: Path, weights: str) -> tuple[AnyModel, Origin]:
     """The model of a run, and what identifies its weights."""
     task = read_experiment(folder).task
-    decoder: Decoder | Classifier = task.decoder_config(folder).build()
-    path = folder / f"{weights}.ckpt"
+    decoder: AnyModel = task.decoder_config(folder).build()
+    known = weights in ("best", "last")
+    path = folder / f"{weights}.ckpt" if known else Path(weights)
+    if not known and not path.is_file():
+        raise TrainingError(f"--weights {weights}: no such file, expected best, last or a file")
     if not path.exists():
         why = (
             "there was no validation yet" if weights == "best" else "no checkpoint was written yet"
@@ -157,7 +174,7 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     return checkpoint
 
 
-def fill(decoder: Decoder | Classifier, checkpoint: dict[str, Any], where: Path) -> None:
+def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
     """Load the weights of a checkpoint into a decoder: their average, if the run has one.
 
     Raises:
@@ -201,13 +218,13 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
         ) from error
 
 
-def round_as_released(decoder: Decoder | Classifier) -> None:
+def round_as_released(decoder: AnyModel) -> None:
     """Round the weights of a decoder to the precision of released weights."""
     for tensor in decoder.state_dict().values():
         tensor.copy_(tensor.to(RELEASED))
 
 
-def digest(decoder: Decoder | Classifier) -> str:
+def digest(decoder: AnyModel) -> str:
     """SHA-256 of all tensors in the precision of released weights, names and shapes included."""
     total = hashlib.sha256()
     for name, tensor in sorted(decoder.state_dict().items()):

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from training.config import TrainerConfig
+from training.errors import TrainingError
 from training.learning.distributed import Processes, leave_signals
-from training.learning.seeding import Steps
+from training.learning.seeding import Steps, generator
 
 
 class StepData(pl.LightningDataModule):
@@ -64,3 +65,26 @@ class StepData(pl.LightningDataModule):
     def _on_gpu(self) -> bool:
         """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+
+
+class Passes:
+    """Which examples the batch of a step has; a function of (seed, step).
+
+    Each pass over the examples has another order; those that do not fill a batch are left out.
+    """
+
+    def __init__(self, count: int, batch_size: int, seed: int) -> None:
+        if count < batch_size:
+            raise TrainingError(
+                f"batch_size is {batch_size}, but there are {count} training examples"
+            )
+        self._count, self._size, self._seed = count, batch_size, seed
+        self._order = (-1, np.empty(0, np.int64))
+
+    def __getitem__(self, step: int) -> NDArray[np.int64]:
+        """Numbers (batch_size,) of the examples."""
+        number, place = divmod(step, self._count // self._size)
+        if self._order[0] != number:
+            draws = generator(self._seed, number, "data")
+            self._order = (number, draws.permutation(self._count))
+        return self._order[1][place * self._size :][: self._size]

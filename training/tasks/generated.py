@@ -203,12 +203,16 @@ class Batches:
 
 
 class GeneratedModule(TaskModule[Decoder]):
-    """A decoder that predicts the targets of generated sequences."""
+    """A decoder that predicts targets at some positions of sequences."""
+
+    def positions(self, tokens: Tensor) -> Tensor:
+        """Positions (1 or b, l, p) of tokens (b, l)."""
+        return positions_of(tokens, self.decoder.num_axes)
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
         """The negative log-likelihood of the targets, in nats."""
         tokens, targets = batch.unbind(-1)
-        logits, _ = self.decoder(tokens, positions_of(tokens, self.decoder.num_axes), state)
+        logits, _ = self.decoder(tokens, self.positions(tokens), state)
         logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
         yield cross_entropy(logits, targets.flatten(), ignore_index=NO_TARGET, reduction="sum")
 

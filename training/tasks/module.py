@@ -16,8 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from relpe.encodings.offset.windows import Windows
-from relpe.models.classifier import Classifier
-from relpe.models.decoder import Decoder
+from relpe.models.checkpoint import AnyModel
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError
 from training.learning.averaging import Average
@@ -28,8 +27,8 @@ from training.learning.muon import Muon, parameter_groups
 from training.learning.schedule import Budget
 from training.learning.seeding import noise_seed
 
-ModelT = TypeVar("ModelT", bound=Decoder | Classifier)
-BuiltT = TypeVar("BuiltT", bound=Decoder | Classifier, covariant=True)
+ModelT = TypeVar("ModelT", bound=AnyModel)
+BuiltT = TypeVar("BuiltT", bound=AnyModel, covariant=True)
 
 
 class Buildable(Protocol[BuiltT]):
@@ -306,3 +305,15 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         self.movement.load(checkpoint.get("encoding_start", {}))
         if self.window is not None and "spans" in checkpoint:
             self.window.load_span_state(checkpoint["spans"])
+
+
+class SeededModule(TaskModule[ModelT]):
+    """Training with dropout that depends only on (seed, step)."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
+        """Compute the gradients of a step."""
+        seed = noise_seed(self._trainer_settings.seed, self.global_step) + 1 + self.global_rank
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(seed)
+            return super().training_step(batch, batch_idx)

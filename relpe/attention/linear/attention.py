@@ -97,22 +97,52 @@ def linear_attention(
     the numerator only. Memory beyond inputs and outputs: copies of keys and values, and the sums
     (b, h, f, e).
     """
+    dtype = torch.promote_types(torch.float32, q.dtype)
+    turned_q, turned_k = (None, None) if turned is None else turned
+    sums = sums_of(k.to(dtype), v, key_mask, log_scale, turned_k)
+    return read_sums(q.to(dtype), sums, turned_q).to(v.dtype)
+
+
+def sums_of(
+    k: Float[Tensor, "b s h f"],
+    v: Float[Tensor, "b s h e"],
+    key_mask: Bool[Tensor, "b_or_1 s"] | None = None,
+    log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
+    turned: Float[Tensor, "b s h f"] | None = None,
+) -> LinearState:
+    """Sums over all keys, in float32 or wider, of which `read_sums` makes weighted means.
+
+    Arguments are those of `linear_attention`; `turned` are other features of the keys, for the
+    numerator.
+    """
     if key_mask is not None and key_mask.dtype != torch.bool:
         raise TypeError(f"key_mask is {key_mask.dtype}, expected bool with True for visible keys")
-    dtype = torch.promote_types(torch.float32, q.dtype)
-    q, k, wide_v = q.to(dtype), k.to(dtype), v.to(dtype)
-    turned_q, turned_k = (q, k) if turned is None else (x.to(dtype) for x in turned)
+    dtype = torch.promote_types(torch.float32, k.dtype)
+    k, wide_v = k.to(dtype), v.to(dtype)
+    turned_k = k if turned is None else turned.to(dtype)
+    top = k.new_zeros(len(k), 1, k.shape[2])
     if log_scale is not None and k.shape[1]:
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
-        scale = torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
+        top = top.where(top.isfinite(), 0.0)
+        scale = torch.exp(seen - top).to(dtype)[..., None]
         k, turned_k = k * scale, turned_k * scale
     if key_mask is not None:  # not a product, since padding may contain infinities
         exists = key_mask[..., None, None]
         k, turned_k, wide_v = (x.where(exists, 0.0) for x in (k, turned_k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", turned_k, wide_v)
-    weight = torch.einsum("blhf,bhf->blh", q, k.sum(1))
-    return (torch.einsum("blhf,bhfe->blhe", turned_q, kv) / divisor(weight)[..., None]).to(v.dtype)
+    return LinearState(kv, k.sum(1), top[:, 0].expand(len(k), -1))
+
+
+def read_sums(
+    q: Float[Tensor, "b l h f"], sums: LinearState, turned: Float[Tensor, "b l h f"] | None = None
+) -> Float[Tensor, "b l h e"]:
+    """Weighted means of all values for the features q of queries; `turned`: for the numerator."""
+    dtype = sums.kv.dtype
+    q = q.to(dtype)
+    weight = torch.einsum("blhf,bhf->blh", q, sums.k_sum)
+    above = q if turned is None else turned.to(dtype)
+    return torch.einsum("blhf,bhfe->blhe", above, sums.kv) / divisor(weight)[..., None]
 
 
 def divisor(denominator: Tensor) -> Tensor:

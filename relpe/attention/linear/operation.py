@@ -19,7 +19,8 @@ from relpe.attention.linear import fla
 from relpe.attention.linear.attention import (
     LinearState,
     causal_linear_attention,
-    linear_attention,
+    read_sums,
+    sums_of,
 )
 from relpe.attention.linear.numerator import numerator_only_attention
 from relpe.checks import Checked
@@ -143,9 +144,7 @@ class LinearOperation:
             return v, state
         turn = scoring.rotation
         with torch.autocast(q.device.type, enabled=False):
-            projection = (
-                None if state.projection is None else state.projection.to(state.sums.kv.dtype)
-            )
+            projection = _cast(state.projection, state.sums.kv.dtype)
             q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
             log_scale, faded = keys.log_scale, None
@@ -196,15 +195,34 @@ class LinearOperation:
         Raises:
             ValueError: keys decay, which is defined for one sequence only.
         """
+        memory = self.remember(k, v, state, key_mask, turn)
+        return self.recall(q, memory, turn).to(v.dtype)
+
+    def remember(
+        self,
+        k: Tensor,
+        v: Tensor,
+        state: LinearAttentionState,
+        key_mask: Tensor | None = None,
+        turn: Rotation | None = None,
+    ) -> LinearAttentionState:
+        """Sums over all of k and v (b, s, h, ·), to which `recall` attends; see `between`."""
         if self.half_lives is not None:
             raise ValueError("half_lives are defined within one sequence; leave them out")
-        with torch.autocast(q.device.type, enabled=False):
+        with torch.autocast(k.device.type, enabled=False):
             dtype = state.sums.kv.dtype
-            projection = None if state.projection is None else state.projection.to(dtype)
-            queries, keys = (self.feature_map(x.to(dtype), projection) for x in (q, k))
-            features = queries.values, keys.values
-            turned = None if turn is None else (turn(features[0]), turn(features[1], keys=True))
-            return linear_attention(*features, v, key_mask, keys.log_scale, turned)
+            keys = self.feature_map(k.to(dtype), _cast(state.projection, dtype))
+            turned = None if turn is None else turn(keys.values, keys=True)
+            return state._replace(sums=sums_of(keys.values, v, key_mask, keys.log_scale, turned))
+
+    def recall(
+        self, q: Tensor, memory: LinearAttentionState, turn: Rotation | None = None
+    ) -> Tensor:
+        """Attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered."""
+        with torch.autocast(q.device.type, enabled=False):
+            dtype = memory.sums.kv.dtype
+            queries = self.feature_map(q.to(dtype), _cast(memory.projection, dtype)).values
+            return read_sums(queries, memory.sums, None if turn is None else turn(queries))
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Logarithms (length, h) of the keys' weights, relative to the call's start, and the last.
@@ -217,6 +235,10 @@ class LinearOperation:
         rates = _rates_on(*self.half_lives, heads, device)
         ramp = torch.arange(1, length + 1, device=device)[:, None] * rates
         return ramp, ramp[-1]
+
+
+def _cast(projection: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if projection is None else projection.to(dtype)
 
 
 @lru_cache(maxsize=64)

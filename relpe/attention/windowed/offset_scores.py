@@ -48,7 +48,13 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | 
     allowed = torch.stack([(ages >= 0) & (ages < span) for span in spans])  # (h or 1, l, s)
     if first is not None:
         allowed = allowed & (steps >= first[:, None])[:, None, None]
-    places = ages.clamp(0, min(size, table.span or size) - 1)
+    return _scored(q, k, v, table, ages.clamp(0, min(size, table.span or size) - 1), allowed)
+
+
+def _scored(
+    q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, places: Tensor, allowed: Tensor | None
+) -> Tensor:
+    """Attention with the rows `places` (l, s) of the table, to the pairs that are `allowed`."""
 
     def by_pair(values: Tensor) -> Tensor:
         return values[places].permute(2, 0, 1)  # (h, l, s) of (o, h)
@@ -62,8 +68,35 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | 
     logits = _combined(logits, position, factor, table) / math.sqrt(q.shape[-1])
     if table.log_weight is not None:
         logits = logits + by_pair(table.log_weight)
-    weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
-    return torch.einsum("bhls,bshe->blhe", weights, v)
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, -math.inf)
+    return torch.einsum("bhls,bshe->blhe", logits.softmax(-1), v)
+
+
+class PairScores(NamedTuple):
+    """Scores of offsets, and the row of the table for each pair of a query and a key."""
+
+    table: OffsetTable
+    places: Tensor  # (l, s) int64
+
+
+def softmax_of_pairs(
+    q: Tensor, k: Tensor, v: Tensor, pairs: PairScores, exists: Tensor | None = None
+) -> Tensor:
+    """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·), without causality.
+
+    `exists` (b, s) is False for keys that are padding; a query without keys gets zeros. Computes
+    all scores (b, h, l, s), in float32 or wider.
+    """
+    dtype = torch.promote_types(torch.float32, q.dtype)
+    table = pairs.table.to(dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        q, k, wide_v = q.to(dtype), k.to(dtype), v.to(dtype)
+        if exists is None:
+            return _scored(q, k, wide_v, table, pairs.places, None).to(v.dtype)
+        has_keys = exists.any(1)[:, None, None, None]
+        out = _scored(q, k, wide_v, table, pairs.places, exists[:, None, None] | ~has_keys)
+    return out.to(v.dtype).where(has_keys, 0.0)
 
 
 class Box(NamedTuple):

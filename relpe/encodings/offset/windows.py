@@ -230,15 +230,19 @@ class Window(nn.Module):
 
     def metrics(self) -> dict[str, float]:
         """Metrics for the log: mean span, receptive field, and refreshes that came too late."""
-        spans = [
-            [min(1 + max(axes), self.config.max_span) for axes in heads]
-            for heads in self.current().rounded
-        ]
+        spans = self.spans()
         return {
             "mean_span": sum(sum(heads) / len(heads) for heads in spans) / len(spans),
             "receptive_field": 1.0 + sum(max(heads) - 1 for heads in spans),
             "outgrown_spans": float(self._in_training.outgrown),
         }
+
+    def spans(self) -> list[list[int]]:
+        """Keys on one side, the query itself included, of each layer and head (one if shared)."""
+        return [
+            [min(1 + max(axes), self.config.max_span) for axes in heads]
+            for heads in self.current().rounded
+        ]
 
     @outside_graphs
     def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
@@ -284,7 +288,11 @@ class Windows:
         return torch.stack([window.penalty() for window in self.windows]).sum()
 
     def metrics(self) -> dict[str, float]:
-        """See `Window.metrics`; those of all windows together."""
+        """See `Window.metrics`; those of all windows together, and those of each layer.
+
+        Layers are those with windows, from 1: `span/layer_1`, a mean over heads, and
+        `window_width/layer_1`, a mean over heads and axes.
+        """
         found = [window.metrics() for window in self.windows]
         layers = [len(window.current().exact) for window in self.windows]
         spans = sum(one["mean_span"] * count for one, count in zip(found, layers, strict=True))
@@ -292,7 +300,17 @@ class Windows:
             "mean_span": spans / sum(layers),
             "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in found),
             "outgrown_spans": sum(one["outgrown_spans"] for one in found),
+            **self._metrics_of_layers(),
         }
+
+    def _metrics_of_layers(self) -> dict[str, float]:
+        spans = [heads for window in self.windows for heads in window.spans()]
+        widths = [width for window in self.windows for width in window.log_widths().detach().exp()]
+        found: dict[str, float] = {}
+        for layer, (heads, width) in enumerate(zip(spans, widths, strict=True), 1):
+            found[f"span/layer_{layer}"] = sum(heads) / len(heads)
+            found[f"window_width/layer_{layer}"] = float(width.mean())
+        return found
 
     def span_state(self) -> dict[str, Any]:
         """See `Window.span_state`."""

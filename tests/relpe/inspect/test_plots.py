@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from relpe.attention.layer import SelfAttention
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import SirenConfig
 from relpe.encodings.base import QueryKeyEncoding
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.t5 import T5
+from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.inspect.learned import kernel, scores
 from relpe.inspect.plots import main, pictures
 from relpe.models.checkpoint import save_model
+from relpe.models.classifier import ClassifierConfig
 from relpe.models.decoder import Decoder
 from tests.support.pictured import CASES, FADING, decoder
 
@@ -205,3 +209,19 @@ def test_the_package_is_a_command(tmp_path):
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert ran.stderr.startswith("relpe.inspect.plots: no model")
+
+
+@pytest.mark.parametrize("num_axes", [1, 2])
+def test_features_of_a_classifier_have_keys_on_both_sides(num_axes):
+    encoding = SirenConfig(
+        num_axes=num_axes, window=WindowConfig(width=(4.0,), max_span=8, block=1)
+    )
+    config = ClassifierConfig(
+        **{"width": 16, "num_layers": 2, "num_heads": 2, "encoding": encoding},
+        attention=WindowedAttentionConfig(),
+    )
+    found = pictures(config.build())
+    assert {*found} == {"features", "bias", "window"}
+    lags = found["window"].x
+    assert torch.equal(lags, -lags.flip(0))
+    assert found["window"].panels["all layers"].shape[-1] == len(lags)

@@ -18,6 +18,7 @@ from relpe.models.checkpoint import (
     CheckpointError,
     find_checkpoint,
     load_classifier,
+    load_encoder_decoder,
     load_model,
     released_model,
     save_model,
@@ -27,6 +28,7 @@ from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
+from tests.support.encoder_decoders import encoder_decoder
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -253,6 +255,17 @@ def test_a_damaged_pointer_is_one_clear_error(
             load_model(tmp_path)
         assert "\n" not in str(caught.value)
         assert str(caught.value).startswith("model.json")
+
+
+def test_an_encoder_decoder_is_saved_and_loaded_like_a_decoder(tmp_path: Path) -> None:
+    model = encoder_decoder("tree softmax", dropout=0.1).float()
+    save_model(model, tmp_path)
+    loaded = load_encoder_decoder(tmp_path)
+    assert loaded.config == model.config
+    for name, weight in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight.bfloat16().float()), name
+    with pytest.raises(CheckpointError, match="load it with load_encoder_decoder"):
+        load_classifier(tmp_path)
 
 
 def test_a_classifier_is_saved_and_loaded_like_a_decoder(tmp_path: Path) -> None:

@@ -157,6 +157,8 @@ def test_the_windows_of_all_encodings_are_trained_together() -> None:
     assert metrics["receptive_field"] == (
         first.metrics()["receptive_field"] + second.metrics()["receptive_field"] - 1
     )
+    spans = [value for name, value in metrics.items() if name.startswith("span/")]
+    assert sum(spans) / len(spans) == metrics["mean_span"]
     with torch.no_grad():
         second.log_width.add_(1.0)
     with windows.one_step():

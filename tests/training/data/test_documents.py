@@ -343,6 +343,11 @@ def test_validation_counts_only_tokens_that_are_predicted(planned, folders, tmp_
         results["streaming"]["nats_per_note"]
     )
     assert results["streaming_without_plan"]["nats_per_note"] != parts["music"]
+    corpora = results["by_corpus"]
+    assert sum(of["pieces"] for of in corpora.values()) == len(corpus)
+    for reading in ("windows_100", "streaming", "streaming_without_plan"):
+        total = sum(of["notes"] * of[reading] for of in corpora.values())
+        assert total / notes == pytest.approx(results[reading]["nats_per_note"])
     table = (tmp_path / "evaluation" / "evaluation.md").read_text()
     assert "| nats per note, whole pieces: of these, the plan |" in table
     assert "| nats per note, whole pieces without their plans |" in table

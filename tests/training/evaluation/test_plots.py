@@ -69,7 +69,7 @@ def test_likelihood_and_loops_are_drawn_without_long_pieces_and_music(tmp_path, 
     readings, loops = panels(figures[0])
     assert [bar.get_height() for bar in readings.patches] == [1.25, 1.2]
     names = [label.get_text() for label in readings.get_xticklabels()]
-    assert names == ["windows of 512", "whole pieces"]
+    assert names == ["windows of 512 tokens", "whole pieces"]
     np.testing.assert_array_equal(loops.lines[0].get_xydata(), [[1, 2], [2, 1], [4, 0.5]])
 
 

@@ -118,7 +118,7 @@ def test_a_table_has_a_column_for_each_model_and_one_for_their_real_music():
     assert {len(line) for line in lines} == {3}
     rows = {line[0]: line[1:] for line in lines}
     assert rows["parameters"] == ["1,234", "99"]
-    assert rows["nats per bar, windows 512"] == ["70.12", "70.12"]
+    assert rows["nats per bar, windows of 512 tokens"] == ["70.12", "70.12"]
     assert "nats per bar, whole pieces" not in rows
     assert rows["beyond minus within (± standard deviation over pieces)"][0] == "0.040 ± 0.020"
     assert rows["nats per token beyond it"][0] == "1.040"

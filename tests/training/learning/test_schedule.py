@@ -42,3 +42,20 @@ def test_a_budget_of_cpu_time_counts_cpu_time(monkeypatch):
     assert cpu.elapsed() == 30
     assert cpu.progress(0) == 0.5
     assert wall.elapsed() < 30
+
+
+def test_rsqrt_falls_with_the_square_root_of_the_step_after_the_warm_up():
+    optimizer = OptimizerConfig(learning_rate=3e-3, warmup_steps=4, schedule="rsqrt")
+    rates = [budget(optimizer).learning_rate(step) for step in range(400)]
+    assert rates[:4] == pytest.approx([3e-3 * share for share in (0.25, 0.5, 0.75, 1)])
+    # the number of a step counts from 1; the length of the budget does not matter
+    assert rates[3:] == pytest.approx([3e-3 * (4 / number) ** 0.5 for number in range(4, 401)])
+    assert budget(optimizer).learning_rate(15, 1.0) == pytest.approx(0.5)
+
+
+def test_cosine_falls_by_half_a_cosine_to_zero_at_the_end_of_the_budget():
+    optimizer = OptimizerConfig(learning_rate=2e-3, warmup_steps=10, schedule="cosine")
+    rates = [budget(optimizer).learning_rate(step) for step in (25, 50, 75, 100, 130)]
+    shares = [(2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0, 0]
+    assert rates == pytest.approx([2e-3 * share for share in shares])
+    assert budget(optimizer).learning_rate(4) == pytest.approx(1e-3, rel=0.01)

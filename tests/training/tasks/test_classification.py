@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,15 @@ def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, monkeypatch, 
     for name in ("whole", "other"):
         assert main(["evaluate", "--run", str(tmp_path / name), "--threads", "1"]) == 0
     assert "of 30 examples right" in capsys.readouterr().out
+    kept = tmp_path / "kept.ckpt"
+    shutil.copy(tmp_path / "other" / "last.ckpt", kept)
+    words = ["evaluate", "--run", str(tmp_path / "other"), "--output", str(tmp_path / "of_kept")]
+    assert main([*words, "--weights", str(kept)]) == 0
+    found = json.loads((tmp_path / "of_kept" / "results.json").read_text())
+    assert found["weights"]["file"] == "kept.ckpt"
+    assert found["costs"]["parameters"] == found["parameters"]
+    assert main([*words, "--weights", "none.ckpt"]) == 2
+    assert "none.ckpt: no such file, expected best, last or a file" in capsys.readouterr().err
     results = [
         json.loads((tmp_path / name / "evaluation" / "results.json").read_text())
         for name in ("whole", "other")

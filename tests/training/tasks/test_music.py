@@ -54,6 +54,22 @@ def trained(folder):
     return metrics(folder, "train/nats_per_token")
 
 
+def test_pictures_and_spans_of_layers_are_logged_and_change_nothing(windowed, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for name in (False, True):
+        fit(windowed({"pictures": name}), tmp_path / str(name), show=False)
+    assert_same_weights(checkpoint(tmp_path / "False"), checkpoint(tmp_path / "True"))
+    tags = []
+    for name in ("False", "True"):
+        events = EventAccumulator(str(tmp_path / name / "tensorboard"))
+        events.Reload()
+        tags.append(events.Tags())
+    assert tags[0]["images"] == []
+    assert {"encoding/features", "encoding/window"} <= set(tags[1]["images"])
+    assert {"span/layer_1", "span/layer_2", "window_width/layer_1"} <= set(tags[0]["scalars"])
+
+
 @pytest.mark.parametrize(("ema_decay", "step"), [(None, 3), (0.5, 4)])
 def test_a_resumed_run_continues_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
     config = windowed({"ema_decay": ema_decay})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relpe.models.classifier import Classifier, ClassifierState
 from training.learning.seeding import generator
 
 
@@ -21,6 +22,8 @@ class Example(NamedTuple):
     inputs: tuple[NDArray[Any], ...]
     """One array for each tower: ids (l,) or (y, x), or values (l, c) or (y, x, c)."""
     label: int
+    positions: NDArray[np.float64] | None = None
+    """(l,): position of each value of a sequence; None: its place."""
 
 
 class Examples(ABC):
@@ -41,6 +44,8 @@ class Arrays(Examples):
 
     inputs: Sequence[NDArray[Any]]
     labels: NDArray[np.int64]
+    positions: Sequence[NDArray[np.float64] | None] | None = None
+    """Positions of each example; None: places."""
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -48,7 +53,8 @@ class Arrays(Examples):
 
     def __getitem__(self, index: int) -> Example:
         """An example."""
-        return Example((self.inputs[index],), int(self.labels[index]))
+        positions = None if self.positions is None else self.positions[index]
+        return Example((self.inputs[index],), int(self.labels[index]), positions)
 
 
 @dataclass
@@ -85,6 +91,8 @@ class Batch:
     """(b, l) or (b, 2, l): False at padding; None without padding."""
     labels: Tensor
     """(b,) int64."""
+    positions: Tensor | None = None
+    """(b, l, 1) float64 of sequences; None: their places."""
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -95,36 +103,45 @@ class Batch:
         """Device of all tensors."""
         return self.labels.device
 
+    def logits(self, model: Classifier, state: ClassifierState | None = None) -> Tensor:
+        """Logits (b, c) of the classes; `state` is that of `Classifier`."""
+        return model(self.inputs, state, positions=self.positions, mask=self.mask)
+
     def to(self, device: Any, **options: Any) -> Batch:  # noqa: ANN401 - as of Tensor.to
         """A copy on a device."""
-        mask = None if self.mask is None else self.mask.to(device, **options)
-        inputs, labels = (x.to(device, **options) for x in (self.inputs, self.labels))
-        return Batch(inputs, mask, labels)
+        return self._map(lambda x: x.to(device, **options))
 
     def pin_memory(self) -> Batch:
         """A copy in pinned memory, from which copies to a GPU do not wait."""
-        mask = None if self.mask is None else self.mask.pin_memory()
-        return Batch(self.inputs.pin_memory(), mask, self.labels.pin_memory())
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        inputs, mask, labels, positions = (
+            None if x is None else change(x)
+            for x in (self.inputs, self.mask, self.labels, self.positions)
+        )
+        assert inputs is not None
+        assert labels is not None
+        return Batch(inputs, mask, labels, positions)
 
     def chunk(self, parts: int) -> list[Batch]:
         """The batch split into at most `parts` parts of equal size; the last may be smaller."""
-        masks = [None] * parts if self.mask is None else self.mask.chunk(parts)
-        pairs = zip(self.inputs.chunk(parts), masks, self.labels.chunk(parts), strict=False)
-        return [Batch(*each) for each in pairs]
+        size = -(-len(self) // parts)
+        return [
+            self._map(lambda x, start=start: x[start : start + size])
+            for start in range(0, len(self), size)
+        ]
 
 
 def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
-    """A batch; sequences of ids are padded with 0 to the longest, or to `length` without a mask."""
+    """A batch; sequences are padded with 0 to the longest, or to `length` without a mask."""
     labels = torch.tensor([example.label for example in examples])
     arrays = [array for example in examples for array in example.inputs]
     towers = len(examples[0].inputs)
     mask = None
-    if arrays[0].ndim == 1:
-        lengths = np.array([len(array) for array in arrays])
-        rows = np.zeros((len(arrays), lengths.max() if length is None else length), np.int64)
-        for row, array in zip(rows, arrays, strict=True):
-            row[: len(array)] = array
-        inputs = torch.from_numpy(rows)
+    lengths = np.array([len(array) for array in arrays])
+    if arrays[0].ndim == 1 or lengths.min() < lengths.max():
+        inputs = _padded(arrays, length)
         if length is None:
             mask = torch.arange(inputs.shape[1]) < torch.from_numpy(lengths)[:, None]
     else:
@@ -132,4 +149,25 @@ def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
     if towers > 1:
         inputs = inputs.unflatten(0, (-1, towers))
         mask = None if mask is None else mask.unflatten(0, (-1, towers))
-    return Batch(inputs, mask, labels)
+    return Batch(inputs, mask, labels, _positions(examples))
+
+
+def _padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
+    """Ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
+    longest = max(map(len, arrays)) if length is None else length
+    kind = np.int64 if arrays[0].ndim == 1 else arrays[0].dtype
+    rows = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), kind)
+    for row, array in zip(rows, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(rows)
+
+
+def _positions(examples: Sequence[Example]) -> Tensor | None:
+    """Positions (b, l, 1) of sequences, if any of them has others than places."""
+    if all(example.positions is None for example in examples):
+        return None
+    rows = [
+        np.arange(len(example.inputs[0])) if example.positions is None else example.positions
+        for example in examples
+    ]
+    return _padded([row.astype(np.float64)[:, None] for row in rows])

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -24,10 +23,9 @@ from relpe.models.config import to_plain
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of, total
-from training.learning.seeding import generator, noise_seed
-from training.tasks.batches import StepData
+from training.tasks.batches import Passes, StepData
 from training.tasks.classification.examples import Batch, Examples, batch_of, some
-from training.tasks.module import TaskModule, new_model
+from training.tasks.module import SeededModule, new_model
 
 Split: TypeAlias = Literal["train", "validation", "test"]
 
@@ -38,7 +36,8 @@ class ClassificationTask(ABC):
 
     tokenizer: ClassVar[None] = None
     """Classifiers have no tokenizer."""
-    num_classes: ClassVar[int] = 10
+    num_classes: ClassVar[int | None] = 10
+    """Number of classes; None: that of the data, which is checked when they are read."""
     towers: ClassVar[int] = 1
     """Number of inputs of an example."""
     input_kinds: ClassVar[tuple[str, ...]] = ("tokens",)
@@ -63,11 +62,8 @@ class ClassificationTask(ABC):
         for name in ("batch_size", "validation_examples", "test_examples"):
             check_range(name, getattr(self, name), 1)
         check_range("label_smoothing", self.label_smoothing, 0, 1)
-        if self.model.num_classes != self.num_classes:
-            raise TrainingError(
-                f"model.num_classes is {self.model.num_classes}, but the task has "
-                f"{self.num_classes} classes; set task.model.num_classes={self.num_classes}"
-            )
+        if self.num_classes is not None:
+            self.check_classes(self.num_classes)
         if self.model.towers != self.towers:
             raise TrainingError(
                 f"model.towers is {self.model.towers}, but examples have {self.towers} inputs; "
@@ -77,6 +73,14 @@ class ClassificationTask(ABC):
             raise TrainingError(
                 f"model.input.kind is {self.model.input.kind}, expected "
                 f"{' or '.join(self.input_kinds)}"
+            )
+
+    def check_classes(self, count: int) -> None:
+        """Raise TrainingError unless the model has as many classes as the data."""
+        if self.model.num_classes != count:
+            raise TrainingError(
+                f"model.num_classes is {self.model.num_classes}, but the task has {count} classes; "
+                f"set task.model.num_classes={count}"
             )
 
     @property
@@ -145,9 +149,6 @@ class ClassificationTask(ABC):
 class ClassificationData(StepData):
     """Training examples, starting at the trainer's current step, and validation examples."""
 
-    validates = True
-    """Whether there are validation examples."""
-
     def __init__(
         self, task: ClassificationTask, trainer: TrainerConfig, processes: Processes
     ) -> None:
@@ -155,6 +156,11 @@ class ClassificationData(StepData):
         self._task, self._train = task, task.split("train")
         super().__init__(Batches(task, self._train, trainer.seed, rows), rows, trainer, processes)
         self._held_out = some(task.split("validation"), task.validation_examples)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are validation examples."""
+        return len(self._held_out) > 0
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -164,7 +170,9 @@ class ClassificationData(StepData):
         digest = hashlib.sha256(repr(sorted(settings.items())).encode())
         for index in range(min(100, len(self._train))):
             example = self._train[index]
-            digest.update(b"".join(x.tobytes() for x in example.inputs) + bytes([example.label]))
+            arrays = (*example.inputs, *(() if example.positions is None else (example.positions,)))
+            label = example.label.to_bytes(max(1, -(-example.label.bit_length() // 8)), "little")
+            digest.update(b"".join(x.tobytes() for x in arrays) + label)
         return {
             "hash": digest.hexdigest(),
             "source": f"{task.kind}: {task.origin}",
@@ -198,34 +206,21 @@ class _Parts:
 
 
 class Batches:
-    """Training batches; that of a step depends only on (seed, step).
-
-    Each pass over the examples has another order; those that do not fill a batch are left out.
-    """
+    """Training batches; that of a step depends only on (seed, step)."""
 
     def __init__(
         self, task: ClassificationTask, examples: Examples, seed: int, rows: range
     ) -> None:
-        self._task, self._examples, self._seed, self._rows = task, examples, seed, rows
-        self._size = min(task.batch_size, len(examples))
-        if len(examples) < task.batch_size:
-            raise TrainingError(
-                f"batch_size is {task.batch_size}, but there are {len(examples)} training examples"
-            )
-        self._order = (-1, np.empty(0, np.int64))
+        self._task, self._examples, self._rows = task, examples, rows
+        self._passes = Passes(len(examples), task.batch_size, seed)
 
     def __getitem__(self, step: int) -> Batch:
         """The rows of this process."""
-        count = len(self._examples) // self._size
-        epoch, place = divmod(step, count)
-        if self._order[0] != epoch:
-            draws = generator(self._seed, epoch, "data")
-            self._order = (epoch, draws.permutation(len(self._examples)))
-        chosen = self._order[1][place * self._size :][self._rows.start : self._rows.stop]
+        chosen = self._passes[step][self._rows.start : self._rows.stop]
         return self._task.batch(self._examples, chosen.tolist())
 
 
-class ClassificationModule(TaskModule[Classifier]):
+class ClassificationModule(SeededModule[Classifier]):
     """A classifier with its loss, in nats per example."""
 
     target = "example"
@@ -241,17 +236,9 @@ class ClassificationModule(TaskModule[Classifier]):
         self._task = task
         self._right = 0
 
-    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
-        """Compute the gradients of a step, with dropout that depends only on (seed, step)."""
-        seed = noise_seed(self._trainer_settings.seed, self.global_step) + 1 + self.global_rank
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            return super().training_step(batch, batch_idx)
-
     def losses(self, batch: Any, state: ClassifierState) -> Iterator[Tensor]:  # noqa: ANN401
         """The negative log-likelihood of the classes, in nats."""
-        logits = self.decoder(batch.inputs, state, mask=batch.mask)
+        logits = batch.logits(self.decoder, state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if not self.training:
             self._right += int((logits.argmax(-1) == batch.labels).sum())

@@ -13,6 +13,7 @@ from torch import Tensor
 from relpe.models.decoder import Decoder
 from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
 from training.errors import TrainingError
+from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import is_run, read_experiment
 from training.learning.positions import positions_of
@@ -53,6 +54,11 @@ def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
         )
     decoder, origin = load_decoder(folder, options.weights)
     options.make_ready(decoder)
+    tokens = task.test_set(task.size)[: options.batch_size, :, 0].to(
+        decoder.embedding.weight.device
+    )
+    positions = positions_of(tokens, decoder.num_axes)
+    state = decoder.init_state(len(tokens))
     results = {
         "model": options.model,
         "weights": origin._asdict(),
@@ -63,6 +69,7 @@ def evaluate_answers(options: AnswersOptions) -> dict[str, Any]:
             str(size): answers(decoder, task.test_set(size), options.batch_size)._asdict()
             for size in task.test_sizes
         },
+        "costs": costs(decoder, lambda: decoder(tokens, positions, state), len(tokens)),
     }
     options.write(results)
     return results

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
+from relpe.attention.context import ContextAttention
 from relpe.attention.layer import check_fit
-from relpe.attention.linear.operation import LinearOperation
-from relpe.attention.softmax import SoftmaxOperation
 from relpe.encodings.base import NO_SCORING, Encoding, NoEncoding, QueryKeyEncoding, positions_of
 from relpe.models.attention import AttentionLayerConfig
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(ContextAttention):
     """Attention of a sequence to all of another: `out = CrossAttention(config)(x, context)`.
 
     Positions of both sequences are points of the same line (or grid, ...), so that scores depend on
@@ -26,19 +24,19 @@ class CrossAttention(nn.Module):
         Raises:
             ValueError: the attention or the encoding is defined within one sequence only.
         """
-        super().__init__()
+        super().__init__(
+            config.attention,
+            layer=0,
+            width=config.width,
+            num_heads=config.num_heads,
+            normalize=config.normalize_queries_keys,
+            num_kv_heads=config.num_kv_heads,
+        )
         self.config = config
-        head_dim = config.width // config.num_heads
         self.encoding: Encoding = config.encoding.build(
-            num_layers=1, num_heads=config.num_heads, head_dim=head_dim
+            num_layers=1, num_heads=config.num_heads, head_dim=config.width // config.num_heads
         )
         check_fit(self.encoding, config.attention, config.encoding.kind)
-        operation = config.attention.build()
-        if not isinstance(operation, SoftmaxOperation | LinearOperation):
-            raise ValueError(
-                f"{config.attention.kind} attention is defined within one sequence, expected "
-                "softmax or linear"
-            )
         if not isinstance(self.encoding, QueryKeyEncoding | NoEncoding):
             raise ValueError(
                 f"encoding {config.encoding.kind} does not act on queries and keys alone, expected "
@@ -46,15 +44,6 @@ class CrossAttention(nn.Module):
             )
         if config.convolution_taps:
             raise ValueError("a convolution is causal, expected convolution_taps = 0")
-        self.operation = operation
-        self.num_kv_heads = config.num_kv_heads or config.num_heads
-        self.project_queries = nn.Linear(config.width, config.width, bias=False)
-        self.project_context = nn.Linear(config.width, 2 * self.num_kv_heads * head_dim, bias=False)
-        self.project_out = nn.Linear(config.width, config.width, bias=False)
-        shape = (2, config.num_heads, 1)
-        self.log_temperature = (
-            nn.Parameter(torch.zeros(shape)) if config.normalize_queries_keys else None
-        )
 
     def forward(
         self,
@@ -93,27 +82,16 @@ class CrossAttention(nn.Module):
                 f"{context_mask.dtype}, expected {tuple(context.shape[:2])} and bool"
             )
         seed = self.config.noise_seed if seed is None else seed
-        heads = self.config.num_heads
-        q = self.project_queries(x).unflatten(-1, (heads, -1))
-        k, v = self.project_context(context).unflatten(-1, (2, self.num_kv_heads, -1)).unbind(2)
-        copies = heads // self.num_kv_heads
-        k, v = (part.repeat_interleave(copies, 2) for part in (k, v))
-        if self.log_temperature is not None:
-            q_scale, k_scale = self.log_temperature.exp()
-            q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
-            k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
-        q = self._encoded(q, positions_of(x, positions), seed)[0]
-        k = self._encoded(k, positions_of(context, context_positions), seed)[1]
+        # the same seed gives both sequences one noise
+        codes = self._codes(x, positions_of(x, positions), seed)
+        of_context = self._codes(context, positions_of(context, context_positions), seed)
         generator = torch.Generator().manual_seed(seed + 1)
-        shape = (len(x), heads, width // heads)
-        state = self.operation.init_state(
-            shape, generator, self.project_out.weight, self.encoding.out_features
-        )
-        out = self.operation.between(q, k, v, state, context_mask)  # pyright: ignore[reportArgumentType]
-        return self.project_out(out.flatten(2))
+        state = self.init_state(generator, self.encoding.out_features)
+        memory = self.remember(context, self.encoding, of_context, state, context_mask)
+        return self.attend(x, self.encoding, codes, memory)
 
-    def _encoded(self, x: Tensor, positions: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """X (b, l, h, d) as queries and as keys; the same seed gives both sequences one noise."""
+    def _codes(self, x: Tensor, positions: Tensor, seed: int) -> object:
+        """Codes of the positions of x (b, l, m)."""
         start = self.encoding.init_state(seed, x.device)
         codes, _ = self.encoding.prepare(positions, start)
         if self.encoding.scoring(codes, 0) != NO_SCORING:
@@ -121,6 +99,4 @@ class CrossAttention(nn.Module):
                 f"encoding {self.config.encoding.kind} changes scores within one sequence, "
                 "expected decay = 1 and placement = before"
             )
-        if not isinstance(self.encoding, QueryKeyEncoding):
-            return x, x
-        return self.encoding.encode(x, x, codes, 0)
+        return codes

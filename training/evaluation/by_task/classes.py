@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from relpe.models.config import to_plain
 from training.errors import TrainingError
+from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.files import replacing
@@ -62,9 +63,12 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
         for start in tqdm(starts, desc="evaluate", disable=None, delay=2):
             stop = min(start + options.batch_size, len(examples))
             batch = task.batch(examples, range(start, stop)).to(model.norm.weight.device)
-            logits = model(batch.inputs, mask=batch.mask)
+            logits = batch.logits(model)
             right += int((logits.argmax(-1) == batch.labels).sum())
             nats += float(cross_entropy(logits, batch.labels, reduction="sum"))
+    count = min(options.batch_size, len(examples))
+    first = task.batch(examples, range(count)).to(model.norm.weight.device)
+    found = costs(model, lambda: first.logits(model), count)
     results = {
         "model": options.model,
         "weights": origin._asdict(),
@@ -72,13 +76,14 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
         "data": task.origin,
         "split": options.split,
         "seed": experiment.trainer.seed,
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": found["parameters"],
         "attention": task.model.attention.name,
         "encoding": task.model.encoding.kind,
         "settings": _without_seed(to_plain(experiment)),
         "examples": len(examples),
         "accuracy": right / len(examples),
         "nats_per_example": nats / len(examples),
+        "costs": found,
     }
     options.write(results)
     return results

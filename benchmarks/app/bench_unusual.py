@@ -1,0 +1,103 @@
+"""Continues the prompts of `examples/unusual/` with several models, to be judged by eye and ear.
+
+Run from the top of the repository, with models for pianos and for bands (names or folders):
+
+    python -m benchmarks.app.bench_unusual --piano piano --band groove --output unusual
+
+Writes `PROMPT.png`, a piano roll for each model with the prompt shaded, and `MODEL/PROMPT.mid`.
+Prints how near the new music is to its prompt: notes per bar, as a ratio; overlap of the histograms
+of pitch classes and of places in the bar, 1 if they are equal; and the similarity of each new bar
+to the most similar earlier bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from app.compose.continuation import continue_midi
+from app.compose.models import load_music_model, suited_to
+from app.compose.options import MusicOptions
+from tokenization.grid import notated_lines
+from tokenization.midi import read_midi
+from tokenization.score import Score
+from training.continuations import Bars, draw_piano_rolls
+from training.evaluation.metrics.bars import BarNotes
+from training.evaluation.metrics.form import form
+
+PROMPTS = Path("examples/unusual")
+BEFORE = 8
+"""Bars of the prompt in the pictures."""
+
+
+def main() -> int:
+    """Continues all prompts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    option = parser.add_argument
+    option("--piano", nargs="*", default=["piano"], help="models for prompts of pianos")
+    option("--band", nargs="*", default=["groove"], help="models for the other prompts")
+    option("--prompts", type=Path, default=PROMPTS, help=f"folder (default: {PROMPTS})")
+    option("--bars", type=int, default=16, help="new bars (default: 16)")
+    option("--seed", type=int, default=0)
+    option("--output", type=Path, required=True, help="folder to write to")
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    print("| prompt | model | notes per bar | pitch classes | places in the bar | earlier bar |")
+    print("|---|---|---|---|---|---|")
+    for path in sorted(given.prompts.glob("*.mid")):
+        midi = path.read_bytes()
+        prompt = read_midi(midi)
+        models = given.piano if suited_to(prompt) == "piano" else given.band
+        bars = len(notated_lines(prompt, prompt.end_ticks)) - 1
+        rolls: dict[str, Bars] = {}
+        for model in models:
+            options = MusicOptions(bars=given.bars, seed=given.seed)
+            piece = continue_midi(load_music_model(model), midi, options, name=path.name).pieces[0]
+            folder = given.output / Path(model).name
+            folder.mkdir(exist_ok=True)
+            (folder / path.name).write_bytes(piece.midi)
+            rolls[Path(model).name] = _last_bars(piece.score, bars - BEFORE)
+            print(f"| {path.stem} | {Path(model).name} | {_row(piece.score, bars)} |", flush=True)
+        if rolls:
+            draw_piano_rolls(rolls, given.output / f"{path.stem}.png", min(BEFORE, bars))
+    return 0
+
+
+def _last_bars(score: Score, first_bar: int) -> Bars:
+    """The bars from `first_bar` on."""
+    lines = notated_lines(score, score.end_ticks)
+    start = int(lines[max(first_bar, 0)])
+    tracks = [track.with_tables(notes=_shifted(track.notes, start)) for track in score.tracks]
+    return Bars(score.with_tracks(tracks), lines[max(first_bar, 0) :] - start)
+
+
+def _shifted(notes: np.ndarray, start: int) -> np.ndarray:
+    kept = notes[notes[:, 0] >= start].copy()
+    kept[:, 0] -= start
+    return kept
+
+
+def _row(score: Score, first_bar: int) -> str:
+    """The measures, as cells of a table."""
+    notes = BarNotes.of(score)
+    heard, new = notes.between(0, first_bar), notes.between(first_bar)
+    ratio = (len(new.onsets) / new.num_bars) / (len(heard.onsets) / heard.num_bars)
+    classes = _overlap(heard.pitches[~heard.is_drum] % 12, new.pitches[~new.is_drum] % 12)
+    places = _overlap(heard.positions, new.positions)
+    earlier = form(notes, first_bar)["most_similar_earlier"]
+    return f"{ratio:.2f} | {classes} | {places} | {earlier:.2f}"
+
+
+def _overlap(heard: np.ndarray, new: np.ndarray) -> str:
+    """Overlap of the histograms of two arrays of numbers; a dash if one of them is empty."""
+    if not (len(heard) and len(new)):
+        return "–"
+    counts = (np.bincount(values, minlength=256) / len(values) for values in (heard, new))
+    return f"{np.minimum(*counts).sum():.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from relpe.models.classifier import ClassifierConfig
+from relpe.models.config import from_plain
+from training.evaluation.costs import costs, costs_line
+
+LENGTH, WIDTH, HIDDEN, LAYERS, CLASSES = 24, 16, 32, 2, 5
+
+
+def classifier(attention, encoding="none"):
+    plain = {
+        **{"input": {"kind": "tokens", "vocabulary_size": 8}, "num_classes": CLASSES},
+        **{"width": WIDTH, "num_layers": LAYERS, "num_heads": 2, "hidden": HIDDEN},
+        **{"attention": attention, "encoding": {"kind": encoding}},
+    }
+    return from_plain(ClassifierConfig, plain).build().eval()
+
+
+def of(model, rows=3):
+    x = torch.zeros(rows, LENGTH, dtype=torch.int64)
+    return costs(model, lambda: model(x), rows)
+
+
+PRODUCTS = 2 * LENGTH * WIDTH * (3 * WIDTH + WIDTH + 3 * HIDDEN)
+"""Operations of the matrices of a layer: queries, keys and values, output, gated feed-forward."""
+POOLING = 2 * LENGTH * WIDTH + 2 * WIDTH * CLASSES
+
+
+def test_flops_of_softmax_attention_are_those_of_its_formula():
+    attention = 2 * LENGTH * LENGTH * 2 * WIDTH  # scores, and weighted values
+    found = of(classifier({"kind": "softmax"}))
+    assert found["flops_per_example"] == LAYERS * (PRODUCTS + attention) + POOLING
+
+
+def test_flops_of_linear_attention_grow_with_the_width_of_heads():
+    features = WIDTH // 2
+    attention = 2 * LENGTH * features * (2 * WIDTH + 2)  # sums of keys, read by queries, twice
+    found = of(classifier({"kind": "linear"}))["flops_per_example"]
+    assert found > LAYERS * PRODUCTS + POOLING
+    assert found == pytest.approx(LAYERS * (PRODUCTS + attention) + POOLING, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_costs_of_an_example_do_not_depend_on_the_batch(rows):
+    found, one = of(classifier({"kind": "softmax"}), rows), of(classifier({"kind": "softmax"}))
+    assert found["flops_per_example"] == one["flops_per_example"]
+    assert found["parameters"] == one["parameters"]
+    assert found["examples_at_once"] == rows
+    assert found["seconds_per_example"] > 0
+
+
+def test_costs_are_told_in_a_line():
+    found = {"parameters": 1234, "flops_per_token": 2.5e6, "seconds_per_token": 0.001}
+    found |= {"tokens_at_once": 64, "peak_memory_gib": 0.5}
+    assert costs_line(found) == (
+        "1,234 parameters; per token 2.50 MFLOPs of matrix products and 1.000 ms (64 at once); "
+        "peak memory 0.50 GiB"
+    )
+    assert "memory" not in costs_line(found | {"peak_memory_gib": None})

@@ -1,0 +1,1 @@
+"""What `relpe-train evaluate` measures of each kind of task without a corpus of music."""

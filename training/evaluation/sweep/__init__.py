@@ -1,0 +1,1 @@
+"""Sweeps: grids of settings over seeds, trained, measured and compared."""

@@ -1,0 +1,243 @@
+"""Runs the cells of a sweep in processes, each by `relpe-train fit` and `relpe-train evaluate`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from training.evaluation.sweep.config import Cell
+from training.experiment import build_experiment
+from training.files import alone_in, read_json, replacing
+
+logger = logging.getLogger(__name__)
+
+COMMAND = (sys.executable, "-m", "training.cli")
+"""`relpe-train`, whose script need not be on the path."""
+_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+_POLL_SECONDS = 0.2
+_LINE_SECONDS = 30
+
+
+class Outcome(NamedTuple):
+    """How the work on some cells ended."""
+
+    failures: Mapping[str, str]
+    """Why a cell failed, by its name."""
+    stopped_by: int | None
+    """Signal that stopped the work; None: all cells were tried."""
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether a cell was trained and measured with the settings that it has in the sweep."""
+    if not cell.record.is_file():
+        return False
+    return _record(cell)["settings"] == cell.settings()
+
+
+def _record(cell: Cell) -> dict[str, Any]:
+    return read_json(cell.record, ("settings", "seconds"), f"delete {cell.record.parent}")
+
+
+def run_cells(cells: Sequence[Cell], runs: Path, processes: int, *, show: bool = True) -> Outcome:
+    """Train and measure the cells that are not done in the folder `runs`, `processes` at a time.
+
+    A cell that was interrupted is resumed by `fit`. SIGINT, SIGTERM and SIGHUP end all processes;
+    `fit` then writes a checkpoint. A second signal ends them without one.
+
+    Raises:
+        TrainingError: a setting is invalid, or another sweep works in the folder.
+    """
+    for cell in {(cell.config, cell.row): cell for cell in cells}.values():
+        build_experiment(cell.settings()["fit"], f"{cell.config}, {cell.row}")
+    with alone_in(runs, "sweep", "--runs"):
+        work = _Work(cells, show=show)
+        with work.stops_on_signals(), work.progress():
+            try:
+                while work.running or (work.left and work.stopped_by is None):
+                    work.step(processes)
+            finally:
+                for one in work.running:  # after an error of this process
+                    one.process.terminate()
+    return Outcome(work.failures, work.stopped_by)
+
+
+class _Running:
+    """A cell whose commands are running."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.settings = cell.settings()
+        self.since = time.monotonic()
+        self._signals = 0
+        cell.log.parent.mkdir(parents=True, exist_ok=True)
+        words = ["fit", "--config", str(cell.path), "--run", str(cell.folder)]
+        self._next = [self._evaluate()]
+        self._log = cell.log.open("wb")
+        self.process = self._start([*words, *(w for one in cell.overrides for w in ("--set", one))])
+
+    def _evaluate(self) -> list[str]:
+        words = ["evaluate", "--run", str(self.cell.folder), *self.cell.evaluate]
+        task = self.settings["fit"]["task"]
+        if task.get("kind", "music") == "music" and "--data" not in words:
+            words += ["--data", str(task.get("data"))]
+        return words
+
+    def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        # a session of its own: Ctrl-C reaches only this process, which ends the others once
+        return subprocess.Popen(
+            [*COMMAND, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def end_after(self, signals: int) -> None:
+        """Pass on the signals that the process has not had yet."""
+        if self._signals < signals:
+            self._signals = signals
+            self.process.terminate()
+
+    def poll(self) -> str | None:
+        """None while it runs, "" when the cell is done, or why it ended."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        if code == 0 and self._next and not self._signals:
+            self.process = self._start(self._next.pop())
+            return None
+        self._log.close()
+        if code or self._next:
+            return self._reason(code)
+        record = {"settings": self.settings, "seconds": round(time.monotonic() - self.since, 1)}
+        with replacing(self.cell.record) as path:
+            path.write_text(json.dumps(record, indent=1) + "\n")
+        return ""
+
+    def _reason(self, code: int) -> str:
+        if code < 0:
+            return f"ended by signal {-code}; see {self.cell.log}"
+        lines = self.cell.log.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
+        return f"{last.removeprefix('relpe-train: ')}; see {self.cell.log}"
+
+
+@dataclass
+class _Work:
+    """Cells that are left, running, done and failed."""
+
+    cells: Sequence[Cell]
+    show: bool
+    left: list[Cell] = field(init=False)
+    running: list[_Running] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    ended: int = 0
+    """Cells that are done or failed."""
+    stopped_by: int | None = None
+    _signals: int = 0
+    _seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds of finished cells, by config."""
+    _bar: tqdm[Any] | None = None
+    _line_shown: float = -1e9
+
+    def __post_init__(self) -> None:
+        self.left = []
+        for cell in self.cells:
+            if is_done(cell):
+                self.ended += 1
+                self._seconds.setdefault(cell.config, []).append(_record(cell)["seconds"])
+            else:
+                self.left.append(cell)
+
+    @contextmanager
+    def stops_on_signals(self) -> Iterator[None]:
+        """Take note of signals, which `step` passes on."""
+
+        def stop(number: int, _: object) -> None:
+            self.stopped_by = number
+            self._signals += 1
+
+        before = {number: signal.signal(number, stop) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def progress(self) -> Iterator[None]:
+        """Show the progress on the terminal, or as lines of a log."""
+        if self.show and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=len(self.cells), bar_format="{n_fmt}/{total_fmt}|{bar}|{postfix}"
+            )
+        try:
+            self._show_progress()
+            yield
+        finally:
+            if self._bar is not None:
+                self._bar.close()
+
+    def step(self, processes: int) -> None:
+        """Start cells, wait a moment, and take note of those that have ended."""
+        while self.left and self.stopped_by is None and len(self.running) < processes:
+            self.running.append(_Running(self.left.pop(0)))
+        time.sleep(_POLL_SECONDS)
+        for one in [*self.running]:
+            one.end_after(self._signals)
+            said = one.poll()
+            if said is not None:
+                self.running.remove(one)
+                self._note_end(one, said)
+        self._show_progress()
+
+    def _note_end(self, one: _Running, said: str) -> None:
+        if said and self.stopped_by is not None:
+            said = "stopped"
+        elif said:
+            self.ended += 1
+            self.failures[one.cell.name] = said
+        else:
+            self.ended += 1
+            seconds = time.monotonic() - one.since
+            self._seconds.setdefault(one.cell.config, []).append(seconds)
+        with tqdm.external_write_mode(file=sys.stderr):
+            logger.info("%s: %s", one.cell.name, said or "done")
+
+    def _show_progress(self) -> None:
+        text = f"{len(self.running)} running, {len(self.failures)} failed"
+        if (seconds := self._seconds_left()) is not None:
+            text += f", {timedelta(seconds=int(seconds))} left"
+        if self._bar is not None:
+            self._bar.n = self.ended
+            self._bar.set_postfix_str(text)
+        elif self.show and time.monotonic() - self._line_shown > _LINE_SECONDS:
+            self._line_shown = time.monotonic()
+            logger.info("%d of %d runs, %s", self.ended, len(self.cells), text)
+
+    def _seconds_left(self) -> float | None:
+        """Estimate from the cells that are done; None if there are none."""
+        known = [seconds for values in self._seconds.values() for seconds in values]
+        if not known:
+            return None
+        usual = {name: statistics.mean(values) for name, values in self._seconds.items()}
+        now, average = time.monotonic(), statistics.mean(known)
+        needed = sum(usual.get(cell.config, average) for cell in self.left)
+        for one in self.running:
+            needed += max(0.0, usual.get(one.cell.config, average) - (now - one.since))
+        return needed / max(1, len(self.running))

@@ -1,0 +1,265 @@
+"""Results of the finished cells of a sweep, and their table."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from training.evaluation.sweep.comparisons import (
+    LEVEL,
+    POWER,
+    Comparison,
+    compared,
+    detectable,
+    pooled_deviation,
+    seeds_needed,
+)
+from training.evaluation.sweep.config import Cell, Sweep
+from training.evaluation.sweep.measures import Measure, measures
+from training.evaluation.sweep.plots import draw_rows, draw_sizes
+from training.evaluation.sweep.processes import is_done
+from training.files import read_json, replacing
+
+
+class Result(NamedTuple):
+    """What was measured of a finished cell."""
+
+    cell: Cell
+    measures: Mapping[str, Measure]
+    parameters: int
+    minutes: float
+    """Of training."""
+    megaflops: float
+    """Of an example or token, in evaluation; nan in results of older versions."""
+    chance: float | None
+    """Percentage of guesses that are right, if the task knows it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results of a config: values by measure and row, a value for each seed that is finished."""
+
+    config: str
+    baseline: str
+    units: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Sequence[float]]]
+    results: Mapping[str, Sequence[Result]]
+    """By row."""
+
+    def comparisons(self, measure: str) -> list[Comparison]:
+        """Comparisons of all other rows with the baseline."""
+        return compared(self.values[measure], self.baseline)
+
+    def deviation(self, measure: str) -> float:
+        """Standard deviation over seeds, pooled over rows."""
+        return pooled_deviation([*self.values[measure].values()])
+
+
+def read_result(cell: Cell) -> Result:
+    """Read the results of a finished cell."""
+    remedy = f"delete {cell.folder} to train it again"
+    found = read_json(cell.record.with_name("results.json"), (), remedy)
+    run = read_json(cell.folder / "run.json", ("parameters",), remedy)
+    with (cell.folder / "metrics.csv").open(newline="") as stream:
+        seconds = [float(row["seconds"]) for row in csv.DictReader(stream) if row["seconds"]]
+    minutes = max(seconds, default=0.0) / 60
+    flops = [v for k, v in found.get("costs", {}).items() if k.startswith("flops_per_")]
+    megaflops = sum(flops) / 1e6 if flops else math.nan
+    chance = 100 * found["chance"] if "chance" in found else None
+    return Result(cell, measures(found), run["parameters"], minutes, megaflops, chance)
+
+
+def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
+    """A table for each config of which cells are finished."""
+    results = [read_result(cell) for cell in cells if is_done(cell)]
+    tables: list[Table] = []
+    for config in dict.fromkeys(result.cell.config for result in results):
+        rows: dict[str, list[Result]] = {cell.row: [] for cell in cells}
+        for result in results:
+            if result.cell.config == config:
+                rows[result.cell.row].append(result)
+        rows = {row: own for row, own in rows.items() if own}
+        units = {
+            name: measure.unit
+            for own in rows.values()
+            for result in own
+            for name, measure in result.measures.items()
+        }
+        values = {
+            name: {
+                row: [r.measures[name].value for r in own if name in r.measures]
+                for row, own in rows.items()
+            }
+            for name in units
+        }
+        tables.append(Table(config, sweep.baseline, units, values, rows))
+    return tables
+
+
+def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str]) -> Path:
+    """Write report.md, results.csv, cells.csv and plots to `results` in the folder of the runs.
+
+    Returns the path of report.md.
+    """
+    folder = sweep.runs / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = tables_of(sweep, cells)
+    _write_csv(folder / "cells.csv", _cell_rows(tables))
+    _write_csv(folder / "results.csv", _summary_rows(tables))
+    done = sum(len(own) for table in tables for own in table.results.values())
+    lines = [f"# {sweep.name}", "", f"{done} of {len(cells)} runs are finished.", ""]
+    lines += [f"- failed: {name}: {why}" for name, why in failures.items()] + [""] * bool(failures)
+    for table in tables:
+        lines += _table_lines(table)
+        for measure in chosen_measures(sweep, table):
+            lines += _comparison_lines(table, measure, sweep.config.difference)
+            name = f"{table.config}_{''.join(c if c.isalnum() else '_' for c in measure)}.png"
+            draw_rows(table.values[measure], f"{measure}, {table.units[measure]}", folder / name)
+            lines += [f"![{measure} of {table.config}]({name})", ""]
+        for kind, values in by_size(table).items():
+            name = f"{table.config}_{kind.replace(' ', '_')}_by_size.png"
+            unit = table.units[f"{kind}, {next(iter(values))}"]
+            draw_sizes(values, f"{kind}, {unit}", folder / name)
+            lines += [f"![{kind} of {table.config} by size]({name})", ""]
+    with replacing(folder / "report.md") as path:
+        path.write_text("\n".join(lines), encoding="utf-8")
+    return folder / "report.md"
+
+
+def chosen_measures(sweep: Sweep, table: Table) -> list[str]:
+    """The measures of a config that are compared."""
+    patterns = sweep.config.compare
+    found = [name for name in table.units if any(fnmatchcase(name, p) for p in patterns)]
+    return found or [*table.units][:1]
+
+
+def by_size(table: Table) -> dict[str, dict[int, Mapping[str, Sequence[float]]]]:
+    """Values of measures whose names end with a size, by the rest of the name and by size."""
+    found: dict[str, dict[int, Mapping[str, Sequence[float]]]] = {}
+    for name, rows in table.values.items():
+        kind, _, size = name.rpartition(", ")
+        if kind and size.isdecimal():
+            found.setdefault(kind, {})[int(size)] = rows
+    return {kind: dict(sorted(sizes.items())) for kind, sizes in found.items() if len(sizes) > 1}
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    columns = [*dict.fromkeys(key for row in rows for key in row)]
+    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns)
+        writer.writeheader()
+        writer.writerows(
+            {k: f"{v:.8g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows
+        )
+
+
+def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
+    """A row for each finished run."""
+    return [
+        {
+            **{"config": table.config, "row": row, "seed": result.cell.seed},
+            **{"parameters": result.parameters, "minutes": result.minutes},
+            **{"megaflops": result.megaflops},
+            **{f"{n} ({m.unit})": m.value for n, m in result.measures.items()},
+        }
+        for table in tables
+        for row, own in table.results.items()
+        for result in own
+    ]
+
+
+def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
+    """A row for each row and measure, with its comparison."""
+    found: list[dict[str, object]] = []
+    for table in tables:
+        for measure, rows in table.values.items():
+            tested = {one.row: one for one in table.comparisons(measure)}
+            pooled = table.deviation(measure)
+            for row, values in rows.items():
+                own = {
+                    **{"config": table.config, "row": row, "measure": measure},
+                    **{"unit": table.units[measure], "seeds": len(values)},
+                    "mean": statistics.mean(values) if values else math.nan,
+                    "deviation": statistics.stdev(values) if len(values) > 1 else math.nan,
+                    "pooled_deviation": pooled,
+                }
+                of_row = tested[row]._asdict() if row in tested else {}
+                found.append(own | {k: v for k, v in of_row.items() if k != "row"})
+    return found
+
+
+def _table_lines(table: Table) -> list[str]:
+    heads = [f"{name}, {unit}" for name, unit in table.units.items()]
+    chance = next(iter(table.results.values()))[0].chance
+    lines = [f"## {table.config}" + ("" if chance is None else f", chance {chance:.1f} %"), ""]
+    lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
+    lines += ["|---|" + "---|" * (len(heads) + 4)]
+    for row, own in table.results.items():
+        cells = [mean_text(table.values[name][row], table.units[name]) for name in table.units]
+        minutes = statistics.mean(result.minutes for result in own)
+        flops = "" if math.isnan(own[0].megaflops) else f"{own[0].megaflops:,.2f}"
+        cells += [f"{own[0].parameters:,}", flops, f"{minutes:.1f}", str(len(own))]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "Means and standard deviations (n - 1) over seeds; MFLOPs are those of evaluation.",
+        "",
+    ]
+
+
+def mean_text(values: Sequence[float], unit: str) -> str:
+    """Mean and standard deviation as text; "" without values."""
+    if not values:
+        return ""
+    digits = _digits(unit)
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def _digits(unit: str) -> int:
+    """Decimal places of a measure."""
+    return 1 if unit == "%" else 3
+
+
+def _comparison_lines(table: Table, measure: str, difference: float | None) -> Iterator[str]:
+    unit, found = table.units[measure], table.comparisons(measure)
+    digits, deviation = _digits(unit), table.deviation(measure)
+    points = "points" if unit == "%" else unit
+    yield from (f"### {table.config}: {measure}, compared with {table.baseline}", "")
+    if not found:
+        yield from (f"Tests need two seeds of {table.baseline} and of another row.", "")
+        return
+    yield f"| | difference, {points} | 95 % interval | p | p, corrected |"
+    yield "|---|---|---|---|---|"
+    for one in found:
+        rest = "no deviation | |"
+        if not math.isnan(one.p):
+            strong = "**" if one.p_holm < LEVEL else ""
+            rest = f"{one.low:+.{digits}f} to {one.high:+.{digits}f} | {_p_text(one.p)} "
+            rest += f"| {strong}{_p_text(one.p_holm)}{strong}"
+        yield f"| {one.row} | {one.difference:+.{digits}f} | {rest} |"
+    seeds = min(len(values) for values in table.values[measure].values() if len(values) > 1)
+    least = detectable(deviation, seeds, len(found))
+    yield ""
+    yield (
+        f"Welch's test, two-sided, corrected for {len(found)} comparisons (Holm); intervals are "
+        f"not corrected. The pooled deviation is {deviation:.{digits + 1}f} {points}; with {seeds} "
+        f"seeds of each row, a difference of {least:.{digits + 1}f} {points} is found with a power "
+        f"of {100 * POWER:.0f} %."
+    )
+    if difference is not None:
+        needed = seeds_needed(difference, deviation, len(found))
+        many = "more than 1,000" if needed is None else f"{needed:,}"
+        yield f"A difference of {difference:g} {points} needs {many} seeds of each row."
+    yield ""
+
+
+def _p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

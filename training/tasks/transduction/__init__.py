@@ -1,0 +1,1 @@
+"""Tasks that turn one sequence or tree into another."""
