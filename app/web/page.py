@@ -1,4 +1,4 @@
-"""Builds the page: its tabs, the player that they share, and the callbacks of their events.
+"""Builds the page: its tabs, the player, and the callbacks of their events.
 
 Widgets are in `tabs`, callbacks in `callbacks`; `app.server` does the work.
 """

@@ -109,8 +109,9 @@ class View:
 
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
         """The fields of form, chords and style: grey, with the reason, if the model has none."""
-        name = work.upload.model.name if work.upload else self.new_model(work)
-        tokenizer = self.studio.models.load(name).tokenizer
+        upload = work.upload
+        model = upload.model if upload else self.studio.models.load(self.new_model(work))
+        name, tokenizer = model.name, model.tokenizer
         able = families_of(tokenizer).has_plans
         for option in ASKED:
             widget = OPTIONS[option].widget

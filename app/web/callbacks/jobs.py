@@ -10,12 +10,16 @@ from typing import Any
 import gradio as gr
 
 from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions, new_seed
+from app.compose.plan.asked import check_asked
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
+from app.web.cards import sentence
 from app.web.session import Asked, Session
 from app.web.tabs.music import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
+from tokenization.errors import TokenizerError
+from tokenization.tokenizer import Tokenizer
 
 NOT_TAKEN = (
     "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
@@ -63,6 +67,8 @@ class JobCallbacks:
                 else:
                     options = without_prompt(options)
                 model = None if upload else self._view.new_model(work)
+                playing = upload.model if upload else self._studio.models.load(model or "")
+                _check_asked(options, playing.tokenizer)
                 job = self._studio.begin(session_of(request))
                 session.asked = Asked(upload, options, model, job, work.step)
                 session.dropped, session.lost_in = False, None
@@ -136,6 +142,14 @@ class JobCallbacks:
             if session.work.frame.get("phase") == "done":
                 session.discard()
             return self._view.show(session)
+
+
+def _check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
+    """Raises AlertError if the model cannot be asked for the form, chords or style."""
+    try:
+        check_asked(options, tokenizer)
+    except TokenizerError as error:
+        raise AlertError(sentence(str(error))) from error
 
 
 def without_prompt(options: MusicOptions) -> MusicOptions:

@@ -255,7 +255,7 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
             if value not in option.words:
                 return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
         elif option.kind is str:
-            if not (value is None or isinstance(value, str)):
+            if not (value is None or (isinstance(value, str) and value.isprintable())):
                 return f"{label} is {short(value)}, expected text."
             if name != "key" and (problem := _text_problem(name, value)):
                 return problem
