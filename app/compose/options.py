@@ -183,9 +183,9 @@ class MusicOptions:
     )
     form: str | None = option(
         None,
-        "sections of the new music with their numbers of bars, such as A8 B8 A8; letters of the "
-        "prompt (see relpe inspect) bring its sections back (models of version 2; default: chosen "
-        "by the model)",
+        "sections of the new music with their numbers of bars, such as A8 B8 A8; letters of a "
+        "piece that is continued (see relpe inspect) bring its sections back (models of version 2; "
+        "default: chosen by the model)",
         widget=Widget(
             "text",
             "Form",

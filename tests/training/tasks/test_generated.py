@@ -305,7 +305,7 @@ def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, dat
         capsys.readouterr()
         assert main(command) == 2, command
         [line] = capsys.readouterr().err.splitlines()
-        said = ("generated task", "results of the task permutations", "tokenizer")
+        said = ("a run of the task permutations", "results of the task permutations", "tokenizer")
         assert any(words in line for words in said), line
     capsys.readouterr()
     assert main(["evaluate", "--run", "piano"]) == 2
