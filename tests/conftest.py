@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
+from threadpoolctl import threadpool_limits
 
 for name, examples in (("default", 25), ("thorough", 100)):
     settings.register_profile(
@@ -15,6 +16,8 @@ for name, examples in (("default", 25), ("thorough", 100)):
     )
 settings.load_profile("default")
 torch.set_num_threads(1)
+# Threads of OpenBLAS wait for each other in a loop: in several processes, ten times as long.
+threadpool_limits(1, "blas")
 # check the shapes in signatures in every call
 install_import_hook(
     [

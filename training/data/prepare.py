@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from tokenization.errors import MidiError, TokenizerError
@@ -286,7 +287,10 @@ def _encode_all(batches: Sequence[Batch], workers: int) -> None:
             for batch in waiting:
                 bar.update(_encode(batch))
             return
-        with ProcessPoolExecutor(min(workers, len(waiting))) as pool:
+        # threads of OpenBLAS in several processes wait for each other in a loop
+        with ProcessPoolExecutor(
+            min(workers, len(waiting)), initializer=threadpool_limits, initargs=(1, "blas")
+        ) as pool:
             futures = [pool.submit(_encode, batch) for batch in waiting]
             try:
                 for future in as_completed(futures):
