@@ -7,7 +7,8 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def costs(
         torch.cuda.reset_peak_memory_stats(device)
     with torch.no_grad():
         counter = FlopCounterMode(display=False, custom_mapping=_MISSING)
-        with counter:
+        with _frozen(model), counter:
             call()
         durations: list[float] = []
         while not durations or (len(durations) < _REPEATS and sum(durations) < _SECONDS):
@@ -61,6 +62,19 @@ def costs(
         f"{unit}s_at_once": examples,
         "peak_memory_gib": _peak_memory_gib(device),
     }
+
+
+@contextmanager
+def _frozen(model: torch.nn.Module) -> Iterator[None]:
+    """A model without gradients: the counter follows those of all inputs of its modules."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)
 
 
 def _now(device: torch.device) -> float:

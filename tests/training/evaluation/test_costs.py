@@ -5,6 +5,8 @@ import torch
 
 from relpe.models.classifier import ClassifierConfig
 from relpe.models.config import from_plain
+from relpe.models.decoder import DecoderConfig
+from relpe.models.events import EventsConfig
 from training.evaluation.costs import costs, costs_line
 
 LENGTH, WIDTH, HIDDEN, LAYERS, CLASSES = 24, 16, 32, 2, 5
@@ -60,3 +62,20 @@ def test_costs_are_told_in_a_line():
         "peak memory 0.50 GiB"
     )
     assert "memory" not in costs_line(found | {"peak_memory_gib": None})
+
+
+def test_costs_of_models_that_pass_weights_between_modules_are_counted_in_inference_mode():
+    model = DecoderConfig(
+        vocabulary_size=8,
+        **{"width": WIDTH, "num_layers": 2, "num_heads": 2, "hidden": HIDDEN},
+        events=EventsConfig(closing=((1, 4),)),
+    ).build()
+    tokens = torch.ones(2, LENGTH, dtype=torch.int64)
+    positions = torch.arange(LENGTH)[None, :, None]
+
+    @torch.inference_mode()
+    def call():
+        model(tokens, positions, model.init_state(2))
+
+    assert costs(model, call, 2)["flops_per_example"] > 0
+    assert all(parameter.requires_grad for parameter in model.parameters())
