@@ -37,7 +37,9 @@ from training.tasks.music import MusicTask
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
-    """Write weights, model.json, tokenizer.json, training.json and README.md; return the folder.
+    """Write weights, model.json, tokenizer.json, training.json, metrics.csv and README.md.
+
+    Returns the folder. metrics.csv has the training curves of the run.
 
     The README includes the results of `relpe-train evaluate` in the run's folder, if they were
     measured with exactly these weights. `licence` is the licence of the data; if unknown, it lists
@@ -80,6 +82,9 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         write_history(runs, folder, fit)
         with replacing(folder / "tokenizer.json") as path:
             shutil.copyfile(run / "tokenizer.json", path)
+        if (run / "metrics.csv").is_file():
+            with replacing(folder / "metrics.csv") as path:
+                shutil.copyfile(run / "metrics.csv", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
             lines = [*head, *_data(runs), *pointer, *found, ""]

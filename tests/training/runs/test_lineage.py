@@ -178,7 +178,9 @@ def test_a_released_model_lists_its_runs(name):
     for run in runs:
         assert run.data is not None
         assert f"`{run.data[:16]}`" in card
-        assert all(f"Command: `{segment.command}`" in card for segment in run.sessions)
+        for segment in run.sessions:
+            since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
+            assert f"Command{since}: `{segment.command}`" in card
 
 
 def test_a_history_survives_writing_and_reading(tmp_path):
