@@ -200,6 +200,7 @@ def test_a_smaller_model_replaces_all_files_of_a_larger_one(experiment, tmp_path
     export(tmp_path / "run", model)
     assert sorted(path.name for path in model.iterdir()) == [
         "README.md",
+        "metrics.csv",
         "model.json",
         "model.safetensors",
         "notes.txt",
