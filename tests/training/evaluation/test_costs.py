@@ -67,7 +67,10 @@ def test_costs_are_told_in_a_line():
 def test_costs_of_models_that_pass_weights_between_modules_are_counted_in_inference_mode():
     model = DecoderConfig(
         vocabulary_size=8,
-        **{"width": WIDTH, "num_layers": 2, "num_heads": 2, "hidden": HIDDEN},
+        width=WIDTH,
+        num_layers=2,
+        num_heads=2,
+        hidden=HIDDEN,
         events=EventsConfig(closing=((1, 4),)),
     ).build()
     tokens = torch.ones(2, LENGTH, dtype=torch.int64)
