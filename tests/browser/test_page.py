@@ -543,7 +543,7 @@ def test_a_length_out_of_range_is_told(page):
 
 def test_errors_of_seed_and_key_are_shown_in_place(page):
     controls = page.locator("#controls").locator("visible=true").first
-    page.locator(".advanced > button").locator("visible=true").click()
+    page.get_by_role("button", name="Advanced").click()
     key = page.get_by_label("Key").locator("visible=true")
     key.fill("H")
     key.press("Tab")
