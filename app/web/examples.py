@@ -35,8 +35,6 @@ EXAMPLES = (
     Example("groove", "Funk", "drums, bass, electric piano and guitar"),
     Example("barcarole", "Barcarole", "guitar, strings and bass, in six"),
 )
-PIECE = "piece"
-"""A piece that a model has generated from nothing."""
 _JOB = "example "
 
 
@@ -58,38 +56,30 @@ def example_file(name: str) -> Path:
 
 @cache
 def finished_example(name: str) -> Frame:
-    """The frame of an empty page: an example continued by a model, or a piece from nothing.
+    """The frame of an empty page: an example continued by a model.
 
     Callers share the frame and must not change it.
     """
     empty = Frame(job="", phase="empty", variations=[])
     try:
         whole = read_midi(_finished(name).read_bytes(), name=name)
-        prompt = None if name == PIECE else read_midi(example_file(name).read_bytes(), name=name)
+        prompt = read_midi(example_file(name).read_bytes(), name=name)
     except FileNotFoundError:
         return empty  # the page works without it
-    bars, new, splice = timeline(whole), whole, 0.0
-    title, subtitle = "An example: a piece from nothing", f"{_bars(bars)} new bars"
-    if prompt is not None:
-        before = timeline(prompt)
-        splice = before["end"]
-        start = int(splice * whole.ticks_per_beat)
-        tracks = [
-            track.with_tables(notes=track.notes[track.notes[:, 0] >= start])
-            for track in whole.tracks
-        ]
-        new = whole.with_tracks(tracks)
-        title = f"An example: {label_of(name)}"
-        subtitle = f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}"
+    bars, before = timeline(whole), timeline(prompt)
+    splice = before["end"]
+    start = int(splice * whole.ticks_per_beat)
+    tracks = [
+        track.with_tables(notes=track.notes[track.notes[:, 0] >= start]) for track in whole.tracks
+    ]
+    new = whole.with_tracks(tracks)
     return empty | Frame(
         job=_JOB + name,
         example=True,
-        title=title,
-        subtitle=subtitle,
+        title=f"An example: {label_of(name)}",
+        subtitle=f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}",
         timeline=bars,
-        prompt=PromptFrame(
-            tracks=pack_tracks(prompt) if prompt else [], splice=splice, sound="ready"
-        ),
+        prompt=PromptFrame(tracks=pack_tracks(prompt), splice=splice, sound="ready"),
         variations=[VariationFrame(tracks=pack_tracks(new, prompt))],
     )
 
@@ -97,12 +87,12 @@ def finished_example(name: str) -> Frame:
 def finished_file(job: str) -> Path | None:
     """The file that an empty page plays, by the job of its frame; None for any other job."""
     name = job.removeprefix(_JOB)
-    known = job.startswith(_JOB) and name in (PIECE, *(example.name for example in EXAMPLES))
+    known = job.startswith(_JOB) and name in (example.name for example in EXAMPLES)
     return _finished(name) if known else None
 
 
 def _finished(name: str) -> Path:
-    return example_file(name if name == PIECE else f"{name}.continued")
+    return example_file(f"{name}.continued")
 
 
 def _bars(frame: TimelineFrame) -> int:

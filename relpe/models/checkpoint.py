@@ -123,7 +123,7 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
     """Loads a released model by name, or any model by folder, in float32 and evaluation mode.
 
     Raises:
-        CheckpointError: files are missing, damaged or inconsistent, or the model is a classifier.
+        CheckpointError: files are missing, damaged or inconsistent, or this is not a decoder.
     """
     decoder = _load(name_or_folder, "decoder", device)
     assert isinstance(decoder, Decoder)
@@ -134,7 +134,7 @@ def load_classifier(folder: str | Path, device: torch.device | str = "cpu") -> C
     """Loads a classifier by folder, in float32 and evaluation mode.
 
     Raises:
-        CheckpointError: files are missing, damaged or inconsistent, or the model is a decoder.
+        CheckpointError: files are missing, damaged or inconsistent, or this is not a classifier.
     """
     classifier = _load(folder, "classifier", device)
     assert isinstance(classifier, Classifier)
@@ -145,7 +145,8 @@ def load_encoder_decoder(folder: str | Path, device: torch.device | str = "cpu")
     """Loads an encoder-decoder by folder, in float32 and evaluation mode.
 
     Raises:
-        CheckpointError: files are missing, damaged or inconsistent, or the model is another one.
+        CheckpointError: files are missing, damaged or inconsistent, or this is no
+            encoder-decoder.
     """
     model = _load(folder, "encoder_decoder", device)
     assert isinstance(model, EncoderDecoder)

@@ -7,7 +7,6 @@ import zipfile
 from pathlib import Path
 
 from app.web.callbacks.alerts import BROKEN
-from app.web.examples import PIECE
 from app.web.session import FIRST_EXAMPLE
 from tests.support.seen import SOMEONE, event, make, read, seen
 
@@ -62,7 +61,7 @@ def test_favourites_are_listed_and_downloaded_together(calls, midi):
 
 def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
     request, first = {}, {}
-    for name in (FIRST_EXAMPLE, PIECE):
+    for name in (FIRST_EXAMPLE, "groove"):
         request = {"job": f"example {name}", "variation": -1}
         first = calls.files.mix(request)
         assert Path(first["path"]).is_file()

@@ -69,7 +69,7 @@ export function drawRuler(pen, roll, { width }) {
   pen.fillRect(0, top - 1, width, 1);
 }
 
-/** The sections of the piece, and below them its chords; a chord that goes on is not repeated. */
+/** The sections of the piece, with its chords below. A chord is written where it changes. */
 function drawSheet(pen, roll) {
   const { bars, colours, sheet } = roll;
   const lineOf = (bar) => roll.x(bars[Math.min(bar, bars.length - 1)]);
