@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-NO_TARGET = -1
-"""Target at padding."""
+from training.tasks.generated import NO_TARGET
 
 
 class Pair(NamedTuple):

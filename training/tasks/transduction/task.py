@@ -30,9 +30,9 @@ from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.seeding import Stream, generator
 from training.tasks.batches import Passes, StepData
-from training.tasks.generated import Split, split_of
+from training.tasks.generated import NO_TARGET, Split, split_of
 from training.tasks.module import SeededModule, new_model
-from training.tasks.transduction.pairs import NO_TARGET, Pair, PairBatch, batch_of
+from training.tasks.transduction.pairs import Pair, PairBatch, batch_of
 
 START = 0
 """Id of the symbol before the first token of a target."""
