@@ -127,6 +127,8 @@ class BalanceConfig:
     """Added at distances of 4, 8 and 12 units, and subtracted at odd ones below 64."""
     near: float = 0.0
     """Added at distances of less than four units."""
+    named: float = 0.0
+    """Added for the unit that the sequence has named."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -308,7 +310,8 @@ def _settings(config: PointerConfig) -> Settings:
     units = np.arange(NUM_DISTANCES)
     aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
     by_distance += balance.aligned * aligned + balance.near * (units < 4)
-    tables = (gates.similar, gates.exact, by_distance, gates.record, gates.named, gates.family)
+    by_naming = np.array(gates.named) + [0, 0, balance.named]
+    tables = (gates.similar, gates.exact, by_distance, gates.record, by_naming, gates.family)
     return Settings(
         -1 if config.unit is None else config.unit,
         1 - 1 / config.recent,

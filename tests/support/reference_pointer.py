@@ -102,6 +102,7 @@ class SlowPointer:
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
             value += gates.named[0 if not self.named() else 1 + (class_ == self.named())]
+            value += balance.named if self.named() == class_ > 0 else 0
             generated = len(self.tokens) - source.distance >= self.prompt
             values.append((source.token, generated, math.exp(value)))
         total = sum(value for _, _, value in values)

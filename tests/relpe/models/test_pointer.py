@@ -45,7 +45,9 @@ CONFIG = PointerConfig(
     families=(0, 2, 6),
     recent=5,
     gates=gates(np.random.default_rng(0)),
-    balance=BalanceConfig(strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1),
+    balance=BalanceConfig(
+        strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1, named=0.6
+    ),
 )
 
 
@@ -115,6 +117,19 @@ def test_the_pointer_matches_its_definition(config, tokens, generated):
     assert (np.minimum((shares + 1e-9).astype(int), NUM_RECORDS - 1) == sources.records).all()
     tokens_and_odds = (part.tolist() for part in pointer.proposals())
     assert dict(zip(*tokens_and_odds, strict=True)) == pytest.approx(slow.odds())
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_source_in_the_named_unit_has_the_odds_of_the_definition(last):
+    # units that begin alike and go on differently; the last token names one of them
+    config = replace(CONFIG, reach=40, ignored=())
+    tokens = [1, last, 4, 1, last, 5, 1, last, 7, 1, last]
+    pointer = read(config, tokens)
+    assert (pointer.sources().named == 2).sum() == 1
+    tokens_and_odds = (part.tolist() for part in pointer.proposals())
+    assert dict(zip(*tokens_and_odds, strict=True)) == pytest.approx(
+        SlowPointer(config, tokens).odds()
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
