@@ -198,8 +198,8 @@ class MusicOptions:
     chords: str | None = option(
         None,
         "chords of the new music, bars separated by |, such as 'Am | F | C | G7 E7'; %% repeats "
-        "the bar before, and a shorter chart repeats (models of version 2; default: chosen by the "
-        "model)",
+        "the bar before, and a shorter chart repeats; models of version 2 follow them best "
+        "(default: chosen by the model)",
         widget=Widget(
             "text",
             "Chords",

@@ -120,7 +120,7 @@ class Opening:
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
         biases = biases_of_prompt(context, grammar, joining, **strengths)
-        biases += steer(options, grammar, tokenizer, context.tolist())
+        biases += steer(options, grammar, tokenizer, context.tolist(), asked)
         limit = BarLimit(
             grammar.bar,
             grammar.bar + len(bars.planned) - 1,
@@ -152,7 +152,7 @@ class Opening:
             tempo="bar_line", end=ends, write=False, bars=dict(enumerate(asked, 1))
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
-        biases = steer(options, grammar, tokenizer, ())
+        biases = steer(options, grammar, tokenizer, (), asked)
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule)
 

@@ -13,21 +13,27 @@ from collections.abc import Sequence
 from app.compose.options import OPTIONS, STEERING, MusicOptions
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
+from tokenization.constraints.harmony import Harmony
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
 from tokenization.errors import TokenizerError
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import PIANO_FAMILIES
-from tokenization.tokenizer import Grammar, Tokenizer
+from tokenization.tokenizer import FixedBar, Grammar, Tokenizer
 
 
 def steer(
-    options: MusicOptions, grammar: Grammar, tokenizer: Tokenizer, context: Sequence[int]
+    options: MusicOptions,
+    grammar: Grammar,
+    tokenizer: Tokenizer,
+    context: Sequence[int],
+    asked: Sequence[FixedBar] = (),
 ) -> tuple[Bias, ...]:
     """The biases of the steering options; empty if all of them have their defaults.
 
-    `context` are the ids that the model has read, and `grammar` is the state after them.
+    `context` are the ids that the model has read, `grammar` is the state after them, and `asked`
+    what is asked of each new bar.
 
     Raises:
         TokenizerError: the options require a grammar that the model's vocabulary does not have.
@@ -36,6 +42,10 @@ def steer(
     biases: list[Bias] = []
     if options.key is not None:
         biases.append(Key.of(options.key, families))
+    if options.chords is not None:
+        # a model that reads the chords in its plan needs less
+        strength = 1.0 if families.has_plans else 2.0
+        biases.append(Harmony.of([bar.chords for bar in asked], strength))
     if options.density:
         biases.append(Density(options.density))
     if options.ending == "cadence":
@@ -43,7 +53,9 @@ def steer(
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
     used = [
-        name for name in ("seconds", *STEERING) if getattr(options, name) != OPTIONS[name].default
+        name
+        for name in ("seconds", "chords", *STEERING)
+        if getattr(options, name) != OPTIONS[name].default
     ]
     if used and not isinstance(grammar, RemiGrammar):
         raise TokenizerError(

@@ -108,12 +108,12 @@ class View:
             )
 
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
-        """The fields of form, chords and style: grey, with the reason, if the model has none."""
+        """The fields of form, chords and style: grey, with the reason, if the model lacks them."""
         upload = work.upload
         model = upload.model if upload else self.studio.models.load(self.new_model(work))
         name, tokenizer = model.name, model.tokenizer
-        able = families_of(tokenizer).has_plans
         for option in ASKED:
+            able = option == "chords" or families_of(tokenizer).has_plans
             widget = OPTIONS[option].widget
             info = widget.info if widget else ""
             if option == "style" and able:

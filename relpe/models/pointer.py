@@ -310,7 +310,7 @@ def _settings(config: PointerConfig) -> Settings:
     units = np.arange(NUM_DISTANCES)
     aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
     by_distance += balance.aligned * aligned + balance.near * (units < 4)
-    by_naming = np.array(gates.named) + [0, 0, balance.named]
+    by_naming = np.array(gates.named) + np.array([0, 0, balance.named])
     tables = (gates.similar, gates.exact, by_distance, gates.record, by_naming, gates.family)
     return Settings(
         -1 if config.unit is None else config.unit,

@@ -39,8 +39,11 @@ class Met(NamedTuple):
 
 
 def check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError if the model cannot be asked for a form, chords or this style."""
-    used = [name for name in ASKED if getattr(options, name) is not None]
+    """Raises TokenizerError if the model cannot be asked for a form or this style.
+
+    Any model can be asked for chords: `tokenization/constraints/harmony.py` leads it.
+    """
+    used = [name for name in ("form", "style") if getattr(options, name) is not None]
     if used and not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
         raise TokenizerError(
             f"the model has a vocabulary of version 1, which has no {' and no '.join(used)}; leave "

@@ -72,7 +72,7 @@ def test_a_style_of_the_model_is_named_in_the_header(model):
     assert nothing.context.tolist()[1] == F.style
 
 
-@pytest.mark.parametrize("option", [{"chords": "C"}, {"form": "A8"}, {"style": "waltz"}])
+@pytest.mark.parametrize("option", [{"form": "A8"}, {"style": "waltz"}])
 def test_a_model_of_version_1_cannot_be_asked(option):
     old = model_of(MultitrackRemi())
     name = next(iter(option))
