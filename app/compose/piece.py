@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
-from app.compose.plan.asked import asked_bars, check_asked, letters_before, with_style
+from app.compose.plan.asked import asked_bars, check_asked, heard_before, with_style
 from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
@@ -105,7 +105,7 @@ class Opening:
             silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
             joining = frozenset(ranks[len(prompt.score.tracks) :])
         first_bar = int(np.count_nonzero(context == BAR))
-        heard = letters_before(prompt.timing.counted, prompt.bars_before) if options.form else ()
+        heard = heard_before(prompt.timing.counted, prompt.bars_before) if options.form else ()
         asked = asked_bars(options, bars.planned, heard, fixed)
         context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(

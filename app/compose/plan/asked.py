@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.plan.lead_sheet import LeadSheet, plan_of
 from tokenization.analysis.chord_symbols import parse_chord
+from tokenization.analysis.form import find_form
 from tokenization.errors import MidiError, TokenizerError
-from tokenization.plan import Chord
+from tokenization.plan import Chord, PlannedChord
 from tokenization.plan_text import parse_chart, parse_form
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BOS
@@ -71,28 +73,38 @@ def with_style(
     return np.insert(ids, int(len(ids) > 0 and ids[0] == BOS), style)
 
 
-def letters_before(score: Score, bars: int) -> list[str]:
-    """The letter of each of the first bars of a score, as its form is analysed."""
-    letters = [
-        phrase.letter for phrase in LeadSheet.of(score).phrases for _ in range(phrase.num_bars)
-    ]
-    return [*letters, *[""] * bars][:bars]
+class Heard(NamedTuple):
+    """A bar before the new music, as it is analysed."""
+
+    letter: str = ""
+    """Of its section; empty: none."""
+    chords: tuple[PlannedChord, ...] | None = None
+
+
+def heard_before(score: Score, bars: int) -> list[Heard]:
+    """The first bars of a score."""
+    plan = plan_of(score)
+    letters = [phrase.letter for phrase in find_form(plan) for _ in range(phrase.num_bars)]
+    chords = [bar.chords for bar in plan.bars]
+    found = [Heard(letter or "", one) for letter, one in zip_longest(letters, chords)]
+    return [*found, *[Heard()] * bars][:bars]
 
 
 def asked_bars(
     options: MusicOptions,
     planned: Sequence[PlannedBar] | int,
-    heard: Sequence[str] = (),
+    before: Sequence[Heard] = (),
     fixed: Sequence[FixedBar] = (),
 ) -> list[FixedBar]:
     """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
 
-    A chart with fewer bars repeats. After a form with fewer bars, the model chooses.
+    A chart with fewer bars repeats. After a form with fewer bars, the model chooses. Without a
+    chart, a bar that brings back one of the bars before has its chords.
 
     Args:
         options: the form and chords that are asked for.
         planned: the new bars, or their number if each is a bar of the vocabulary.
-        heard: the letter of each notated bar before, see `parse_form`.
+        before: the notated bars before.
         fixed: what is already fixed in the new bars, such as given tracks.
 
     Raises:
@@ -102,7 +114,8 @@ def asked_bars(
         return list(fixed)
     places = range(planned) if isinstance(planned, int) else [bar.notated for bar in planned]
     try:
-        sources = parse_form(options.form, heard) if options.form else ()
+        letters = [bar.letter for bar in before]
+        sources = parse_form(options.form, letters) if options.form else ()
     except ValueError as error:
         raise MidiError(str(error)) from error
     if sources and len(set(places)) < len(places):
@@ -116,6 +129,9 @@ def asked_bars(
         bar = fixed[index] if index < len(fixed) else FixedBar()
         if place < len(sources):
             bar = bar._replace(source=sources[place])
+            back = len(before) + place - sources[place]
+            if sources[place] and back < len(before) and bar.chords is None:
+                bar = bar._replace(chords=before[back].chords or None)
         if chart and (not index or places[index - 1] != place):
             bar = bar._replace(chords=chart[place % len(chart)])
         bars.append(bar)

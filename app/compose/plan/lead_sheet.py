@@ -22,6 +22,12 @@ AS_BEFORE = "%"
 """A bar with the chords of the bar before it."""
 
 
+def plan_of(score: Score) -> Plan:
+    """The plan of a score, whose notes sound as long as the sustain pedal holds them."""
+    score = extend_by_pedal(score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat)))
+    return analyse(BarMap.of_score(score).on_grid(score))
+
+
 class Row(NamedTuple):
     """A row of a chart; it does not cross the end of a phrase."""
 
@@ -47,12 +53,11 @@ class LeadSheet:
 
     @classmethod
     def of(cls, score: Score) -> LeadSheet:
-        """The lead sheet of a score; its notes sound as long as the sustain pedal holds them.
+        """The lead sheet of a score, see `plan_of`.
 
         A notated bar of more than eight quarters is several bars, as for the model.
         """
-        score = extend_by_pedal(score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat)))
-        return cls.of_plan(analyse(BarMap.of_score(score).on_grid(score)))
+        return cls.of_plan(plan_of(score))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> LeadSheet:

@@ -11,11 +11,12 @@ from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.plan.asked import asked_bars, chords_met
+from app.compose.plan.asked import Heard, asked_bars, chords_met
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import write_midi
+from tokenization.plan_text import parse_chart
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
 from tokenization.score import Score, Track
@@ -58,8 +59,13 @@ def test_every_bar_of_a_chart_is_asked_and_a_short_chart_repeats(model):
 
 
 def test_a_letter_of_the_prompt_brings_its_section_back(model):
-    fixed = asked_bars(MusicOptions(form="B2 A2"), 6, heard="AAAA")
+    chords = parse_chart("C | F | G | C")
+    before = [Heard("A", bar) for bar in chords]
+    fixed = asked_bars(MusicOptions(form="B2 A2"), 6, before)
     assert [bar.source for bar in fixed] == [0, 0, 6, 6, None, None]
+    assert [bar.chords for bar in fixed] == [None, None, *chords[:2], None, None]
+    charted = asked_bars(MusicOptions(form="B2 A2", chords="Am"), 4, before)
+    assert [bar.chords for bar in charted] == [*parse_chart("Am")] * 4
     made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
     assert made[0].startswith("Return_New")
 
