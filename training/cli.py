@@ -121,6 +121,13 @@ def _parser() -> argparse.ArgumentParser:
         default="unknown",
         help="licence of the data (default: those of the corpora of a mixture, otherwise unknown)",
     )
+    export.add_argument(
+        "--precision",
+        choices=("bfloat16", "int8"),
+        default="bfloat16",
+        help="precision of the weights; int8, in which compiled code generates anyway, halves the "
+        "size (default: bfloat16)",
+    )
     export.set_defaults(call=_export)
     return parser
 
@@ -746,7 +753,8 @@ def _export(options: argparse.Namespace) -> int:
 
     from training.release import export
 
-    sys.stdout.write(f"{export(options.run, options.output, options.weights, options.licence)}\n")
+    chosen = options.weights, options.licence, options.precision
+    sys.stdout.write(f"{export(options.run, options.output, *chosen)}\n")
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from relpe.models.checkpoint import save_model
+from relpe.models.checkpoint import StoredPrecision, save_model
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
@@ -36,7 +36,13 @@ from training.runs.weights import Origin, load_decoder
 from training.tasks.music import MusicTask
 
 
-def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
+def export(
+    run: Path,
+    output: Path,
+    weights: str = "best",
+    licence: str = "unknown",
+    precision: StoredPrecision = "bfloat16",
+) -> Path:
     """Write weights, model.json, tokenizer.json, training.json, metrics.csv and README.md.
 
     Returns the folder. metrics.csv has the training curves of the run.
@@ -78,7 +84,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     fit = fitted.fit if fitted is not None and fitted.fit.weights == origin.digest else None
     pointer = [] if fit is None else [*_pointer(fit), ""]
     with _whole(output) as folder:
-        save_model(decoder, folder)
+        save_model(decoder, folder, precision)
         write_history(runs, folder, fit)
         with replacing(folder / "tokenizer.json") as path:
             shutil.copyfile(run / "tokenizer.json", path)
@@ -87,6 +93,8 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
                 shutil.copyfile(run / "metrics.csv", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
+            if precision == "int8":
+                head += [_IN_INT8, ""]
             lines = [*head, *_data(runs), *pointer, *found, ""]
             path.write_text("\n".join(lines), encoding="utf-8")
     return output
@@ -176,6 +184,12 @@ def _pointer(fit: PointerFit) -> list[str]:
         f"- Command: `{fit.command}`",
         f"- Commit: {fit.commit or 'unknown'}",
     ]
+
+
+_IN_INT8 = (
+    "The weights of linear layers are stored in int8, in which compiled code generates anyway. The "
+    "results below are for weights in bfloat16."
+)
 
 
 @contextmanager

@@ -6,14 +6,15 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from relpe.models import int8
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
@@ -43,18 +44,25 @@ _LOADERS = {
 }
 
 
-def save_model(model: AnyModel, folder: Path) -> None:
-    """Writes `model.json`, and weights in bfloat16 as `model.safetensors` or numbered shards."""
+StoredPrecision = Literal["bfloat16", "int8"]
+"""Precision of the weights of a model on disk; with int8, that of its linear layers."""
+
+
+def save_model(model: AnyModel, folder: Path, precision: StoredPrecision = "bfloat16") -> None:
+    """Writes `model.json`, and the weights as `model.safetensors` or numbered shards.
+
+    With `precision` int8, the files have about half the size; see `relpe.models.int8`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
     size = 0
-    for name, tensor in model.state_dict().items():
-        weights = tensor.detach().to("cpu", torch.bfloat16).contiguous()
-        if size and size + weights.nbytes > SHARD_BYTES - 2**16:
+    for part in _stored(model, precision):
+        new = sum(weights.nbytes for weights in part.values())
+        if size and size + new > SHARD_BYTES - 2**16:
             shards.append({})
             size = 0
-        shards[-1][name] = weights
-        size += weights.nbytes
+        shards[-1] |= part
+        size += new
     names = _shard_names(len(shards))
     for old in folder.glob("model*.safetensors"):
         if old.name not in names:
@@ -73,6 +81,18 @@ def save_model(model: AnyModel, folder: Path) -> None:
     beside = folder / "model.json.part"
     beside.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
     beside.replace(folder / "model.json")
+
+
+def _stored(model: AnyModel, precision: StoredPrecision) -> Iterator[dict[str, torch.Tensor]]:
+    """Each weight of a model as it is stored."""
+    whole = int8.linear_weights(model) if precision == "int8" else set()
+    for name, tensor in model.state_dict().items():
+        weights = tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        if name in whole:
+            numbers, largest = int8.rounded(weights)
+            yield {name: numbers, name + int8.LARGEST: largest}
+        else:
+            yield {name: weights}
 
 
 def _shard_names(count: int) -> list[str]:
@@ -162,6 +182,7 @@ def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> 
         weights: dict[str, torch.Tensor] = {}
         for file in files:
             weights.update(load_file(file))
+        weights = int8.restored(weights)
     except CheckpointError:
         raise
     except FileNotFoundError as error:
@@ -216,6 +237,9 @@ def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
     for file in files:
         with safe_open(file, framework="pt") as opened:
             found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
+    for name in [name for name in found if int8.is_largest(name, found)]:
+        if found[name] == found[name.removesuffix(int8.LARGEST)][:1]:
+            del found[name]
     elements = sum(math.prod(shape) for shape in found.values())
     largest = config.largest
     if config.num_layers > len(found) or largest > elements:
@@ -279,4 +303,4 @@ def load_weights(model: AnyModel, weights: dict[str, torch.Tensor], folder: Path
         if not bool(tensor.isfinite().all())
     ]
     _raise_for(problems, folder)
-    model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+    model.load_state_dict(weights)

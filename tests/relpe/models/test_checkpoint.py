@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.decoding.kernels import Matrices
+from relpe.decoding.packed_weights import packed_weights
 from relpe.encodings import RopeConfig, SineSPEConfig
 from relpe.models import checkpoint
 from relpe.models.checkpoint import (
@@ -25,6 +28,7 @@ from relpe.models.checkpoint import (
 )
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.int8 import linear_weights
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
@@ -74,6 +78,56 @@ def test_a_loaded_model_is_the_saved_one_in_bfloat16(tmp_path: Path) -> None:
     for name, weights in loaded.state_dict().items():
         assert weights.dtype == torch.float32
         assert torch.equal(weights, model.state_dict()[name].bfloat16().float()), name
+
+
+def test_a_model_in_int8_is_half_as_large_and_close_to_the_one_in_bfloat16(tmp_path: Path) -> None:
+    model = SMALL.build().eval()
+    save_model(model, tmp_path, "int8")
+    loaded = load_model(tmp_path).state_dict()
+    linear = linear_weights(model)
+    for name, weights in model.state_dict().items():
+        expected = weights.bfloat16().float()
+        if name not in linear:
+            assert torch.equal(loaded[name], expected)
+            continue
+        step = expected.abs().amax(1, keepdim=True) / 127
+        assert ((loaded[name] - expected).abs() <= 0.5001 * step).all()
+        assert not torch.equal(loaded[name], expected)
+    large = DecoderConfig(width=128, num_layers=2, num_heads=2, hidden=256).build()
+    sizes: list[int] = []
+    for precision in ("bfloat16", "int8"):
+        save_model(large, tmp_path / precision, precision)
+        sizes.append((tmp_path / precision / "model.safetensors").stat().st_size)
+    assert sizes[1] < 0.7 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["sine favor", "events: siren windowed", "algebraic delta", "conv relu"]
+)
+def test_int8_code_has_the_same_weights_from_both_files(tmp_path: Path, name: str) -> None:
+    model = decoder(name)
+    found = []
+    for precision in ("bfloat16", "int8"):
+        save_model(model, tmp_path, precision)
+        loaded = load_model(tmp_path)
+        found.append(packed_weights(loaded, loaded.init_state(1), "int8"))
+    for part, again in zip(*found, strict=True):
+        pairs = zip(part, again, strict=True) if isinstance(part, Matrices) else [(part, again)]
+        for one, other in pairs:
+            assert np.array_equal(one, other)
+
+
+def test_weights_in_int8_need_the_largest_of_each_row(tmp_path: Path) -> None:
+    save_model(SMALL.build(), tmp_path, "int8")
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    largest = weights.pop("project_out.weight.largest")
+    save_file(weights, file)
+    with pytest.raises(CheckpointError, match=r"project_out\.weight\.largest is missing"):
+        load_model(tmp_path)
+    save_file({**weights, "project_out.weight.largest": largest[1:].clone()}, file)
+    with pytest.raises(CheckpointError, match=r"project_out\.weight\.largest is unexpected"):
+        load_model(tmp_path)
 
 
 def test_large_models_are_split_into_shards(
