@@ -30,6 +30,21 @@ def test_export_does_not_report_results_of_other_weights(experiment, data, tmp_p
     assert "Not measured yet: run `relpe-train evaluate --weights last`" in readme
 
 
+def test_a_model_is_exported_in_int8_and_its_card_says_so(experiment, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    sizes = []
+    for precision in ("bfloat16", "int8"):
+        output = tmp_path / precision
+        main(["export", "--run", str(run), "--output", str(output), "--precision", precision])
+        sizes.append((output / "model.safetensors").stat().st_size)
+        assert ("in int8" in (output / "README.md").read_text()) == (precision == "int8")
+    assert sizes[1] < sizes[0]
+    weights = [load_decoder(tmp_path / name)[0].project_out.weight for name in ("bfloat16", "int8")]
+    assert not torch.equal(*weights)
+    torch.testing.assert_close(*weights, rtol=0, atol=float(weights[0].abs().max()) / 250)
+
+
 def test_export_compares_weights_and_not_their_names(experiment, data, tmp_path):
     other = experiment | {"optimizer": {"kind": "adamw", "learning_rate": 1e-2}}
     for run, config in (("one", experiment), ("two", other)):
