@@ -235,6 +235,14 @@ class Draft:
         return self.rule.limit.notated_bar(self.rule.grammar) + 1
 
     @property
+    def done_ticks(self) -> int:
+        """Start of the first bar that is not finished; notes before it do not change any more."""
+        bars = self.opening.bars
+        if bars is None:
+            return self.rule.grammar.bar_start
+        return min(bars.line(self.bars_done), bars.end_ticks)
+
+    @property
     def part_done(self) -> float:
         """Fraction of the requested bars or seconds that is done in all takes, 0 to 1."""
         options, rules = self.opening.options, [sample.rule for sample in self.samples]

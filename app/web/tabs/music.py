@@ -97,6 +97,7 @@ class MusicWidgets(NamedTuple):
     upload: UploadWidgets
     model: gr.Radio
     form: Form
+    listen: gr.Checkbox
     action: Action
 
 
@@ -109,8 +110,13 @@ def build_music_tab(models: Models) -> MusicWidgets:
         upload = _upload()
         model = _model(models)
         form = _form()
+        listen = gr.Checkbox(
+            label="Listen while it is written",
+            info="Bars are played as soon as they can be without a gap.",
+            elem_id="write-listen",
+        )
         buttons = _action()
-    return MusicWidgets(upload, model, form, buttons)
+    return MusicWidgets(upload, model, form, listen, buttons)
 
 
 def _upload() -> UploadWidgets:
