@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
-from app.web.assets import SCRIPTS
+from app.web.assets import SCRIPTS, static
 from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
@@ -130,6 +130,12 @@ def _upload() -> UploadWidgets:
             for example in EXAMPLES
             for classes in [["chip", f"chip-{example.name}"]]
         ]
+    gr.HTML(
+        static("play/play.html"),
+        elem_id="write-play",
+        apply_default_css=False,
+        js_on_load=SCRIPTS.script("play/play.js"),
+    )
     # above the card, so that its notice is visible at once on a small screen
     beats = gr.Radio(
         BEATS,
