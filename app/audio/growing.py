@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LEAD_SECONDS = 10.0
 """Music before the first part that determines the loudness; notes that end earlier are left out."""
-LATE_SECONDS = 0.5
+LATE_SECONDS = 1.0
 """Time from the end of a bar's generation until a browser can play its sound, at most."""
 STEADY = 0.8
 """The speed that is counted on, as a part of the speed so far."""

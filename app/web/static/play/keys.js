@@ -129,8 +129,8 @@ export class Keys {
       this.buttons.forEach((button, semitone) => {
         button.firstChild.textContent = (layout.get(CODES[semitone]) ?? LETTERS[semitone]).toUpperCase();
       });
-    } catch (error) {
-      console.warn(error);
+    } catch {
+      // as in a browser without a window: the letters stay those of an English keyboard
     }
   }
 }

@@ -56,7 +56,10 @@ class Recorder {
     part("panel").hidden = !isOpen;
     part("open").setAttribute("aria-expanded", isOpen);
     this.keys.isOpen = isOpen;
-    if (isOpen) this.say(HOW);
+    if (isOpen) {
+      this.say(HOW);
+      part("panel").scrollIntoView({ block: "nearest" });
+    }
     else this.keys.letAllGo(performance.now());
   }
 
