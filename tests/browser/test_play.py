@@ -17,7 +17,7 @@ from tokenization.midi import read_midi
 from tokenization.remi.remi import PianoRemi
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 120_000  # milliseconds: machines are shared
+SLOWLY = 90_000  # milliseconds: machines are shared
 GROOVE = Path(__file__).parents[2] / "examples" / "groove.mid"
 STARTS = """
 window.starts = [];
@@ -113,7 +113,8 @@ def button(page, name):
 
 
 def listen(page, bars=8):
-    page.get_by_label("Bars", exact=True).first.fill(str(bars))
+    length = page.locator("#controls .length input[type=number]").locator("visible=true").first
+    length.fill(str(bars))
     page.get_by_label("Listen while it is written").check()
     button(page, "Continue").click()
 
