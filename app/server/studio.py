@@ -175,8 +175,9 @@ class Studio:
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
         the event from `begin`, if that was called; `user` is an account or address, if known. The
         sound begins shortly before the new music, unless `whole_sound` is set. With `listens`, the
-        frames also have sound of the bars that are finished. Closing the iterator ends the job. If the sound cannot be rendered, the MIDI files are kept and the last frame
-        has the reason as its alert.
+        frames also have the sound of the bars that are finished. Closing the iterator ends the job.
+        If the sound cannot be rendered, the MIDI files are kept and the last frame has the reason
+        as its alert.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.

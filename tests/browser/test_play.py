@@ -29,7 +29,7 @@ AudioBufferSourceNode.prototype.start = function (at, offset) {
 """Records when the parts of the music are scheduled."""
 KEYBOARD = """
 const input = { name: "Fake keyboard", state: "connected", onmidimessage: null };
-navigator.requestMIDIAccess = async () => ({ inputs: new Map([["1", input]]), onstatechange: null });
+navigator.requestMIDIAccess = async () => ({ inputs: new Map([["1", input]]) });
 window.send = (...data) => input.onmidimessage({ data, timeStamp: performance.now() });
 window.chords = async () => {
   for (const [pitch, velocity] of [[48, 100], [55, 31]]) {
