@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LEAD_SECONDS = 10.0
 """Music before the first part that determines the loudness; notes that end earlier are left out."""
+PART_SECONDS = 4.0
+"""Longest part: a short one is soon ready when much music is written at once."""
 LATE_SECONDS = 1.0
 """Time from the end of a bar's generation until a browser can play its sound, at most."""
 STEADY = 0.8
@@ -72,19 +74,25 @@ class GrowingSound:
         return (self._end - self._begin) / self._rate
 
     def add(self, score: Score, until: int | None = None) -> bool:
-        """Renders the music from the last part up to a tick, or to the end and its tail.
+        """Renders a part of the music from the last one up to a tick, or to the end and its tail.
 
-        Returns whether there was any. Notes that begin before `until` must not change later.
+        Returns whether there was any; call it again until there is none. Notes that begin before
+        `until` must not change later.
 
         Raises:
             SoundError: the SoundFont cannot be used, or a file cannot be written.
             DiskError: a folder cannot be made.
         """
         start, first = self._end, not self.parts
-        seconds = float(score.seconds_at(score.end_ticks if until is None else until))
-        if self.whole or (until is not None and round(seconds * self._rate) <= start):
+        if self.whole:
             return False
-        check_length(seconds - start / self._rate)
+        next_tick = int(score.ticks_at(start / self._rate + PART_SECONDS))
+        if next_tick < (score.end_ticks if until is None else until):
+            until = next_tick
+        seconds = float(score.seconds_at(score.end_ticks if until is None else until))
+        if until is not None and round(seconds * self._rate) <= start:
+            return False
+        check_length(seconds - self._begin / self._rate)
         font = open_soundfont(self._soundfont or default_soundfont())
         lead = max(0, start - round(LEAD_SECONDS * self._rate))
         score = _between(score, lead / self._rate, until)

@@ -230,6 +230,10 @@ class Job:
             self._speed = self.growing.seconds / seconds
         return True
 
+    def grow_to_end(self) -> bool:
+        """Like `grow`, for the rest of the finished music."""
+        return self._grow(self.pieces[0].score)
+
     def _grow(self, score: Score, until: int | None = None) -> bool:
         if self.growing is None:
             return False
@@ -277,8 +281,6 @@ class Job:
             if (sheet := self._sheet(piece)) is not None:
                 frame["sheet"] = sheet
             self.variations.append(frame)
-        if pieces:
-            self._grow(pieces[0].score)
 
     def _facts(self, piece: Piece) -> str:
         """Notes and length of the new music, and how many bars have the asked chords."""

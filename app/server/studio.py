@@ -257,7 +257,10 @@ class Studio:
                 if began and most is not None and now - began > most and not stop.is_set():
                     stop.set()
                     ended = f"The job was stopped after {most:g} s, the time limit of this page"
-                if job.grow(step) or now - shown >= FRAME_SECONDS:
+                while job.grow(step):
+                    shown = now
+                    yield job.progress(step)
+                if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
         return Result(()), ended
@@ -286,6 +289,8 @@ class Studio:
 
         A failure is reported in the frame and never discards the MIDI files.
         """
+        while job.grow_to_end():
+            yield job.frame("rendering", line="Rendering the sound …") | _alert(alert)
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
             line = f"Rendering the sound{which} …"

@@ -10,7 +10,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.audio.growing import STEADY, GrowingSound, can_start
+from app.audio.growing import PART_SECONDS, STEADY, GrowingSound, can_start
 from app.audio.loudness import CEILING
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import default_soundfont, open_soundfont
@@ -26,6 +26,15 @@ def played(growing):
     for before, after in zip(growing.parts, growing.parts[1:], strict=False):
         assert before.begin + before.seconds == pytest.approx(after.begin, abs=1e-9)
     return np.concatenate(parts)
+
+
+def grow(growing, score, until=None):
+    """Renders all parts up to a tick, each of them short."""
+    assert growing.add(score, until)
+    while growing.add(score, until):
+        pass
+    assert not growing.add(score, until)
+    assert all(part.seconds <= PART_SECONDS + 2.1 for part in growing.parts)
 
 
 def whole(score, begin=0.0):
@@ -55,11 +64,9 @@ def test_joined_parts_are_the_sound_of_the_whole(score, steps, tmp_path):
         known = score.with_tracks(
             replace(t, notes=t.notes[t.notes[:, 0] < 1920 * bar + 400]) for t in score.tracks
         )
-        assert growing.add(known, 1920 * bar)
-        assert not growing.add(known, 1920 * bar)
-    assert growing.add(score)
+        grow(growing, known, 1920 * bar)
+    grow(growing, score)
     assert growing.whole
-    assert not growing.add(score)
     sound, expected = played(growing), whole(score)
     gain = float(np.vdot(sound, expected) / np.vdot(expected, expected))
     assert sound.shape == expected.shape
@@ -70,8 +77,8 @@ def test_new_music_begins_at_its_bar_and_notes_before_it_ring_on(tmp_path):
     score = ringing()
     begin = float(score.seconds_at(1920))
     growing = GrowingSound(lambda: tmp_path, None, begin, RATE)
-    growing.add(score, 2 * 1920)
-    growing.add(score)
+    grow(growing, score, 2 * 1920)
+    grow(growing, score)
     sound, expected = played(growing), whole(score, (round(begin * RATE) + 0.5) / RATE)
     gain = float(np.vdot(sound, expected) / np.vdot(expected, expected))
     assert np.abs(sound - gain * expected).max() < 2 / 32768
@@ -83,8 +90,8 @@ def test_a_loud_part_after_a_soft_one_does_not_clip(tmp_path):
     loud = [(1920, 960, pitch, 127) for pitch in range(36, 96, 2)]
     score = Score(480, (Track.of([*soft, *loud]),))
     growing = GrowingSound(lambda: tmp_path, sample_rate=RATE)
-    growing.add(score, 1920)
-    growing.add(score)
+    grow(growing, score, 1920)
+    grow(growing, score)
     assert np.abs(played(growing)).max() <= CEILING + 1e-4
 
 
