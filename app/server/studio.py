@@ -289,7 +289,7 @@ class Studio:
 
         A failure is reported in the frame and never discards the MIDI files.
         """
-        while job.grow_to_end():
+        while not stop.is_set() and job.grow_to_end():
             yield job.frame("rendering", line="Rendering the sound …") | _alert(alert)
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""

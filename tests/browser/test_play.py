@@ -57,10 +57,10 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture
-def running(tmp_path):
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
     """A page whose model writes 16 notes a second: a bar of 2.5 s takes about one second."""
-    with served(tmp_path, speed=16.0) as page:
+    with served(tmp_path_factory.mktemp("music"), speed=16.0) as page:
         yield page
 
 
@@ -134,8 +134,9 @@ def assert_without_gaps(page):
 
 
 def uploaded(running, name):
-    """The notes of an uploaded file, in sixteenths, and its tempo."""
-    (path,) = running.folder.glob(f"uploads/**/{name}.mid")
+    """The track and the score of the newest file that was uploaded under a name."""
+    files = running.folder.glob(f"uploads/**/{name}.mid")
+    path = max(files, key=lambda file: file.stat().st_mtime)
     score = read_midi(path.read_bytes())
     (track,) = score.tracks
     return track, score

@@ -42,6 +42,7 @@ export class Live {
   /** Takes the parts of a frame; new music begins to play as soon as it can without a gap. */
   show({ job, phase, live }) {
     if (job !== this.job) this.forget(job);
+    if (phase === "done") this.isWhole = true; // also if the rest was skipped
     if (!live || this.isLost || !WRITING.includes(phase)) return;
     this.isWhole = live.whole;
     for (const [path, begin, seconds] of live.parts.slice(this.parts.length)) this.load({ path, begin, seconds }, job);
