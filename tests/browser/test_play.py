@@ -335,7 +335,7 @@ def test_what_cannot_be_recorded_is_said(page):
     play(page, "tempo").fill("12")
     play(page, "record").click()
     says(page, "The tempo is not a whole number from 40 to 240.")
-    page.evaluate("navigator.requestMIDIAccess = async () => { throw new Error('no'); }")
+    page.evaluate("() => { navigator.requestMIDIAccess = async () => { throw new Error('no'); }; }")
     play(page, "midi").click()
     says(page, "was not allowed to use MIDI keyboards")
     assert page.locator(".player[data-phase=empty]").count() == 1
