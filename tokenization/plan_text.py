@@ -67,7 +67,8 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
 
     Bars are separated by `|` and have one chord, or two of equal length. A chord is a root from A
     to G, optionally with # or b, a quality (see `chord_symbols.py`), and a bass after a slash. `N`
-    is no chord, `%` repeats the bar before. `beats` is the number of beats of a bar.
+    is no chord, `%` repeats the bar before, and `?` leaves the bar to the model: it has no chords.
+    `beats` is the number of beats of a bar.
 
     Raises:
         ValueError: the text is not a chart.
@@ -79,6 +80,9 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
         symbols = bar.split()
         if symbols == ["%"] and bars:
             bars.append(bars[-1])
+            continue
+        if symbols == ["?"]:
+            bars.append(())
             continue
         if not 1 <= len(symbols) <= 2:
             raise ValueError(

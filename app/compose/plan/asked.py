@@ -123,7 +123,7 @@ def asked_bars(
             "the new bars are longer than eight quarter notes, for which no form can be asked; "
             "leave the form out"
         )
-    chart = parse_chart(options.chords) if options.chords else ()
+    chords = asked_chords(options, planned)
     bars: list[FixedBar] = []
     for index, place in enumerate(places):
         bar = fixed[index] if index < len(fixed) else FixedBar()
@@ -132,10 +132,26 @@ def asked_bars(
             back = len(before) + place - sources[place]
             if sources[place] and back < len(before) and bar.chords is None:
                 bar = bar._replace(chords=before[back].chords or None)
-        if chart and (not index or places[index - 1] != place):
-            bar = bar._replace(chords=chart[place % len(chart)])
-        bars.append(bar)
+        bars.append(bar._replace(chords=chords[index] or bar.chords) if chords else bar)
     return bars
+
+
+def asked_chords(
+    options: MusicOptions, planned: Sequence[PlannedBar] | int
+) -> list[tuple[PlannedChord, ...] | None]:
+    """The chords that are asked for each new bar of the vocabulary; empty without a chart.
+
+    A chart with fewer bars repeats. A bar that is left to the model has no chords, and one that
+    continues a notated bar has None.
+    """
+    if options.chords is None:
+        return []
+    chart = parse_chart(options.chords)
+    places = list(range(planned)) if isinstance(planned, int) else [b.notated for b in planned]
+    return [
+        None if index and places[index - 1] == place else chart[place % len(chart)]
+        for index, place in enumerate(places)
+    ]
 
 
 def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> Met | None:
@@ -147,12 +163,15 @@ def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> M
     if options.chords is None:
         return None
     chart, found = parse_chart(options.chords), LeadSheet.of(score).chords
-    met = 0
+    met = num_asked = 0
     for index in range(count):
         heard = found[first + index] if first + index < len(found) else ()
         asked = [planned.chord for planned in chart[index % len(chart)]]
+        num_asked += bool(asked)
+        if not asked:  # left to the model
+            continue
         met += [_kind(chord) for chord in asked] == [_kind(parse_chord(one)) for one in heard]
-    return Met(met, count)
+    return Met(met, num_asked)
 
 
 def _kind(chord: Chord | None) -> tuple[int, bool] | None:
