@@ -133,8 +133,8 @@ class MusicOptions:
     )
     distance: float = option(
         0.0,
-        "how far the new music is from the prompt: the share of its bars, from 0 to 1, that must not "
-        "have the notes of a bar of the prompt; 0.25: every fourth bar, 0: chosen by the model",
+        "how far the new music is from the prompt: the share of its bars, from 0 to 1, that must "
+        "not have the notes of a bar of the prompt; 0.25: every fourth bar, 0: chosen by the model",
         within((0.0, 1.0)),
         only="prompt",
         widget=Widget(
@@ -214,14 +214,14 @@ class MusicOptions:
     chords: str | None = option(
         None,
         "chords of the new music, bars separated by |, such as 'Am | F | C | G7 E7'; %% repeats "
-        "the bar before, ? leaves a bar to the model, and a shorter chart repeats; models of version 2 follow them best "
-        "(default: chosen by the model)",
+        "the bar before, ? leaves a bar to the model, and a shorter chart repeats; models of "
+        "version 2 follow them best (default: chosen by the model)",
         widget=Widget(
             "text",
             "Chords",
             "plan",
-            "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat, and ? leaves a bar to "
-            "the model.",
+            "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat, and ? leaves a bar "
+            "to the model.",
             letters=2000,
         ),
     )

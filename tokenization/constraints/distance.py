@@ -44,7 +44,7 @@ class Distance(NamedTuple):
     """Ranks of the tracks that are compared; None: all."""
     common: NDArray[np.int64]
     """Number of notes that the present bar shares with each bar of the prompt (bars,)."""
-    count: int = 0
+    num_notes: int = 0
     """Number of notes of the present bar."""
 
     @classmethod
@@ -67,7 +67,7 @@ class Distance(NamedTuple):
         pitches = (notes.keys & 127) + np.where(
             drums, families.drum, families.pitch - families.lowest_pitch
         )
-        found: list[set[tuple[_Place, int]]] = [set() for _ in starts[1:]]
+        found: list[set[tuple[_Place, int]]] = [set() for _ in range(len(starts) - 1)]
         rows = np.column_stack([first, places, notes.keys >> 7, pitches])[first < len(found)]
         for bar, place, rank, pitch in rows.tolist():
             if ranks is None or rank in ranks:
@@ -93,16 +93,16 @@ class Distance(NamedTuple):
     @property
     def is_copy(self) -> bool:
         """Whether the present bar has the notes of a bar of the prompt so far."""
-        return bool(((self.common == self.count) & (self.sizes == self.count)).any())
+        return bool(((self.common == self.num_notes) & (self.sizes == self.num_notes)).any())
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
-        if not self.count or not self.differs(limit.notated_bar(grammar)):
+        if not self.num_notes or not self.differs(limit.notated_bar(grammar)):
             return None
         bias = np.zeros(grammar.families.size)
         if self.is_copy:
             bias[[BAR, EOS]] = -NEVER
-        agreement = (self.common / self.count) ** 2
+        agreement = (self.common / self.num_notes) ** 2
         for pitch, bars in self.bars_with.get((grammar.position, grammar.track), {}).items():
             bias[pitch] = -AGAINST * float(agreement[bars].max())
         return bias
@@ -111,11 +111,11 @@ class Distance(NamedTuple):
         """See `Bias.advance`."""
         families = grammar.families
         if token == BAR:
-            return self._replace(common=np.zeros_like(self.common), count=0)
+            return self._replace(common=np.zeros_like(self.common), num_notes=0)
         if not families.pitch <= token < families.velocity:
             return self
         if self.ranks is not None and grammar.track not in self.ranks:
             return self
         common = self.common.copy()
         common[self.bars_with.get((grammar.position, grammar.track), {}).get(token, [])] += 1
-        return self._replace(common=common, count=self.count + 1)
+        return self._replace(common=common, num_notes=self.num_notes + 1)
