@@ -288,8 +288,9 @@ class MusicOptions:
             "choice",
             "Ending",
             "steering",
-            "End all notes at the last bar line, or come to rest in the last bar.",
-            choices=("Bar line", "Cadence"),
+            "End all notes at the last bar line, come to rest in the last bar, or let the model "
+            "end the piece (models of version 2).",
+            choices=("Bar line", "Cadence", "Natural"),
         ),
     )
     variations: int = option(

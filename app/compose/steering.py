@@ -64,9 +64,4 @@ def steer(
             f"multitrack_remi for the options: {', '.join(used)}; leave these options out or "
             "choose another model"
         )
-    if options.ending == "natural" and not families.has_plans:
-        raise TokenizerError(
-            "the model has a vocabulary of version 1, which does not mark the last bar of a piece; "
-            "choose the ending bar or cadence, or a model of version 2"
-        )
     return tuple(biases)

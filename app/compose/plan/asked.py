@@ -41,12 +41,18 @@ class Met(NamedTuple):
 
 
 def check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError if the model cannot be asked for a form or this style.
+    """Raises TokenizerError if the model cannot be asked for a form, this style or this ending.
 
     Any model can be asked for chords: `tokenization/constraints/harmony.py` leads it.
     """
     used = [name for name in ("form", "style") if getattr(options, name) is not None]
-    if used and not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
+    has_plans = isinstance(tokenizer, Remi) and tokenizer.families.has_plans
+    if options.ending == "natural" and not has_plans:
+        raise TokenizerError(
+            "the model has a vocabulary of version 1, which does not mark the last bar of a piece; "
+            "choose the ending bar or cadence, or a model of version 2"
+        )
+    if used and not has_plans:
         raise TokenizerError(
             f"the model has a vocabulary of version 1, which has no {' and no '.join(used)}; leave "
             "them out, or choose a model of version 2"
