@@ -118,7 +118,8 @@ def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOpt
         parts.append(f"chords in {num} of {options.bars} bars")
     if options.distance:
         differs = int(options.bars * options.distance + 1e-9)
-        parts.append(f"at most {options.bars - differs} copied bars")
+        copies = options.bars - differs
+        parts.append(f"at most {copies} copied bars" if copies else "no copied bars")
     if options.ending != "bar":
         parts.append("an ending" if options.ending == "natural" else "a cadence")
     return ", ".join(parts)

@@ -35,7 +35,7 @@ export class AskedRows {
     part("growth").hidden = !isOpen || !grows;
     part("asked").hidden = !isOpen;
     if (!isOpen) this.close();
-    this.lines = lines;
+    [this.lines, this.grows] = [lines, grows];
     if (!isOpen) {
       this.plan = null;
       return;
@@ -62,7 +62,11 @@ export class AskedRows {
     });
     if (bar < plan.bars) {
       const title = plan.no_form || "Choose a section for these bars, or drag the letter of a section here; otherwise the model chooses";
-      const add = this.cell(plan.no_form ? "" : "+ section", bar, plan.bars - bar, { title, "aria-label": plan.no_form || "Add a section", disabled: Boolean(plan.no_form) });
+      const add = this.cell(plan.no_form || "+ section", bar, plan.bars - bar, { title, "aria-label": plan.no_form || "Add a section", disabled: Boolean(plan.no_form) });
+      add.addEventListener("click", () => this.pickSection(add, plan.sections.length));
+      chips.push(add);
+    } else if (this.grows) {
+      const add = this.cell("+", bar, 0, { title: "Add a section after the others", "aria-label": "Add a section" });
       add.addEventListener("click", () => this.pickSection(add, plan.sections.length));
       chips.push(add);
     }
@@ -112,7 +116,7 @@ export class AskedRows {
   reveal(bar) {
     const { start, span } = this.roll.target;
     const beat = this.lines[bar];
-    if (beat < start || this.lines[bar + 1] > start + span) this.roll.pan(beat - span / 2);
+    if (beat < start || (this.lines[bar + 1] ?? beat) > start + span) this.roll.pan(beat - span / 2);
   }
 
   /** Moves the cells to their bars on the roll. */
@@ -123,7 +127,7 @@ export class AskedRows {
     for (const cell of [...this.sections.children, ...this.chords.children]) {
       const [bar, count] = [Number(cell.dataset.bar), Number(cell.dataset.count)];
       const left = Math.max(roll.keys, roll.x(this.lines[bar]) + 1);
-      const right = Math.min(width, roll.x(this.lines[bar + count]) - 1);
+      const right = Math.min(width, count ? roll.x(this.lines[bar + count]) - 1 : left + 24);
       cell.style.visibility = right - left < LEAST_PIXELS && document.activeElement !== cell ? "hidden" : "";
       cell.style.transform = `translateX(${left}px)`;
       cell.style.width = `${Math.max(0, right - left)}px`;
@@ -139,7 +143,7 @@ export class AskedRows {
 
   /** Asks for a section at a new bar: before the section there, or after the last one. */
   drop([letter, count], beat) {
-    if (!this.plan || this.plan.no_form || beat < this.lines[0] || beat >= this.lines.at(-1)) return;
+    if (!this.plan || this.plan.no_form || beat < this.lines[0]) return;
     const bar = lowerBound(this.lines, beat + 0.001, (line) => line) - 1;
     let [index, before] = [0, 0];
     while (index < this.plan.sections.length && before + this.plan.sections[index][1] <= bar) before += this.plan.sections[index++][1];
@@ -251,8 +255,10 @@ export function sheetWith(plan, { prompt, phase }) {
   const after = before + plan.bars;
   const isNew = !prompt.gap;
   const asked = Array.from({ length: plan.bars }, (_, bar) => (phase !== "prompt" && plan.chords[bar]) || (isNew ? "" : (chords[before + bar] ?? "")));
+  let first = plan.first;
+  const named = phase === "prompt" ? [] : plan.sections.map(([letter, count]) => [letter, (first += count) - count, count]);
   return {
-    sections: isNew ? sections.filter(([, first]) => first <= before) : sections,
+    sections: isNew ? [...sections.filter(([, start]) => start <= before), ...named] : sections,
     chords: [...chords.slice(0, before), ...asked, ...(isNew ? [] : chords.slice(after))],
   };
 }

@@ -37,9 +37,9 @@ export class Roll extends RollView {
     drawBars(pen, this, place);
     this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
-    if (this.fresh) this.drawFresh(pen, height);
     if (this.gap) this.drawGap(pen, height);
     else if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
+    if (this.fresh) this.drawFresh(pen, height);
     this.drawMarks(pen, height);
     pen.restore();
     if (floor > this.top + 1) drawKeys(pen, this, place, keys);
@@ -96,9 +96,8 @@ export class Roll extends RollView {
 
   /** Marks new bars that are not written yet. */
   drawFresh(pen, height) {
-    const { accent, paper } = this.colours;
+    const { accent } = this.colours;
     const [left, right] = [this.x(this.fresh.start), this.x(this.fresh.stop)];
-    fill(pen, paper, right, this.top, Math.max(0, this.canvas.clientWidth - right), height, VEIL.before);
     fill(pen, accent, left, this.top, right - left, height, 0.06);
     fill(pen, accent, Math.round(right) - 1, this.top, 1, height, 0.4);
   }
