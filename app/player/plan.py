@@ -29,7 +29,8 @@ class PlanFrame(TypedDict):
     written: int
     """Number of bars of the chart as it is written; further ones repeat it."""
     letters: list[tuple[str, int]]
-    """Sections of the piece with their bars, which can come back; the last one is new."""
+    """Sections that can come back, with their bars: of the piece, then asked ones; the last one is
+    new."""
     known: list[str]
     """Chords of the piece, in order of their first bars."""
     no_form: str
@@ -74,7 +75,8 @@ def plan_frame(
     total = sum(count for _, count in sections)
     if total > options.bars and not problem:
         problem = f"The form has {total} bars, but only {options.bars} are written."
-    new = new_letter([*lengths, *(letter for letter, _ in sections)])
+    letters = lengths | dict(sections)
+    new = new_letter([*letters])
     size = before[-1].num_bars if before else min(options.bars, 8)
     ways = presets(sheet, first, has_plans=not no_form)
     now = (options.bars, options.distance, form.strip() or None, options.ending)
@@ -84,7 +86,7 @@ def plan_frame(
         sections=_within(sections, options.bars),
         chords=chords,
         written=written,
-        letters=[*lengths.items(), (new, size)],
+        letters=[*letters.items(), (new, size)],
         known=list(dict.fromkeys(one for bar in sheet.chords for one in bar))[:_MOST_CHORDS],
         no_form=no_form,
         problem=problem,

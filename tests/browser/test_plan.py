@@ -14,7 +14,7 @@ from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 120_000  # milliseconds: machines are shared
+SLOWLY = 25_000  # milliseconds: machines are shared
 BARS = 4
 
 pytestmark = [
@@ -246,20 +246,18 @@ def test_a_model_of_version_1_has_no_form_and_says_why(page):
 
 def test_the_rows_are_those_of_the_selected_bars(page):
     part(page, "in-bars").click()
-    part(page, "select-all").click()
-    page.wait_for_function(
-        f"""() => document.querySelectorAll("[data-part=asked-chords] button").length === {BARS}
-        && document.querySelector("[data-part=selection-bars]").innerText === "bars 1–{BARS}" """
-    )
+    part(page, "select-from").press("ArrowRight")
+    row(page, "chords", "·", "·", "·")
+    assert part(page, "selection-bars").inner_text() == f"bars 2–{BARS}"
     assert part(page, "growth").is_hidden()
     chord(page, 3).click()
     page.keyboard.type("E7")
     page.keyboard.press("Enter")
-    holds(page, "chords", "? | ? | E7 | ?")
-    row(page, "chords", "·", "·", "E7", "·")
+    holds(page, "chords", "? | ? | E7")
+    row(page, "chords", "·", "·", "E7")
     part(page, "write").click()
     page.wait_for_selector(".player[data-phase=done]")
-    assert "chords ? | ? | E7 | ?" in part(page, "settings").inner_text()
+    assert "chords ? | ? | E7" in part(page, "settings").inner_text()
 
 
 @pytest.mark.parametrize(
@@ -276,7 +274,7 @@ def test_a_loop_grows(page, name, bars, told, settings):
     button = part(page, "growth").get_by_role("button", name=name, exact=True)
     button.click()
     asked(page, f"Asked: {told}")
-    assert button.get_attribute("aria-pressed") == "true"
+    page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
     assert length(page).input_value() == str(bars)
     assert settings in write(page)
 

@@ -44,8 +44,10 @@ export class AskedRows {
     part("asked-text").classList.toggle("wrong", Boolean(plan.problem));
     for (const button of part("growth").querySelectorAll("[data-growth]")) button.setAttribute("aria-pressed", button.dataset.growth === plan.growth);
     if (JSON.stringify(plan) !== JSON.stringify(this.plan)) {
+      const isLonger = grows && this.plan && this.plan.first === plan.first && this.plan.bars !== plan.bars;
       this.plan = plan;
       this.build();
+      if (isLonger) this.roll.showFresh();
     }
     this.place();
   }
@@ -110,6 +112,7 @@ export class AskedRows {
     if (!cells[to]) return;
     for (const cell of cells) cell.tabIndex = cell === cells[to] ? 0 : -1;
     this.reveal(Number(cells[to].dataset.bar));
+    cells[to].style.visibility = ""; // a hidden cell cannot have the focus
     cells[to].focus();
   }
 

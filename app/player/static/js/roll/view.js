@@ -130,6 +130,14 @@ export class RollView {
     this.view = { ...this.target };
   }
 
+  /** Shows the prompt and the new bars after it, or the place where they begin. */
+  showFresh() {
+    const [whole, most] = [(this.far - this.first) * 1.02, this.comfortableSpan() * 1.6];
+    this.follow = false;
+    this.target.span = Math.min(whole, most);
+    this.pan(whole <= most ? this.first : this.splice - 0.3 * most);
+  }
+
   /** Shows another region of the prompt, while the user chooses one. */
   mark(first, splice) {
     [this.first, this.splice] = [first, splice];
