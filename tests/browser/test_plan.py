@@ -14,7 +14,7 @@ from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 25_000  # milliseconds: machines are shared
+SLOWLY = 120_000  # milliseconds: machines are shared
 BARS = 4
 
 pytestmark = [
