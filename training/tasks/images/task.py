@@ -95,11 +95,3 @@ def part_of_train(name: Split, count: int) -> slice:
     """Which of `count` training images a split consists of: the last tenth validates."""
     border = count - count // 10
     return slice(border) if name == "train" else slice(border, None)
-
-
-def missing_package(task: str, package: str) -> str:
-    """Message about a package that has the data of a task."""
-    return (
-        f"the task {task} needs the package {package}; run pip install -c constraints.txt -e "
-        "'.[images]' in the folder of this project"
-    )

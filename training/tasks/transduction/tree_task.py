@@ -17,8 +17,9 @@ from relpe.encodings.absolute import TreeSQConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.structures import TreeStructure
 from training.errors import TrainingError, check_range
+from training.tasks.transduction.pair_task import START
 from training.tasks.transduction.pairs import Pair
-from training.tasks.transduction.task import START, TransductionTask
+from training.tasks.transduction.task import TransductionTask
 from training.tasks.transduction.trees import (
     OPERATIONS,
     Order,
