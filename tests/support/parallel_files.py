@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-NUMBERS = "one two three four five six seven eight nine ten".split()
-NOMBRES = "un deux trois quatre cinq six sept huit neuf dix".split()
+NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+NOMBRES = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
 
 
 def number_pairs(count: int = 100) -> list[tuple[str, str]]:
@@ -37,8 +37,7 @@ def messages(pairs: Sequence[tuple[str, str]]) -> bytes:
     """A .mo file of gettext."""
     facts = ("", "Content-Type: text/plain; charset=UTF-8\n")
     texts = [
-        [text.encode() for text in side]
-        for side in zip(*sorted({facts, *pairs}), strict=True)
+        [text.encode() for text in side] for side in zip(*sorted({facts, *pairs}), strict=True)
     ]
     count = len(texts[0])
     place, tables, content = 28 + 16 * count, b"", b""

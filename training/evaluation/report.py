@@ -499,7 +499,9 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = model if any(name in of for of in (entries, classes, transduced, translated)) else name
+        name = (
+            model if any(name in of for of in (entries, classes, transduced, translated)) else name
+        )
         if "transduced" in read_json(path, (), "evaluate again"):
             transduced[name] = read_json(path, ("settings", "seed"), "evaluate again")
             continue

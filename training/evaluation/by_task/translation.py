@@ -131,9 +131,7 @@ def evaluate_translation(options: TranslationOptions) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def likelihood(
-    model: EncoderDecoder, pairs: Sequence[Pair], batch_size: int
-) -> tuple[float, int]:
+def likelihood(model: EncoderDecoder, pairs: Sequence[Pair], batch_size: int) -> tuple[float, int]:
     """Negative log-likelihood of the targets of pairs, in nats, and the number of their tokens."""
     nats, tokens = 0.0, 0
     for part in _batches(pairs, batch_size, "likelihood"):
@@ -173,9 +171,7 @@ def _batches(pairs: Sequence[Pair], batch_size: int, label: str) -> tqdm[list[in
     return tqdm(parts, desc=label, disable=None, delay=2)
 
 
-def quality(
-    metrics: Mapping[str, Any], lines: Sequence[str], references: Sequence[str]
-) -> Quality:
+def quality(metrics: Mapping[str, Any], lines: Sequence[str], references: Sequence[str]) -> Quality:
     """The quality of some translations, by metrics of sacrebleu."""
     scores = {
         name: float(metric.corpus_score(lines, [references]).score)

@@ -46,6 +46,11 @@ class ImageTask(ClassificationTask):
             raise TrainingError("model.input.kind is convolution, but examples are no images")
 
     @property
+    def axes(self) -> int:
+        """Those of the image."""
+        return len(self.shape) - 1
+
+    @property
     def length(self) -> int:
         """Number of pixels."""
         return math.prod(self.shape[:-1])

@@ -69,7 +69,7 @@ class Bpe:
         tokenizer = _package().Tokenizer
         try:
             return cls(tokenizer.from_file(str(path)))
-        except Exception as error:  # noqa: BLE001 - the package raises no other class
+        except Exception as error:  # the package raises no other class
             raise TrainingError(f"{path}: the file is damaged ({error}); train again") from error
 
     def save(self, folder: Path) -> None:

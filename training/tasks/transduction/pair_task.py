@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +34,9 @@ START = 0
 @dataclass(frozen=True, kw_only=True)
 class PairTask(ABC):
     """Prediction of targets from sources."""
+
+    axes: ClassVar[int] = 1
+    """Number of axes of positions."""
 
     kind: str
     """Selects the task."""
@@ -76,7 +81,7 @@ class PairTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        model = new_model(self.model, trainer.seed)
+        model = new_model(self.model, trainer.seed, self.axes)
         return TransductionModule(model, self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> EncoderDecoderConfig:
@@ -87,15 +92,19 @@ class PairTask(ABC):
 class PairData(StepData, ABC):
     """Training batches, starting at the trainer's current step, and validation pairs."""
 
-    @property
-    @abstractmethod
+    validates = True
+    """Whether there are validation pairs."""
+
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """Identity of the data for run.json."""
+        content, source = self.identity()
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return {"hash": digest, "source": source, "splits": {}}
 
-    @property
     @abstractmethod
-    def validates(self) -> bool:
-        """Whether there are validation pairs."""
+    def identity(self) -> tuple[str, str]:
+        """What identifies the pairs, and where they come from."""
 
     @abstractmethod
     def held_out(self, processes: Processes) -> Sequence[Pair]:

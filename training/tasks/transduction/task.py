@@ -5,12 +5,10 @@ This file has everything else about the pairs: splits, batches and validation.
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -122,9 +120,6 @@ class TransductionTask(PairTask):
 class TransductionData(PairData):
     """Training examples, starting at the trainer's current step, and validation examples."""
 
-    validates = True
-    """Whether there are validation examples."""
-
     def __init__(
         self, task: TransductionTask, trainer: TrainerConfig, processes: Processes
     ) -> None:
@@ -132,16 +127,10 @@ class TransductionData(PairData):
         super().__init__(Batches(task, trainer.seed, rows), rows, trainer, processes)
         self._task = task
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Identity of the data for run.json: the kind of task and its settings."""
+    def identity(self) -> tuple[str, str]:
+        """The settings of the task, which determine all examples."""
         settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        text = repr(sorted(settings.items()))
-        return {
-            "hash": hashlib.sha256(text.encode()).hexdigest(),
-            "source": f"generated: {self._task.name}",
-            "splits": {},
-        }
+        return repr(sorted(settings.items())), f"generated: {self._task.name}"
 
     def held_out(self, processes: Processes) -> Sequence[Pair]:
         """The validation examples of a process."""

@@ -208,12 +208,7 @@ class EncodedPairs(Sequence[Pair]):
 class TranslationData(PairData):
     """Training pairs, starting at the trainer's current step, and validation pairs."""
 
-    validates = True
-    """Whether there are validation pairs."""
-
-    def __init__(
-        self, task: TranslationTask, trainer: TrainerConfig, processes: Processes
-    ) -> None:
+    def __init__(self, task: TranslationTask, trainer: TrainerConfig, processes: Processes) -> None:
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self._task, self._train = task, task.pairs("train", task.tokenizer)
         held_out = task.pairs("validation", task.tokenizer)
@@ -222,17 +217,12 @@ class TranslationData(PairData):
         self._held_out = held_out.some(order)
         super().__init__(Batches(task, self._train, trainer.seed, rows), rows, trainer, processes)
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Identity of the data for run.json: the settings of the task and all training pairs."""
+    def identity(self) -> tuple[str, str]:
+        """The settings of the task without those of search, and all training pairs."""
         others = ("model", "data", *_SETTINGS_OF_SEARCH)
         settings = {k: v for k, v in to_plain(self._task).items() if k not in others}
-        text = repr(sorted(settings.items())) + self._train.digest()
-        return {
-            "hash": hashlib.sha256(text.encode()).hexdigest(),
-            "source": f"translation: {self._task.data}",
-            "splits": {},
-        }
+        content = repr(sorted(settings.items())) + self._train.digest()
+        return content, f"translation: {self._task.data}"
 
     def held_out(self, processes: Processes) -> Sequence[Pair]:
         """The validation pairs of a process; the last ones may be left out."""
@@ -243,9 +233,7 @@ class TranslationData(PairData):
 class Batches:
     """Training batches of pairs of similar lengths; that of a step depends on (seed, step)."""
 
-    def __init__(
-        self, task: TranslationTask, pairs: EncodedPairs, seed: int, rows: range
-    ) -> None:
+    def __init__(self, task: TranslationTask, pairs: EncodedPairs, seed: int, rows: range) -> None:
         self._pairs, self._rows = pairs, rows
         self._passes = Passes(len(pairs), task.batch_size, seed, pairs.lengths.max(1))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class TreeTask(TransductionTask):
     - `ops`: a node whose label is an operation, with a leaf that points to a subtree and a tree;
       the target is the result (`trees.OPERATIONS`). All labels of the tree are different.
     """
+
+    axes: ClassVar[int] = 2
 
     kind: Literal["tree_transduction"] = "tree_transduction"
     function: Function = "copy"
