@@ -30,7 +30,7 @@ from training.tasks.transduction.bpe import END, Bpe
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import Pair, batch_of
 from training.tasks.transduction.parallel_text import TextPair
-from training.tasks.transduction.translation import TranslationTask
+from training.tasks.transduction.translation import EncodedPairs, TranslationTask
 
 NAME = "translations.tsv"
 """File beside results.json with the source, its translation, and that of the model."""
@@ -78,12 +78,7 @@ def evaluate_translation(options: TranslationOptions) -> dict[str, Any]:
     options.make_ready(model)
     name: Any = options.split
     texts = task.texts(name)[: task.test_examples]
-    pairs = [
-        Pair(source[:, None].astype(int), target[:, None].astype(int))
-        for source, target in zip(
-            *(tokenizer.encode(each) for each in zip(*texts, strict=True)), strict=True
-        )
-    ]
+    pairs = EncodedPairs(texts, tokenizer)
     nats, tokens = likelihood(model, pairs, options.batch_size)
     references = [pair.target for pair in texts]
     found = {

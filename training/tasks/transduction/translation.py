@@ -31,8 +31,6 @@ from training.tasks.transduction.parallel_text import TextPair, read_parallel
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS_OF_SEARCH = ("beams", "length_penalty", "longest_translation", "test_examples")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationTask(PairTask):
@@ -218,9 +216,8 @@ class TranslationData(PairData):
         super().__init__(Batches(task, self._train, trainer.seed, rows), rows, trainer, processes)
 
     def identity(self) -> tuple[str, str]:
-        """The settings of the task without those of search, and all training pairs."""
-        others = ("model", "data", *_SETTINGS_OF_SEARCH)
-        settings = {k: v for k, v in to_plain(self._task).items() if k not in others}
+        """The settings of the task and all training pairs."""
+        settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
         content = repr(sorted(settings.items())) + self._train.digest()
         return content, f"translation: {self._task.data}"
 
