@@ -105,7 +105,8 @@ class Opening:
             silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
             joining = frozenset(ranks[len(prompt.score.tracks) :])
         first_bar = int(np.count_nonzero(context == BAR))
-        heard = heard_before(prompt.timing.counted, prompt.bars_before) if options.form else ()
+        needs = options.form is not None or options.chords is not None
+        heard = heard_before(prompt.timing.counted, prompt.bars_before) if needs else ()
         asked = asked_bars(options, bars.planned, heard, fixed)
         context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(
