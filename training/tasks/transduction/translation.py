@@ -1,6 +1,6 @@
 """The task `translation`: parallel text, from files.
 
-The set-up is that of Kogkalidis, Bernardy and Garg (2024, section 4.3): a joint vocabulary of
+The set-up is that of Kogkalidis, Bernardy and Garg (2024): a joint vocabulary of
 source and target, label smoothing, and beam search.
 """
 
