@@ -40,10 +40,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best targets of each source, at most `beams`, the best score first.
 
-    `state` has a row for each source, which do not affect each other; positions have one axis. In
-    each step, the `beams` likeliest continuations of a source are kept, without those of them that
-    have ended before. The greedy target is always one of them, so that no score is worse than its
-    score. Targets have at most `most` tokens, a number for each source.
+    `state` has a row for each source, which do not affect each other; positions have one axis. Each
+    step keeps the likeliest continuations of a source, at most `beams` less the number of its
+    targets that have ended. The greedy one is always among them, so that the best score is never
+    below that of greedy search. Targets have at most `most` tokens, a number for each source.
 
     Raises:
         ValueError: a number is out of range, or there is not one of `most` for each row.

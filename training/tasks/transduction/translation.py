@@ -1,7 +1,7 @@
 """The task `translation`: parallel text, from files.
 
-The set-up is that of Kogkalidis, Bernardy and Garg (2024): a joint vocabulary of
-source and target, label smoothing, and beam search.
+The set-up is that of Kogkalidis, Bernardy and Garg (2024): a joint vocabulary of source and target,
+label smoothing, and beam search.
 """
 
 from __future__ import annotations
