@@ -83,7 +83,7 @@ def build_page(
             _masthead(models),
             elem_id="masthead",
             apply_default_css=False,
-            js_on_load=SCRIPTS.script("drop.js"),
+            js_on_load=SCRIPTS.script("page.js"),
         )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():

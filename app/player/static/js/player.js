@@ -4,6 +4,7 @@
 
 import { BlindTest } from "./blind.js";
 import { Variations } from "./compare.js";
+import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
 import { PromptRegion } from "./region.js";
 import { Roll } from "./roll/index.js";
@@ -209,6 +210,7 @@ class Player {
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
+      why: this.isBusy ? "It can be played when the music is written." : frame.phase === "empty" ? "There is no music yet." : "This music has no sound.",
       job: frame.job,
       tempo,
       splice,
@@ -275,7 +277,7 @@ class Player {
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
     part("undo").hidden = !frame.can_undo;
-    part("undo").disabled = isBusy;
+    grey(part("undo"), isBusy ? BUSY_REASON : "");
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
@@ -306,6 +308,7 @@ class Player {
         trigger("stop");
       },
       discard: () => trigger("discard"),
+      "like-this": () => this.sound.toggle(),
       favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => trigger("undo"),
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),

@@ -2,7 +2,7 @@
 // transport buttons, and the gapless change from one sound to another. Positions are seconds of the
 // piece. A sound may begin later than the piece, since rendering all of a long piece takes a while.
 
-import { on, write } from "./dom.js";
+import { grey, on, write } from "./dom.js";
 import { fileUrl, sentenceOf } from "./server.js";
 import { TempoMap } from "./tempo.js";
 
@@ -89,13 +89,13 @@ export class Sound {
 
   /**
    * Loads the wanted sound, if there is one; that of an upload only on request. `start`: the position
-   * in seconds of a new piece; `isComing`: the server is rendering it.
+   * in seconds of a new piece; `isComing`: the server is rendering it; `why` there is no sound.
    */
-  show({ wanted, job, tempo, splice, start, isComing }) {
+  show({ wanted, why, job, tempo, splice, start, isComing }) {
     const isNew = this.deck.dataset.job !== job;
     Object.assign(this, { wanted, job, tempo, splice, start, isComing });
     this.part("from-splice").hidden = splice <= 0;
-    for (const name of ["play", "from-start", "from-splice"]) this.part(name).disabled = !wanted;
+    for (const name of ["play", "from-start", "from-splice"]) grey(this.part(name), wanted ? "" : why);
     if (!wanted) this.drop();
     else if (wanted.key === this.deck.dataset.key) this.cancel();
     else if (wanted.key !== this.making && wanted.key !== this.failed) {
@@ -226,7 +226,7 @@ export class Sound {
     box.classList.toggle("making", isPending);
     const label = isPending ? "Rendering the sound" : isPlaying ? "Pause" : "Play";
     write(shown.play, label, "aria-label");
-    write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
+    if (this.wanted) write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
     write(shown.roll, Math.round(whole), "aria-valuemax");
     write(shown.roll, Math.round(now), "aria-valuenow");
     write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
