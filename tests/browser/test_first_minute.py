@@ -13,7 +13,7 @@ from tests.support.served import MARKS, served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.base", reason="axe is not installed")
-SLOWLY = 60_000  # milliseconds: machines are shared
+SLOWLY = 30_000  # milliseconds: machines are shared
 MOST_PAGE_BYTES = 400_000
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
@@ -57,6 +57,13 @@ def opened(tab, address):
 
 def button(page, name):
     return page.get_by_role("button", name=name, exact=True).locator("visible=true").first
+
+
+def finish(page):
+    """Stops the job, unless it has ended."""
+    page.wait_for_selector("button.stop-keep, .player[data-phase=done]")
+    page.evaluate("document.querySelector('button.stop-keep')?.click()")
+    page.wait_for_selector(".player[data-phase=done]")
 
 
 DROP = """([songs, place]) => {
@@ -125,8 +132,7 @@ def test_every_grey_button_says_why(page):
     page.wait_for_selector(".player[data-phase=composing]")
     assert page.locator("[data-part=undo]").is_disabled()
     assert page.evaluate(GREY) == []
-    button(page, "Stop and keep").click()
-    page.wait_for_selector(".player[data-phase=done]")
+    finish(page)
     assert page.evaluate(GREY) == []
     # a model of version 1 writes no bars of a piece
     page.locator("[data-part=rewrite]").click()
@@ -142,8 +148,9 @@ STOPS = """() => {
   const mark = getComputedStyle(node, "::after");
   return {
     name: node.ariaLabel || node.innerText || node.closest("label")?.innerText || node.title,
-    group: node.closest("[role=toolbar], [role=group], [role=tablist], .examples, fieldset")
-      ?.outerHTML.slice(0, 60),
+    group: [...document.querySelectorAll(
+      "[role=toolbar], [role=group], [role=tablist], .examples, fieldset"
+    )].findIndex((group) => group.contains(node)),
     seen: [style, mark].some((one) => one.outlineStyle !== "none" && one.outlineWidth !== "0px"),
   };
 }"""
@@ -164,8 +171,8 @@ def tab_stops(page):
 
 def check_stops(page):
     stops = tab_stops(page)
-    groups = [stop["group"] for stop in stops if stop["group"]]
-    assert len(groups) == len(set(groups)), groups
+    groups = [stop["group"] for stop in stops if stop["group"] >= 0]
+    assert len(groups) == len(set(groups)), stops
     assert [stop["name"] for stop in stops if not stop["seen"]] == []
     return stops
 
@@ -176,8 +183,7 @@ def test_tab_stops_once_in_each_group_and_the_focus_is_seen(page):
     page.wait_for_selector(".player[data-phase=prompt]")
     check_stops(page)
     button(page, "Continue").click()
-    button(page, "Stop and keep").click()
-    page.wait_for_selector(".player[data-phase=done]")
+    finish(page)
     check_stops(page)
 
 
@@ -222,7 +228,7 @@ def violations(page, where):
     page.evaluate(Path(axe.AXE_FILE_PATH).read_text("utf-8"))
     found = page.evaluate("tags => axe.run(document, { runOnly: tags })", WCAG)["violations"]
     return [
-        f"{where}: {rule['id']} {node['html'][:140]} {node['any'] + node['all'] + node['none']}"
+        f"{where}: {rule['id']} {node['html'][:140]} {node['failureSummary']}"
         for rule in found
         for node in rule["nodes"]
     ]
@@ -233,7 +239,7 @@ def violations(page, where):
 )
 def test_all_states_meet_wcag_at_level_aa(address, browser, width, scheme):
     # high enough that the button that sticks to the lower edge covers nothing
-    size = {"width": width, "height": 2400}
+    size = {"width": width, "height": 3600}
     tab = opened(browser.new_page(viewport=size, color_scheme=scheme), address)
     found = violations(tab, "empty")
     button(tab, "Ballad").click()
@@ -242,8 +248,7 @@ def test_all_states_meet_wcag_at_level_aa(address, browser, width, scheme):
     button(tab, "Continue").click()
     tab.wait_for_selector(".player[data-phase=composing]")
     found += violations(tab, "composing")
-    button(tab, "Stop and keep").click()
-    tab.wait_for_selector(".player[data-phase=done]")
+    finish(tab)
     tab.wait_for_selector("#results h2")
     found += violations(tab, "done")
     tab.locator("[data-part=rewrite]").click()
@@ -254,7 +259,7 @@ def test_all_states_meet_wcag_at_level_aa(address, browser, width, scheme):
         tab.wait_for_timeout(300)
         found += violations(tab, name)
     tab.close()
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def test_the_page_without_gradio_is_smaller_than_400_kb(page):
