@@ -74,7 +74,17 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("continue_this", "discard", "favourite", "region", "replay", "select", "stop", "tracks"),
+    *(
+        "continue_this",
+        "discard",
+        "edit",
+        "favourite",
+        "region",
+        "replay",
+        "select",
+        "stop",
+        "tracks",
+    ),
     *("undo", "write"),
 )
 """Events that the player triggers."""

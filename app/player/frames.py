@@ -156,9 +156,14 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
     return (2 * ticks * UNITS_PER_BEAT + ticks_per_beat) // (2 * ticks_per_beat)
 
 
+def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
+    """Onsets (n,) of the notes of a track in player units."""
+    return _units(track.notes[:, 0], ticks_per_beat)
+
+
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
     """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
-    onsets = _units(track.notes[:, 0], ticks_per_beat)
+    onsets = onset_units(track, ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
     return "".join(f"{onset},{length},{pitch},{loud};" for onset, length, pitch, loud in rows)

@@ -129,6 +129,7 @@ def build_page(
             (roll.discard, calls.jobs.discard),
             (roll.favourite, calls.history.favour),
             (roll.undo, calls.history.undo),
+            (roll.edit, calls.uploads.edit),
             (roll.continue_this, calls.uploads.continue_this),
             (results.back, calls.history.go_back),
             (results.opened, calls.history.adopt),

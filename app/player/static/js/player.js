@@ -6,6 +6,7 @@ import { BlindTest } from "./blind.js";
 import { Variations } from "./compare.js";
 import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
+import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
 import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
@@ -31,6 +32,7 @@ class Player {
   shownJob = null;
   shownFile = ""; // the prompt's tracks, which identify a piece
   isRecounted = false; // its bar lines have changed
+  isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
   isByKeys = false; // whether the last input came from the keyboard
 
@@ -79,6 +81,13 @@ class Player {
         if (this.sound.deck.paused) this.sound.toggle();
       },
       onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
+    });
+    this.hands = new Hands(part, this.roll, this.sound, {
+      onEdit: (edit) => {
+        this.isEdited = true;
+        trigger("edit", { ...edit, variation: this.frame.phase === "done" ? this.chosen : -1 });
+      },
+      onUndo: () => part("undo").click(),
     });
     this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
     this.listen(element);
@@ -137,6 +146,7 @@ class Player {
     this.renderTracks([]);
     this.compare.show([], 0);
     this.renderSound(0);
+    this.hands.show(null);
   }
 
   renderMusic(variation, timeline) {
@@ -144,6 +154,7 @@ class Player {
     const bars = this.reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
     const points = this.reader(`tempos/${chosen}`, () => rowReader(([unit, ms]) => [unit / UNITS_PER_BEAT, ms / 1000]))(timeline.tempos);
     this.tempo = new TempoMap(points);
+    if (this.isEdited) this.sound.retime(this.tempo);
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
@@ -179,6 +190,15 @@ class Player {
       chosen,
     );
     this.renderSound(splice);
+    const canEdit = canSelect && Boolean(frame.job);
+    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy });
+  }
+
+  /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
+  loopRegion({ gap, splice, first, end }) {
+    if (gap) return { from: gap.start, to: gap.stop, text: "the selected bars" };
+    if (this.frame.phase !== "prompt" && splice < end) return { from: splice, to: end, text: splice ? "the new music" : "the piece" };
+    return { from: first, to: splice || end, text: "the prompt" };
   }
 
   /** The gap on the roll, with the ids of the tracks that are written. */
@@ -384,8 +404,9 @@ class Player {
   show(next) {
     const { frame } = this;
     const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
-    const isSameFile = file === this.shownFile;
-    const isMoved = isSameFile && next.phase === "prompt" && frame.phase === "prompt"; // another region of it
+    this.isEdited &&= next.phase === "prompt" && !next.alert && next.job !== frame.job;
+    const isSameFile = file === this.shownFile || this.isEdited;
+    const isMoved = isSameFile && next.phase === "prompt" && (this.isEdited || frame.phase === "prompt"); // another region of it
     if (!isSameFile) {
       this.tracks.clear();
       this.sound.reset();
@@ -398,7 +419,7 @@ class Player {
     }
     [this.frame, this.shownFile] = [next, file];
     this.render();
-    this.isRecounted = false;
+    this.isRecounted = this.isEdited = false;
   }
 }
 

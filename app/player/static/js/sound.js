@@ -100,9 +100,11 @@ export class Sound {
     else if (wanted.key === this.deck.dataset.key) this.cancel();
     else if (wanted.key !== this.making && wanted.key !== this.failed) {
       const isPrompt = wanted.request?.variation === -1;
-      if (isPrompt && (!this.isLoaded || isNew)) this.drop();
+      if (this.resumes) this.tune(true);
+      else if (isPrompt && (!this.isLoaded || isNew)) this.drop();
       else this.tune(!this.deck.paused);
     }
+    this.resumes = false;
     this.showTime();
   }
 
@@ -188,6 +190,30 @@ export class Sound {
     if (deck.paused || Math.abs(placeOf(spare) - placeOf(deck)) > 0.1) move(spare, placeOf(deck));
   }
 
+  /** Puts the spare element at a second of the loaded sound, where it waits to be exchanged. */
+  async wait(second) {
+    const { deck, spare } = this;
+    const { key, name, job, begin, second: from } = deck.dataset;
+    if (second < Number(begin) || !spare.paused) return;
+    if (spare.src !== deck.src) spare.src = deck.src;
+    Object.assign(spare.dataset, { key, name, job, begin, second: from });
+    move(spare, second);
+    await ready(spare);
+  }
+
+  isWaiting(second) {
+    const { deck, spare } = this;
+    return spare.paused && spare.dataset.key === deck.dataset.key && spare.readyState >= 3 && !spare.seeking && Math.abs(placeOf(spare) - second) < 0.01;
+  }
+
+  /** Prepares for the sound of the same piece after an edit, at the same beat of another tempo map. */
+  retime(tempo) {
+    const { beat } = this;
+    this.resumes = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
+    this.drop();
+    [this.cursor, this.isNewPiece] = [tempo.secondsAt(beat), false];
+  }
+
   /** Makes the spare element audible, with a cross-fade if the other one is playing. */
   exchange(plays) {
     const old = this.deck;
@@ -236,6 +262,7 @@ export class Sound {
 
   animate() {
     this.showTime();
+    this.onStep?.();
     if (!this.deck.paused) requestAnimationFrame(() => this.animate());
   }
 
