@@ -115,10 +115,8 @@ def _changed(track: Track, changes: Sequence[NoteChange], ticks_per_beat: int) -
     A note ends where a moved one strikes its key, and one that begins with it is replaced.
     """
     notes = track.notes.copy()
-    places = list(
-        zip(onset_units(track, ticks_per_beat).tolist(), notes[:, 2].tolist(), strict=True)
-    )
-    rows = {place: row for row, place in reversed(list(enumerate(places)))}
+    onsets, pitches = onset_units(track, ticks_per_beat).tolist(), notes[:, 2].tolist()
+    rows = {place: row for row, place in enumerate(zip(onsets, pitches, strict=True))}
     removed, moved = np.zeros(len(notes), bool), np.zeros(len(notes), bool)
     for change in changes:
         row = rows.get((change.onset, change.pitch))

@@ -264,7 +264,7 @@ def test_all_states_meet_wcag_at_level_aa(address, browser, width, scheme):
 
 def test_the_page_without_gradio_is_smaller_than_400_kb(page):
     loaded = page.evaluate(
-        "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+        "['navigation', 'resource'].flatMap((kind) => performance.getEntriesByType(kind))"
         ".map(({ name, transferSize }) => [new URL(name).pathname, transferSize])"
     )
     own = {path: size for path, size in loaded if not re.match("/(assets|static)/", path)}

@@ -60,7 +60,7 @@ def scale_tempo(data: bytes, factor: float) -> bytes:
     file = open_midi(data, "the piece")
     events = scan_events(file)
     changed = bytearray(file.data)
-    rows, tempos = tempo_rows(file, events)
+    rows = tempo_rows(file, events)[0]
     starts = [start for start, end in _contents(events, TEMPO) if end - start == 3]
     for start in starts:
         tempo = int.from_bytes(changed[start : start + 3], "big")

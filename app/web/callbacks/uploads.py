@@ -218,7 +218,7 @@ class UploadCallbacks:
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Makes a variation the prompt of the next job."""
         with self._view.locked(request) as session:
-            before, frame = session.work.upload, session.work.frame
+            frame = session.work.frame
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
         if index is None or frame.get("phase") != "done":
             return self._view.show(session, alert=BUSY if session.asked else "")
