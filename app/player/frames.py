@@ -99,6 +99,8 @@ class PromptFrame(TypedDict):
     """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
+    files: NotRequired[list[str]]
+    """Kinds of files of the upload that can be requested, as those of a variation."""
 
 
 class VariationFrame(TypedDict, total=False):

@@ -85,11 +85,11 @@ class Player {
     this.hands = new Hands(part, this.roll, this.sound, {
       onEdit: (edit) => {
         this.isEdited = true;
-        trigger("edit", { ...edit, variation: this.frame.phase === "done" ? this.chosen : -1 });
+        trigger("edit", { ...edit, variation: this.shownIndex });
       },
       onUndo: () => part("undo").click(),
     });
-    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
+    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
   }
 
@@ -110,6 +110,11 @@ class Player {
   /** The bars that are to be written, or were, as in frames.py; null: new music follows at the end. */
   get gap() {
     return this.frame.prompt?.gap ?? null;
+  }
+
+  /** The number of the shown variation, for the server; -1 for the prompt. */
+  get shownIndex() {
+    return this.frame.phase === "prompt" ? -1 : this.chosen;
   }
 
   get isBusy() {
@@ -288,8 +293,8 @@ class Player {
   /** Offers the actions that the shown music allows. */
   renderActions(variation) {
     const { frame, part, isBusy } = this;
-    const files = new Set(variation?.files ?? []);
-    const isDone = Boolean(files.size) && !isBusy;
+    const isDone = Boolean(variation?.files?.length) && !isBusy;
+    const files = new Set((frame.phase === "prompt" ? frame.prompt?.files : variation?.files) ?? []);
     this.files.show(files);
     const isRendered = frame.variations.every((one) => one.sound === "ready");
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
