@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,9 @@ def downloaded(page):
 
 def test_playback_is_looped_over_the_selected_bars(page):
     page.evaluate(
-        "() => { window.places = [];"
-        " setInterval(() => { const [one] = document.querySelectorAll('.player audio');"
-        "  if (!one.paused) places.push(one.currentTime + Number(one.dataset.begin || 0)); }, 10); }"
+        "() => { window.places = []; setInterval(() => {"
+        " const { paused, currentTime, dataset } = document.querySelector('.player audio');"
+        " if (!paused) places.push(currentTime + Number(dataset.begin || 0)); }, 10); }"
     )
     part(page, "roll").focus()
     page.keyboard.press("Shift+ArrowRight")  # bar 1
@@ -120,12 +121,12 @@ def test_the_metronome_clicks_on_the_beats(page):
     part(page, "play").click()
     page.wait_for_function("clicks.length >= 6")
     clicks = page.evaluate("clicks")
-    gaps = [after[0] - before[0] for before, after in zip(clicks, clicks[1:], strict=False)]
+    gaps = [after[0] - before[0] for before, after in pairwise(clicks)]
     assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.5, abs=0.06)
     high = max(tone for _, tone in clicks)
     firsts = [at for at, (_, tone) in enumerate(clicks) if tone == high]
     assert firsts
-    assert {later - before for before, later in zip(firsts, firsts[1:], strict=False)} <= {4}
+    assert {later - before for before, later in pairwise(firsts)} <= {4}
     part(page, "metronome").click()
     page.wait_for_timeout(300)
     count = page.evaluate("clicks.length")
