@@ -90,16 +90,28 @@ class Edit:
         return scale_tempo(data, self.tempo) if self.tempo != 1 else data
 
     def _with_notes(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
-        if {change.track for change in self.changes} - set(ids):
-            raise MidiError("an edited note does not exist; select it again")
-        tracks = [
-            (track, [change for change in self.changes if change.track == number])
-            for track, number in zip(score.tracks, ids, strict=True)
+        found: list[dict[tuple[int, int], int]] = [
+            _rows_of(track, score.ticks_per_beat) for track in score.tracks
         ]
-        edited = [(track, changes) for track, changes in tracks if changes]
+        # several tracks of the score may be one in the frame
+        changes: dict[int, list[tuple[int, NoteChange]]] = {}
+        for change in self.changes:
+            place = change.onset, change.pitch
+            at = next(
+                (
+                    index
+                    for index, number in enumerate(ids)
+                    if number == change.track and place in found[index]
+                ),
+                None,
+            )
+            if at is None:
+                raise MidiError("an edited note does not exist; select it again")
+            changes.setdefault(at, []).append((found[at][place], change))
+        edited = [(score.tracks[at], of_track) for at, of_track in changes.items()]
         new = [
-            replace(track, notes=_changed(track, changes, score.ticks_per_beat))
-            for track, changes in edited
+            replace(track, notes=_changed(track, of_track, score.ticks_per_beat))
+            for track, of_track in edited
         ]
         before = sum(len(track) for track, _ in edited)
         if score.num_notes - before + sum(map(len, new)) < 1:
@@ -109,19 +121,22 @@ class Edit:
         return replace_in_midi(data, written, [track for track, _ in edited], 0, stop)
 
 
-def _changed(track: Track, changes: Sequence[NoteChange], ticks_per_beat: int) -> NDArray[np.int64]:
-    """The notes (n, 4) of a track after some changes.
+def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:
+    """The row of each note of a track, by its onset in player units and its pitch."""
+    onsets, pitches = onset_units(track, ticks_per_beat).tolist(), track.notes[:, 2].tolist()
+    return {place: row for row, place in enumerate(zip(onsets, pitches, strict=True))}
+
+
+def _changed(
+    track: Track, changes: Sequence[tuple[int, NoteChange]], ticks_per_beat: int
+) -> NDArray[np.int64]:
+    """The notes (n, 4) of a track after changes of some rows.
 
     A note ends where a moved one strikes its key, and one that begins with it is replaced.
     """
     notes = track.notes.copy()
-    onsets, pitches = onset_units(track, ticks_per_beat).tolist(), notes[:, 2].tolist()
-    rows = {place: row for row, place in enumerate(zip(onsets, pitches, strict=True))}
     removed, moved = np.zeros(len(notes), bool), np.zeros(len(notes), bool)
-    for change in changes:
-        row = rows.get((change.onset, change.pitch))
-        if row is None:
-            raise MidiError("an edited note does not exist; select it again")
+    for row, change in changes:
         removed[row], moved[row] = change.is_removed, not change.is_removed
         later, longer = (
             round(units * ticks_per_beat / UNITS_PER_BEAT)

@@ -85,6 +85,12 @@ def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
     assert notes_of(longer.apply(data, score, ids))[0][1] == [10, 182, 61, 81]
 
 
+def test_notes_of_tracks_that_are_one_in_the_frame_are_found():
+    data, score, _ = piece(Track.of([(0, 96, 60, 80)]), Track.of([(96, 96, 62, 81)]))
+    edit = Edit((NoteChange(0, 96, 62, higher=2), NoteChange(0, 0, 60, higher=1)))
+    assert notes_of(edit.apply(data, score, [0, 0])) == [[[0, 96, 61, 80]], [[96, 96, 64, 81]]]
+
+
 def test_transposition_and_tempo_are_edits_of_the_file():
     drums = Track.of([(0, 12, 38, 90)], is_drum=True)
     data, score, ids = piece(Track.of([(0, 96, 60, 80)]), drums)

@@ -335,7 +335,10 @@ class Player {
       discard: () => trigger("discard"),
       "like-this": () => this.sound.toggle(),
       favourite: () => trigger("favourite", { variation: this.chosen }),
-      undo: () => trigger("undo"),
+      undo: () => {
+        this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone
+        trigger("undo");
+      },
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
       "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
@@ -409,7 +412,7 @@ class Player {
   show(next) {
     const { frame } = this;
     const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
-    this.isEdited &&= next.phase === "prompt" && !next.alert && next.job !== frame.job;
+    this.isEdited &&= next.phase === "prompt" && !next.alert && next.job !== frame.job && next.title === frame.title;
     const isSameFile = file === this.shownFile || this.isEdited;
     const isMoved = isSameFile && next.phase === "prompt" && (this.isEdited || frame.phase === "prompt"); // another region of it
     if (!isSameFile) {

@@ -17,11 +17,12 @@ const NO_CHANGE = { later: 0, higher: 0, longer: 0 }; // quarter notes and semit
 export class Editor {
   isOn = false;
   chosen = new Set(); // keys of the selected notes
-  change = NO_CHANGE; // not sent yet
+  change = NO_CHANGE; // not sent yet, and
+  sent = NO_CHANGE; // on its way
   grip = null; // of a drag
   wanted = null; // keys to select when the edited piece comes
 
-  /** `onEdit(edit)` sends an edit; `onChange()`: the selection has changed; `onUndo()`. */
+  /** `onEdit(edit)` sends an edit, unless another one is on its way: then it returns false; `onChange()`: the selection has changed; `onUndo()`. */
   constructor(roll, { onEdit, onChange, onUndo }) {
     Object.assign(this, { roll, onEdit, onChange, onUndo });
     const { canvas } = roll;
@@ -35,7 +36,7 @@ export class Editor {
   /** Whether notes can be edited now; another piece has another selection. */
   show(canEdit) {
     this.canEdit = canEdit;
-    this.change = NO_CHANGE;
+    this.sent = NO_CHANGE;
     const known = new Set([...this.notes()].map((one) => one.key));
     this.chosen = new Set([...(this.wanted ?? this.chosen)].filter((key) => known.has(key)));
     this.wanted = null;
@@ -51,6 +52,7 @@ export class Editor {
 
   select(keys) {
     this.send();
+    this.change = NO_CHANGE;
     this.chosen = new Set(keys);
     this.onChange();
     this.roll.request();
@@ -160,17 +162,21 @@ export class Editor {
     if (!this.chosen.size || !this.canEdit) return;
     const { change } = this;
     this.change = { later: change.later + later, higher: change.higher + higher, longer: change.longer + longer };
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.send(), SEND_MS);
+    this.later(() => this.send());
     this.roll.request();
+  }
+
+  later(call) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(call, SEND_MS);
   }
 
   remove() {
     const removed = this.picked().map(({ layer, note }) => [layer.id, unitsOf(note.on), note.pitch]);
     if (!removed.length || !this.canEdit) return;
+    if (!this.onEdit({ removed })) return this.later(() => this.remove());
     this.change = NO_CHANGE;
     this.wanted = new Set();
-    this.onEdit({ removed });
   }
 
   /** Sends the change of the selected notes, if there is one. */
@@ -180,8 +186,9 @@ export class Editor {
     if (!later && !higher && !longer) return;
     const moved = this.picked().map(({ layer, note }) => [layer.id, unitsOf(note.on), note.pitch, unitsOf(later), layer.drums ? 0 : higher, unitsOf(longer)]);
     if (!moved.length) return;
+    if (!this.onEdit({ moved })) return this.later(() => this.send());
+    [this.sent, this.change] = [this.change, NO_CHANGE];
     this.wanted = new Set(moved.map(([id, onset, pitch, after, above]) => keyOf(id, onset + after, pitch + above)));
-    this.onEdit({ moved });
   }
 
   onKey(event) {
@@ -226,8 +233,10 @@ export class Editor {
     pen.save();
     pen.strokeStyle = roll.colours.head;
     pen.lineWidth = 1.5;
+    const { change, sent } = this;
+    const whole = { later: sent.later + change.later, higher: sent.higher + change.higher, longer: sent.longer + change.longer };
     for (const one of this.picked()) {
-      const [left, top, width, height] = this.boxOf(one, this.change);
+      const [left, top, width, height] = this.boxOf(one, whole);
       pen.strokeRect(left - 1.5, top - 1.5, width + 3, height + 3);
     }
     if (frame) {

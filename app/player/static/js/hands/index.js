@@ -12,12 +12,13 @@ const TEMPO_RANGE = [20, 300]; // quarter notes per minute
 const MOST_SEMITONES = 24;
 const SEND_MS = 700; // delay between the last click and the edit
 const EDITS = ["slower", "faster", "lower", "higher", "edit"];
+const NO_CHANGE = { semitones: 0, tempo: 1 }; // tempo: a factor
 const NO_NOTE = "Select a note on the roll first: click it, or press the full stop key.";
 
 export class Hands {
   isPending = false; // an edit was sent, and the edited piece has not come yet
-  factor = 1; // of the tempo, and
-  semitones = 0; // transposition, not sent yet
+  asked = NO_CHANGE; // not sent yet, and
+  sent = NO_CHANGE; // on its way
 
   /** `onEdit(edit)`: {moved, removed, semitones, tempo} as in edits.py; `onUndo()`. */
   constructor(part, roll, sound, { onEdit, onUndo }) {
@@ -63,7 +64,7 @@ export class Hands {
   show(scene, { region = null, canEdit = false, isBusy = false } = {}) {
     const { part, sound } = this;
     part("hands").hidden = !scene;
-    [this.isPending, this.factor, this.semitones] = [false, 1, 0];
+    [this.isPending, this.sent] = [false, NO_CHANGE];
     this.isBusy = isBusy;
     for (const name of EDITS) grey(part(name), canEdit ? "" : isBusy ? BUSY_REASON : "This music cannot be edited.");
     this.loop.region = region;
@@ -75,9 +76,16 @@ export class Hands {
     this.showNumbers();
   }
 
+  /** Transposition and tempo that the user wants, compared with the piece that is shown. */
+  get wanted() {
+    const { sent, asked } = this;
+    return { semitones: sent.semitones + asked.semitones, tempo: sent.tempo * asked.tempo };
+  }
+
   showNumbers() {
-    write(this.part("tempo"), `${Math.round(this.bpm * this.factor)} bpm`);
-    write(this.part("semitones"), this.semitones ? `${this.semitones > 0 ? "+" : "−"}${Math.abs(this.semitones)}` : "Transpose");
+    const { semitones, tempo } = this.wanted;
+    write(this.part("tempo"), `${Math.round(this.bpm * tempo)} bpm`);
+    write(this.part("semitones"), semitones ? `${semitones > 0 ? "+" : "−"}${Math.abs(semitones)}` : "Transpose");
   }
 
   showTools() {
@@ -90,14 +98,15 @@ export class Hands {
 
   retime(by) {
     const [least, most] = TEMPO_RANGE;
-    const now = this.bpm * this.factor;
+    const now = this.bpm * this.wanted.tempo;
     const next = Math.max(Math.min(least, now), Math.min(Math.round(now) + by, Math.max(most, now)));
-    this.factor = next / this.bpm;
+    this.asked = { ...this.asked, tempo: (this.asked.tempo * next) / now };
     this.sendSoon();
   }
 
   transpose(by) {
-    this.semitones = Math.max(-MOST_SEMITONES, Math.min(this.semitones + by, MOST_SEMITONES));
+    const semitones = Math.max(-MOST_SEMITONES, Math.min(this.asked.semitones + by, MOST_SEMITONES));
+    this.asked = { ...this.asked, semitones };
     this.sendSoon();
   }
 
@@ -105,15 +114,19 @@ export class Hands {
     this.showNumbers();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      const { semitones, factor: tempo } = this;
-      if (semitones || tempo !== 1) this.send({ semitones, tempo });
+      const { asked } = this;
+      if (!asked.semitones && asked.tempo === 1) return;
+      if (!this.send(asked)) return this.sendSoon();
+      [this.sent, this.asked] = [asked, NO_CHANGE];
     }, SEND_MS);
   }
 
+  /** Sends an edit, one at a time; returns whether it was sent. */
   send(edit) {
-    if (this.isPending) return;
+    if (this.isPending) return false;
     this.isPending = true;
     this.onEdit(edit);
+    return true;
   }
 
   /** What lies over the notes: the loop below the bar numbers, and selected notes. */
