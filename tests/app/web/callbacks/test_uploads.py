@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
+from functools import partial
 
 import gradio as gr
 import pytest
@@ -213,17 +214,18 @@ def test_uploads_wait_while_music_is_generated(calls, midi):
 def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     read(calls, midi)
     make(calls)
-    really = uploads.read_upload
+    really, really_of = uploads.read_upload, uploads.upload_of
 
-    def slowly(*arguments):
+    def slowly(*arguments, read=really):
         with pytest.raises(gr.Error):
             begin(calls)
         assert seen(calls.jobs.refuse(SOMEONE)).frame["alert"] == READING
         view = seen(calls.view.show(calls.view.session(SOMEONE)))
         assert not view.go.interactive
-        return really(*arguments)
+        return read(*arguments)
 
     monkeypatch.setattr(uploads, "read_upload", slowly)
+    monkeypatch.setattr(uploads, "upload_of", partial(slowly, read=really_of))
     assert not seen(calls.uploads.reading(str(band), SOMEONE)).go.interactive
     view, upload = read(calls, band)
     assert (view.frame["title"], upload.title) == ("band", "band")
@@ -233,6 +235,7 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert view.frame["phase"] == "prompt"
     monkeypatch.setattr(uploads, "read_upload", really)
+    monkeypatch.setattr(uploads, "upload_of", really_of)
     (midi.parent / "bad.mid").write_bytes(b"no")
     assert read(calls, midi.parent / "bad.mid")[0].go.interactive
     assert make(calls)[1].frame["phase"] == "done"
