@@ -36,7 +36,7 @@ def test_edits_of_the_prompt_are_steps_that_are_undone_one_by_one(calls, band):
     jobs = [view.frame["job"]]
     for values in (
         {"moved": [[*first_note(view.frame), 96, 2, 24]]},
-        {"removed": [first_note(view.frame)[:1] + [384, 61]]},
+        {"removed": [[*first_note(view.frame)[:1], 384, 61]]},
         {"semitones": -3},
     ):
         view = edit(calls, variation=-1, **values)
@@ -83,7 +83,7 @@ def test_sound_and_midi_of_an_edited_prompt_can_be_requested(calls, midi):
     assert view.frame["prompt"]["files"][0] == "midi"
     for kind in ("midi", "ogg"):
         answer = calls.files.file({"job": view.frame["job"], "variation": -1, "kind": kind})
-        assert answer["path"].endswith(f"My_prompt.{kind.replace('midi', 'mid')}"), answer
+        assert answer["path"].endswith(f"My-prompt.{kind.replace('midi', 'mid')}"), answer
 
 
 @pytest.mark.parametrize(
