@@ -78,7 +78,7 @@ from relpe.models.encoder_decoder.model import (
 from relpe.models.events import EventsConfig
 from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig, ValueInputConfig
 from relpe.models.layers import LayerConfig
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 
 __all__ = [
     "T5",

@@ -42,7 +42,7 @@ MEETS_OTHERS = {
     "plots.py": {"matplotlib"},
     "compiled.py": {"llvmlite", "numba"},
     "kernels.py": {"llvmlite", "numba"},
-    "pointer_kernel.py": {"numba"},
+    "kernel.py": {"numba"},
     "bytes_kernel.py": {"numba"},
     "jax_reference.py": {"jax"},
 }

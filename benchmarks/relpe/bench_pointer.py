@@ -25,7 +25,8 @@ from relpe.decoding.choose import choose_steps
 from relpe.decoding.eager import prefill
 from relpe.decoding.sampling import SamplingOptions
 from relpe.models.checkpoint import find_checkpoint, load_model
-from relpe.models.pointer import GateConfig, Pointer, PointerConfig
+from relpe.models.pointer.config import GateConfig, PointerConfig
+from relpe.models.pointer.pointer import Pointer
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import read_midi

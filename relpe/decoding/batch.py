@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relpe.decoding.base import Coordinates, TokenSteps
 from relpe.decoding.sampling import Rule, SamplingOptions, draw
 from relpe.models.decoder import DecoderState
-from relpe.models.pointer import Pointer
+from relpe.models.pointer.pointer import Pointer
 
 RuleT = TypeVar("RuleT", bound=Rule)
 

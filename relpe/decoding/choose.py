@@ -5,8 +5,8 @@ from __future__ import annotations
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
 from relpe.decoding.eager import PlainSteps
-from relpe.models import pointer
 from relpe.models.decoder import Decoder
+from relpe.models.pointer import pointer
 
 
 def choose_steps(

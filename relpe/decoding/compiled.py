@@ -50,8 +50,8 @@ from relpe.decoding.packed_weights import (
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.base import AbsoluteEncoding
-from relpe.models import pointer
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.models.pointer import pointer
 
 ROWS_OF_A_THREAD = 4
 """Minimum number of rows per thread: starting a thread costs about as much as one row."""

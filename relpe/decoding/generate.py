@@ -18,7 +18,7 @@ from relpe.decoding.batch import ContinuousBatch, Row, RuleT
 from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
 from relpe.models.decoder import Decoder, DecoderState
-from relpe.models.pointer import Pointer
+from relpe.models.pointer.pointer import Pointer
 
 
 @dataclass(frozen=True, eq=False)

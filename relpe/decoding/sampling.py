@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.pointer import Pointer
+from relpe.models.pointer.pointer import Pointer
 
 _LEAST = np.finfo(np.float64).tiny
 

@@ -22,7 +22,7 @@ from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.blocks import Block
 from relpe.models.events import Events, EventsConfig, EventState
 from relpe.models.layers import Layer, LayerConfig, layers_of, shared_encodings
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from relpe.encodings.selective import SelectiveRope
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 
 SMALL_SIREN = SirenNetworkConfig(width=8)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)

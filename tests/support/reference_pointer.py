@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from relpe.models.pointer import LENGTH_CLASSES, NUM_RECORDS, PointerConfig
+from relpe.models.pointer.config import LENGTH_CLASSES, NUM_RECORDS, PointerConfig
 
 
 class Source(NamedTuple):
@@ -95,14 +95,15 @@ class SlowPointer:
             while units and units % 2 ** (twos + 1) == 0 and units < 64:
                 twos += 1
             value += gates.alignment[0 if not units else min(twos, 4) + 1]
-            if units < 64:
-                value += balance.aligned * ((units in (4, 8, 12)) - units % 2)
-            value += balance.near if units < 4 else 0
+            if self.named() == class_ > 0:
+                value += balance.named
+            else:
+                value += balance.near * (units < 4)
+                value += balance.aligned * ((units in (4, 8, 12)) - (units < 64 and units % 2))
             share = records[units] * NUM_RECORDS
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
             value += gates.named[0 if not self.named() else 1 + (class_ == self.named())]
-            value += balance.named if self.named() == class_ > 0 else 0
             generated = len(self.tokens) - source.distance >= self.prompt
             values.append((source.token, generated, math.exp(value)))
         total = sum(value for _, _, value in values)

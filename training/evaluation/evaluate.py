@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, Families

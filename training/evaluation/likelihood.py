@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from relpe.models.decoder import Decoder, DecoderState
-from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
+from relpe.models.pointer.config import BalanceConfig, PointerConfig
+from relpe.models.pointer.pointer import Pointer
 from tokenization.remi.vocabulary import Families
 from training.learning.positions import positions_of
 

@@ -11,16 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relpe.models.pointer import (
+from relpe.models.pointer.config import (
     ALIGNMENTS,
     LENGTH_CLASSES,
     MOST_ODDS,
     RANGES,
     GateConfig,
-    Pointer,
     PointerConfig,
-    Sources,
 )
+from relpe.models.pointer.pointer import Pointer, Sources
 
 ITERATIONS = 40
 """Maximum number of iterations of L-BFGS."""

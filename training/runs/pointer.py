@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relpe.models.config import to_plain
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 from training.config import build
 from training.errors import TrainingError
 from training.files import read_json, replacing

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary

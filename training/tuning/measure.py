@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families
 from training.data.corpus import Corpus, note_ids, read_facts

@@ -4,17 +4,19 @@ Conditions are fixed effects. Listeners, prompts, and what each of them adds to 
 random effects, so that all sources of variation are estimated together, by REML, instead of
 resampled. Answers are treated as normal and intervals as symmetric, which is only an approximation:
 a check, not a result of its own.
+
+Source: Bates, Mächler, Bolker and Walker (2015), Fitting linear mixed-effects models using lme4.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import linalg, optimize
 
 from app.listening.report.bootstrap import Interval
 from app.listening.report.comparisons import pairs
@@ -104,13 +106,7 @@ def _fit(
         del effects["listener × condition"]
     # the last condition is the reference; the constant is its mean, or the order of the pair
     fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
-    names_of_effects = list(effects)
     fitted = _fitted(values, fixed, effects)
-    # a variance of zero may keep the optimiser from converging
-    while not fitted.converged and len(effects) > 1:
-        smallest = min(effects, key=lambda name: fitted.variances[name])
-        effects = {name: z for name, z in effects.items() if name != smallest}
-        fitted = _fitted(values, fixed, effects)
     if not np.isfinite(fitted.estimates).all():
         return Mixed(measure, [], {}, converged=False)
     place = {name: index + 1 for index, name in enumerate(names[:-1])}
@@ -123,8 +119,7 @@ def _fit(
         value = float(contrast @ fitted.estimates)
         half = 1.959964 * math.sqrt(max(0.0, float(contrast @ fitted.covariance @ contrast)))
         found.append(Effect(condition, other, Interval(value, value - half, value + half)))
-    variances = {name: fitted.variances.get(name, 0.0) for name in names_of_effects}
-    variances["residual"] = fitted.residual
+    variances = fitted.variances | {"residual": fitted.residual}
     return Mixed(measure, found, variances, fitted.converged)
 
 
@@ -141,31 +136,48 @@ def _fitted(
     fixed: NDArray[np.float64],
     effects: dict[str, NDArray[np.float64]],
 ) -> _Fitted:
-    """Fits by REML; nan without convergence if the equations cannot be solved."""
-    from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, VCSpec
+    """Fits by REML; nan without convergence if the equations cannot be solved.
 
-    params: Any = MixedLMParams  # its arguments have wrong types
-    columns = [[[f"{n} {i}" for i in range(z.shape[1])]] for n, z in effects.items()]
-    specification = VCSpec(list(effects), columns, [[z] for z in effects.values()])
-    count = fixed.shape[1]
+    The criterion is that of Bates et al. (2015), section 3.4, a function of the variances divided
+    by that of the residual. These have bounds, so that a variance of zero is found exactly.
+    """
+    columns = np.concatenate(list(effects.values()), 1)
+    of_column = np.repeat(np.arange(len(effects)), [z.shape[1] for z in effects.values()])
+    among, to_fixed, to_values = columns.T @ columns, columns.T @ fixed, columns.T @ values
+    fixed_among, fixed_to_values = fixed.T @ fixed, fixed.T @ values
+    count = len(values) - fixed.shape[1]
+
+    def solved(
+        ratios: NDArray[np.float64],
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64], float]:
+        """The criterion, estimates, their covariance and the variance of the residual."""
+        scale = np.sqrt(ratios)[of_column]
+        factor = np.linalg.cholesky(scale[:, None] * among * scale + np.eye(len(scale)))
+        explained = linalg.solve_triangular(factor, scale * to_values, lower=True)
+        shared = linalg.solve_triangular(factor, scale[:, None] * to_fixed, lower=True)
+        left = np.linalg.cholesky(fixed_among - shared.T @ shared)
+        rest = fixed_to_values - shared.T @ explained
+        estimates = linalg.cho_solve((left, True), rest)
+        squares = values @ values - explained @ explained - estimates @ rest
+        logs = np.log(np.diag(factor)).sum() + np.log(np.diag(left)).sum()
+        residual = max(float(squares), np.finfo(float).tiny) / count
+        covariance = residual * linalg.cho_solve((left, True), np.eye(len(left)))
+        return 2 * logs + count * math.log(residual), estimates, covariance, residual
+
     try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # also about variances of zero, on the boundary
-            model: Any = MixedLM(values, fixed, np.zeros(len(values)), exog_vc=specification)
-            start: Any = params.from_components(
-                fe_params=np.zeros(count), vcomp=np.full(len(effects), 0.1)
-            )
-            # the likelihood is divided by the number of answers
-            fitted: Any = model.fit(method="lbfgs", start_params=start, pgtol=1e-4, factr=1e9)
-            covariance = np.asarray(fitted.cov_params())[:count, :count]
+        found = optimize.minimize(
+            lambda ratios: solved(ratios)[0],
+            np.full(len(effects), 0.5),
+            method="L-BFGS-B",
+            jac="3-point",
+            bounds=[(0, None)] * len(effects),
+        )
+        _, estimates, covariance, residual = solved(found.x)
     except np.linalg.LinAlgError:
-        nothing = np.full(count, math.nan)
+        nothing = np.full(fixed.shape[1], math.nan)
         return _Fitted(nothing, np.diag(nothing), dict.fromkeys(effects, 0.0), math.nan, False)
-    variances = dict(zip(effects, (float(v) for v in fitted.vcomp), strict=True))
-    is_known = bool(np.isfinite(covariance).all())
-    estimates = np.asarray(fitted.fe_params)
-    converged = bool(fitted.converged) and is_known
-    return _Fitted(estimates, covariance, variances, float(fitted.scale), converged)
+    variances = dict(zip(effects, (residual * found.x).tolist(), strict=True))
+    return _Fitted(estimates, covariance, variances, residual, bool(found.success))
 
 
 def _indicators(names: list[str]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.steering import steer
-from relpe.models.pointer import NUM_LENGTHS, GateConfig, PointerConfig
+from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
 from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.constraints.cadence import Cadence

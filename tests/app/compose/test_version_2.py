@@ -15,7 +15,7 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Opening, Piece
 from app.compose.prompt import read_prompt
 from app.compose.timing import Timing
-from relpe.models.pointer import NUM_LENGTHS, GateConfig, PointerConfig
+from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.analysis.plan import analyse

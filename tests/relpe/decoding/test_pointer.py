@@ -18,9 +18,10 @@ from relpe.decoding.cuda_graph import TileSteps
 from relpe.decoding.eager import PlainSteps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions, draw
-from relpe.models import pointer, pointer_kernel, pointer_numpy
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import BalanceConfig, GateConfig, Pointer, PointerConfig
+from relpe.models.pointer import arithmetic, kernel, pointer
+from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
+from relpe.models.pointer.pointer import Pointer
 from tests.support.decoders import small_decoder
 
 VOCABULARY = 12
@@ -129,15 +130,15 @@ def test_a_confident_pointer_continues_a_repeated_prompt():
 
 
 def test_numpy_and_compiled_pointers_generate_the_same(monkeypatch):
-    monkeypatch.setattr(pointer, "fastest_kernel", lambda: pointer_numpy)
+    monkeypatch.setattr(pointer, "fastest_kernel", lambda: arithmetic)
     assert generated(POINTING, PlainSteps(POINTING), REQUESTS) == ALONE
 
 
 def test_without_numba_the_numpy_pointer_is_used(monkeypatch):
-    assert pointer.fastest_kernel() is pointer_kernel
-    monkeypatch.delattr("relpe.models.pointer_kernel")
-    monkeypatch.setitem(sys.modules, "relpe.models.pointer_kernel", None)
-    assert pointer.fastest_kernel() is pointer_numpy
+    assert pointer.fastest_kernel() is kernel
+    monkeypatch.delattr("relpe.models.pointer.kernel")
+    monkeypatch.setitem(sys.modules, "relpe.models.pointer.kernel", None)
+    assert pointer.fastest_kernel() is arithmetic
 
 
 def test_a_token_that_is_not_allowed_is_not_drawn():
@@ -202,4 +203,4 @@ def test_one_signature_is_compiled():
     frozen = np.zeros((4, 8))[:, ::2][1]
     frozen.setflags(write=False)
     other.mix(frozen, np.array([0, 1], np.int32), 1)
-    assert len(pointer_kernel._read.signatures) == len(pointer_kernel._mix.signatures) == 1
+    assert len(kernel._read.signatures) == len(kernel._mix.signatures) == 1

@@ -29,7 +29,7 @@ from relpe.models.checkpoint import (
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.int8 import linear_weights
-from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
 from tests.support.encoder_decoders import encoder_decoder

@@ -13,22 +13,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from relpe.models import pointer_kernel, pointer_numpy
-from relpe.models.pointer import (
+from relpe.models.pointer import arithmetic
+from relpe.models.pointer import kernel as compiled
+from relpe.models.pointer.arithmetic import NUM_DISTANCES
+from relpe.models.pointer.config import (
     LONGEST,
     MOST_IDS,
     NUM_RECORDS,
     SIZES,
     BalanceConfig,
     GateConfig,
-    Pointer,
     PointerConfig,
 )
-from relpe.models.pointer_numpy import NUM_DISTANCES
+from relpe.models.pointer.pointer import Pointer
 from tests.support.reference_pointer import SlowPointer
 
 IDS = 9
-KERNELS: list[ModuleType] = [pointer_numpy, pointer_kernel]
+KERNELS: list[ModuleType] = [arithmetic, compiled]
 
 
 def gates(rng: np.random.Generator, families: int = 3) -> GateConfig:
@@ -148,7 +149,7 @@ def test_compiled_equals_numpy_for_long_sequences(kernel, reach, ids):
     rng = np.random.default_rng(reach)
     config = replace(CONFIG, reach=reach, families=(0, 2, 6))
     tokens = rng.integers(ids, size=2500).tolist()
-    expected = observed(read(config, tokens, pointer_numpy))
+    expected = observed(read(config, tokens, arithmetic))
     piecewise = Pointer(config, kernel)
     for start in range(0, 2500, 7):
         piecewise.extend(tokens[start : start + 7])
@@ -158,9 +159,9 @@ def test_compiled_equals_numpy_for_long_sequences(kernel, reach, ids):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_lengths_are_counted_up_to_a_limit(kernel):
     config = replace(CONFIG, reach=4, unit=None)
-    pointer = read(config, [2] * 40_000 if kernel is pointer_kernel else [2], kernel)
-    pointer_numpy.sections(pointer._memory, 4).similar[:] = LONGEST
-    pointer_numpy.sections(pointer._memory, 4).exact[:] = LONGEST
+    pointer = read(config, [2] * 40_000 if kernel is compiled else [2], kernel)
+    arithmetic.sections(pointer._memory, 4).similar[:] = LONGEST
+    arithmetic.sections(pointer._memory, 4).exact[:] = LONGEST
     pointer.extend([2, 2])
     assert pointer.sources().similar[0] == pointer.sources().exact[0] == LONGEST
     pointer.extend([3])
@@ -200,7 +201,7 @@ def test_a_prefix_beyond_reach_is_forgotten(first, second, seed, long):
         assert (getattr(one, name) == getattr(two, name)).all()
     out_of_reach = [*unknown, *later][config.reach :]
     informative = sum(not 4 <= token < IDS for token in out_of_reach)
-    hits = [pointer_numpy.sections(p._memory, config.reach).hits for p in pointers]
+    hits = [arithmetic.sections(p._memory, config.reach).hits for p in pointers]
     bound = config.recent * (1 - 1 / config.recent) ** informative
     assert np.abs(hits[0] - hits[1]).max() <= bound * (1 + 1e-9)
 
@@ -209,7 +210,7 @@ def test_a_prefix_beyond_reach_is_forgotten(first, second, seed, long):
 def test_hits_count_informative_tokens_only(kernel):
     config = replace(CONFIG, recent=1000)
     pointer = read(config, [1, 2, 3, 4] * 9, kernel)
-    hits = pointer_numpy.sections(pointer._memory, config.reach).hits
+    hits = arithmetic.sections(pointer._memory, config.reach).hits
     assert hits[-1] == pytest.approx(26, rel=0.05)  # neither the first token nor those of id 4
     assert hits[1] == pytest.approx(23, rel=0.05)  # the first bar, and the Bar after it, are new
     assert pointer.sources().records[1] == 8

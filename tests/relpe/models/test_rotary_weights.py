@@ -11,7 +11,7 @@ from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.rope import RopeConfig
 from relpe.models.decoder import DecoderConfig
-from relpe.models.pointer import PointerConfig
+from relpe.models.pointer.config import PointerConfig
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 
 ROTARY = DecoderConfig(

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from relpe.models.pointer import (
+from relpe.models.pointer.config import (
     ALIGNMENTS,
     LENGTH_CLASSES,
     RANGES,
     BalanceConfig,
     GateConfig,
-    Pointer,
     PointerConfig,
 )
+from relpe.models.pointer.pointer import Pointer
 from training.evaluation.likelihood import pointer_nats
 from training.learning.gates import TABLES, examples, fit_gates, mixed_nats
 

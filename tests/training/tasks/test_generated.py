@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from relpe.models.decoder import Decoder, DecoderConfig
-from relpe.models.pointer import GateConfig, PointerConfig
+from relpe.models.pointer.config import GateConfig, PointerConfig
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError

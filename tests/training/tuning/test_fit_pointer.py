@@ -11,7 +11,8 @@ import pytest
 import training.continuations as samples
 from relpe.decoding.generate import Request
 from relpe.models.checkpoint import load_model
-from relpe.models.pointer import BalanceConfig, Pointer
+from relpe.models.pointer.config import BalanceConfig
+from relpe.models.pointer.pointer import Pointer
 from tests.support.paths import ROOT
 from tests.support.runs import changed
 from tokenization.analysis.plan import analyse

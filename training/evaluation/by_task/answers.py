@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
+from relpe.models.pointer.config import BalanceConfig, PointerConfig
+from relpe.models.pointer.pointer import Pointer
 from training.errors import TrainingError
 from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions

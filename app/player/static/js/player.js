@@ -2,8 +2,8 @@
 // A frame is the whole state, so a lost frame does no harm; its long texts (notes, bar lines, tempos)
 // only grow while music is generated, and Gradio sends only what was added.
 
-import { BlindTest } from "./blind.js";
-import { Variations } from "./compare.js";
+import { BlindTest } from "./compare/blind.js";
+import { Variations } from "./compare/index.js";
 import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
 import { Hands } from "./hands/index.js";
@@ -63,6 +63,7 @@ class Player {
     });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => {
+        this.sound.leaveLive();
         this.sound.retry();
         this.render();
       },
@@ -232,6 +233,7 @@ class Player {
 
   renderSound(splice) {
     const { frame, chosen, tempo } = this;
+    const isComing = (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
@@ -240,7 +242,8 @@ class Player {
       tempo,
       splice,
       start,
-      isComing: (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making",
+      isComing,
+      frame,
     });
   }
 
@@ -312,6 +315,7 @@ class Player {
 
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
+    this.sound.leaveLive();
     this.chosen = index;
     this.choices.set(this.frame.job, index);
     this.sound.retry();

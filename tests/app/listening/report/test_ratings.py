@@ -121,13 +121,14 @@ def test_chance_does_not_make_the_best_look_better():
     assert abs(np.mean(apart)) < 0.07  # the standard error is 0.02
 
 
-def test_the_mixed_model_is_that_of_statsmodels_formula():
-    rng = np.random.default_rng(2)
-    listener, prompt = rng.normal(0, 0.6, 12), rng.normal(0, 0.4, 5)
+@pytest.mark.parametrize("seed", [2, 4])
+def test_the_mixed_model_is_that_of_statsmodels(seed):
+    rng = np.random.default_rng(seed)
+    listener, prompt = rng.normal(0, 0.6, 8), rng.normal(0, 0.4, 4)
     values = [
         (n, p, c, 0, 3 + listener[n] + prompt[p] + place * 0.7 + rng.normal(0, 0.5))
-        for n in range(12)
-        for p in range(5)
+        for n in range(8)
+        for p in range(4)
         for place, c in enumerate("abc")
     ]
     (found,) = mixed_models(judged(values))
@@ -145,12 +146,12 @@ def test_the_mixed_model_is_that_of_statsmodels_formula():
     with pytest.warns():  # variances of zero
         expected = formulas.mixedlm(
             "value ~ C(condition, Treatment('c'))", table, groups="group", vc_formula=parts
-        ).fit(method="lbfgs")
+        ).fit(method="powell")  # lbfgs stops before the optimum
     assert found.converged
     assert found.measure == "rating"
     assert [effect.condition + effect.other for effect in found.effects] == ["ab", "ac", "bc"]
     a, b = (float(v) for v in expected.fe_params.iloc[1:])
     assert [e.estimate.value for e in found.effects] == pytest.approx([a - b, a, b], abs=1e-4)
-    assert found.variances["residual"] == pytest.approx(float(expected.scale), rel=0.02)
+    assert found.variances["residual"] == pytest.approx(float(expected.scale), rel=1e-3)
     half = 1.96 * float(expected.bse_fe.iloc[1])
-    assert found.effects[1].estimate.high - a == pytest.approx(half, rel=0.05)
+    assert found.effects[1].estimate.high - a == pytest.approx(half, rel=1e-3)

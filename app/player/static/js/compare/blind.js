@@ -1,7 +1,7 @@
 // A blind comparison: two variations named A and B in random order. When both were played, one is chosen;
 // then it is said which they were, and the choice is counted.
 
-import { grey, write } from "./dom.js";
+import { grey, write } from "../dom.js";
 
 const HEARD_MS = 100;
 

@@ -1,4 +1,4 @@
-"""`relpe.models.pointer_numpy`, compiled by Numba: the same numbers, bit for bit.
+"""`relpe.models.pointer.arithmetic`, compiled by Numba: the same numbers, bit for bit.
 
 All that is compiled is in this file and has one signature, for the reasons given in
 `relpe/decoding/kernels.py`; constants of the other file are arguments for the same reason. Sums and
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import config, njit
 
-from relpe.models.pointer_numpy import LONGEST, NUM_DISTANCES, NUM_NAMINGS, Sections
+from relpe.models.pointer.arithmetic import LONGEST, NUM_DISTANCES, Sections
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relpe.models.pointer_numpy import Settings
+    from relpe.models.pointer.arithmetic import Settings
 
 if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
     raise ImportError("the environment variable NUMBA_DISABLE_JIT turns compilation off")
@@ -38,9 +38,8 @@ def read(
     count: int,
     first_generated: int,
 ) -> None:
-    """See `relpe.models.pointer_numpy.read`."""
-    sizes = LONGEST, NUM_DISTANCES, NUM_NAMINGS
-    _read(memory, reach, settings, tokens, count, first_generated, *sizes)
+    """See `relpe.models.pointer.arithmetic.read`."""
+    _read(memory, reach, settings, tokens, count, first_generated, LONGEST, NUM_DISTANCES)
 
 
 def mix(
@@ -50,12 +49,12 @@ def mix(
     tokens: NDArray[np.int64],
     factor: float,
 ) -> NDArray[np.float64]:
-    """See `relpe.models.pointer_numpy.mix`."""
+    """See `relpe.models.pointer.arithmetic.mix`."""
     return _mix(memory, reach, logits, tokens, factor, NUM_DISTANCES)
 
 
 @kept
-def _read(memory, reach, settings, tokens, count, first_generated, longest, classes, namings):
+def _read(memory, reach, settings, tokens, count, first_generated, longest, classes):
     parts = _sections(memory, reach, classes)
     ring, similar, exact, starts = parts.tokens, parts.similar, parts.exact, parts.starts
     for token in tokens:
@@ -82,7 +81,7 @@ def _read(memory, reach, settings, tokens, count, first_generated, longest, clas
         _lengthen(before, lengths, exacts, *accepted, np.int16(longest))
         _find(lengths, exacts, starts, parts.found, count)
         count += 1
-    _propose(parts, settings, count, first_generated, namings)
+    _propose(parts, settings, count, first_generated)
 
 
 @kept
@@ -194,11 +193,11 @@ def _maximum(lengths):
 
 
 @compiled
-def _propose(parts, settings, count, first_generated, namings):
+def _propose(parts, settings, count, first_generated):
     """Updates `proposed` and `odds`, after `count` tokens."""
     found, proposed, odds = parts.found, parts.proposed, parts.odds
     distances, front = found[2], _front(count, len(parts.similar))
-    values = _odds(parts, settings, front, namings)
+    values = _odds(parts, settings, front)
     total = 0.0
     for value in values:
         total += value
@@ -227,13 +226,14 @@ def _propose(parts, settings, count, first_generated, namings):
 
 
 @compiled
-def _odds(parts, settings, front, namings):
+def _odds(parts, settings, front):
     """Odds of the source at each distance before they are scaled; 0 if there is none."""
     found, hits = parts.found, parts.hits
     gates, lengths, families = settings.gates, len(settings.lengths), len(settings.families)
     classes = found.shape[1]
-    by_record = gates[2 * lengths + classes : len(gates) - families - namings]
-    by_naming, named = gates[len(gates) - families - namings :], parts.named[0]
+    namings = len(gates) - families - classes - 2
+    by_record, by_naming = gates[2 * lengths + classes : namings], gates[namings:]
+    named = parts.named[0]
     family = gates[len(gates) - families + _class(settings.families, parts.tokens[front])]
     scale = len(by_record) / max(hits[classes], 1.0)
     odds = np.zeros(classes)
@@ -244,7 +244,7 @@ def _odds(parts, settings, front, namings):
             value *= gates[lengths + _class(settings.lengths, exact)]
             value *= gates[2 * lengths + distance]
             value *= by_record[int(min(hits[distance] * scale, len(by_record) - 1))]
-            value *= by_naming[0 if not named else 2 if named == distance else 1]
+            value *= by_naming[0 if not named else 2 + distance if named == distance else 1]
             odds[distance] = value * family
     return odds
 

@@ -1,6 +1,6 @@
 """Arithmetic of a pointer by NumPy: the reference, used where Numba is not installed.
 
-`pointer_kernel.py` has the same functions compiled, which give the same numbers bit for bit.
+`kernel.py` has the same functions compiled, which give the same numbers bit for bit.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Settings(NamedTuple):
     lengths: NDArray[np.int64]
     """(26,): smallest length of each class."""
     gates: NDArray[np.float64]
-    """(26 + 26 + 66 + 10 + 3 + n,): by tolerant length, exact length, distance, record, naming and
-    family."""
+    """(26 + 26 + 66 + 10 + 2 + 66 + n,): by tolerant length, exact length, distance, record,
+    whether the sequence has named no unit or another one, distance of the named unit, family."""
 
 
 def read(
@@ -195,14 +195,15 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     similar, exact, distances = parts.found[:, known]
     last = parts.tokens[front_of(count, len(parts.similar))]
     classes = len(settings.lengths)
-    sizes = (classes, classes, NUM_DISTANCES, NUM_RECORDS, NUM_NAMINGS)
+    sizes = (classes, classes, NUM_DISTANCES, NUM_RECORDS, NUM_NAMINGS - 1, NUM_DISTANCES)
     tables = np.split(settings.gates, np.cumsum(sizes))
     odds = tables[0][settings.lengths.searchsorted(similar, side="right") - 1]
     odds *= tables[1][settings.lengths.searchsorted(exact, side="right") - 1]
     odds *= tables[2][known]
     odds *= tables[3][records(parts)[known]]
-    odds *= tables[4][namings(parts)[known]]
-    odds *= tables[5][settings.families.searchsorted(last, side="right") - 1]
+    naming = namings(parts)[known]
+    odds *= np.where(naming == 2, tables[5][known], tables[4][np.minimum(naming, 1)])
+    odds *= tables[6][settings.families.searchsorted(last, side="right") - 1]
     generated = count - distances >= first_generated
     total = _sum(odds)
     scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0

@@ -1,0 +1,153 @@
+"""The pointer of a sequence, which finds its sources and mixes their proposals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relpe.models.pointer import arithmetic
+from relpe.models.pointer.arithmetic import (
+    NUM_DISTANCES,
+    Settings,
+    followers,
+    memory_size,
+    namings,
+    records,
+    sections,
+)
+from relpe.models.pointer.config import ALIGNMENTS, FIRST_LENGTHS, RANGES, PointerConfig
+
+
+class Sources(NamedTuple):
+    """The source of each distance class, (66,) each."""
+
+    tokens: NDArray[np.int64]
+    """What each proposes; -1 where nothing matches."""
+    similar: NDArray[np.int64]
+    """Length of the tolerant match: one more for each token that agrees, up to ignored differences,
+    and halved (rounded down) by each that does not; 0: no match, and no source."""
+    exact: NDArray[np.int64]
+    """Length of the exact match, which ends at the first difference."""
+    distances: NDArray[np.int64]
+    """From the next token back to the proposed one, in tokens."""
+    records: NDArray[np.int64]
+    """Class of the track record, 0 to `NUM_RECORDS` - 1: the share of the recent informative tokens
+    that sources at that distance have proposed, up to ignored differences."""
+    named: NDArray[np.int64]
+    """Whether the sequence has named a unit: 0: none; 1: another one; 2: the one at that distance.
+    """
+
+
+class Proposals(NamedTuple):
+    """Tokens that may come next, (n,) each, all different."""
+
+    tokens: NDArray[np.int64]
+    odds: NDArray[np.float64]
+    """Odds against the decoder, above 0: the sum over the sources that propose a token."""
+
+
+class Pointer:
+    """The pointer of one sequence; extended in place, forked by `copy`.
+
+    Its state takes 8 bytes for each token of the reach, 0.1 MB by default, and is allocated at
+    once. A token takes time in proportion to the reach at most, however long the sequence: it
+    updates the length of the match at each distance.
+    """
+
+    def __init__(self, config: PointerConfig, kernel: ModuleType | None = None) -> None:
+        """`kernel` is the module of the arithmetic, by default `fastest_kernel()`."""
+        self.config = config
+        self.count = 0
+        """Tokens so far."""
+        self._kernel = fastest_kernel() if kernel is None else kernel
+        self._settings = _settings(config)
+        self._memory = np.zeros(memory_size(config.reach), np.int64)
+        self._first_generated = 2**62
+
+    def copy(self) -> Pointer:
+        """A pointer that continues on its own."""
+        new = object.__new__(Pointer)
+        new.__dict__ |= self.__dict__
+        new._memory = self._memory.copy()
+        return new
+
+    def end_prompt(self) -> None:
+        """Marks the tokens that follow as generated."""
+        self._first_generated = self.count
+
+    def extend(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
+        """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1."""
+        added = np.array(tokens, np.int64)
+        reach, count = self.config.reach, self.count
+        self._kernel.read(self._memory, reach, self._settings, added, count, self._first_generated)
+        self.count += len(added)
+
+    def sources(self) -> Sources:
+        """The sources of the next token."""
+        parts = sections(self._memory, self.config.reach)
+        similar, exact, distances = parts.found.copy()
+        return Sources(
+            followers(parts, self.count), similar, exact, distances, records(parts), namings(parts)
+        )
+
+    def proposals(self) -> Proposals:
+        """What may come next; empty where nothing matches."""
+        parts = sections(self._memory, self.config.reach)
+        number = int(parts.proposed[-1])
+        return Proposals(parts.proposed[:number].copy(), parts.odds[:number].copy())
+
+    def mix(
+        self, logits: NDArray[np.floating], tokens: NDArray[np.integer], memory: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Log-probabilities (n,) of `tokens` (n,) by the mixture, up to a common constant.
+
+        `tokens`, ascending and at least one, are those that may come next. The softmax of their
+        logits, out of (v,), is mixed with the proposals that are among them. `memory` is a factor
+        of the odds; 0: the softmax alone.
+        """
+        scores = np.ascontiguousarray(logits, np.float32)
+        among = np.ascontiguousarray(tokens, np.int64)
+        return self._kernel.mix(self._memory, self.config.reach, scores, among, float(memory))
+
+
+def fastest_kernel() -> ModuleType:
+    """`kernel` if Numba is installed and can compile it, otherwise `arithmetic`."""
+    try:
+        from relpe.models.pointer import kernel
+    except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
+        return arithmetic
+    return kernel
+
+
+def warm_up() -> None:
+    """Compiles the kernel, if Numba is installed: some seconds the first time on a machine."""
+    pointer = Pointer(PointerConfig(reach=1))
+    pointer.extend([0])
+    pointer.mix(np.zeros(1, np.float32), np.zeros(1, np.int64))
+
+
+def _settings(config: PointerConfig) -> Settings:
+    gates, balance = config.gates, config.balance
+    by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS]
+    units = np.arange(NUM_DISTANCES)
+    aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
+    unnamed = balance.aligned * aligned + balance.near * (units < 4)
+    by_naming = *gates.named[:2], *(gates.named[2] + balance.named - unnamed)
+    tables = (gates.similar, gates.exact, by_distance + unnamed, gates.record, by_naming)
+    return Settings(
+        -1 if config.unit is None else config.unit,
+        1 - 1 / config.recent,
+        math.exp(balance.strength),
+        math.exp(balance.most),
+        math.exp(balance.most_generated),
+        np.array(config.ignored, np.int64).reshape(-1, 2),
+        np.array(config.names or (0, 0), np.int64),
+        np.array(config.families, np.int64),
+        np.array(FIRST_LENGTHS, np.int64),
+        np.exp(np.concatenate([*tables, gates.family])),
+    )
