@@ -16,6 +16,7 @@ from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import READING
 from app.web.callbacks.uploads import GONE, REGION_ANEW, TRACKS_ANEW
 from app.web.examples import EXAMPLES
+from app.web.view import READING_NOW
 from tests.support import fakes
 from tests.support.scores import performance
 from tests.support.seen import SOMEONE, begin, event, make, read, seen
@@ -226,7 +227,8 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
 
     monkeypatch.setattr(uploads, "read_upload", slowly)
     monkeypatch.setattr(uploads, "upload_of", partial(slowly, read=really_of))
-    assert not seen(calls.uploads.reading(str(band), SOMEONE)).go.interactive
+    view = seen(calls.uploads.reading(str(band), SOMEONE))
+    assert (view.go.interactive, view.estimate) == (False, READING_NOW)
     view, upload = read(calls, band)
     assert (view.frame["title"], upload.title) == ("band", "band")
     assert view.go.interactive
