@@ -100,6 +100,8 @@ class PromptFrame(TypedDict):
     """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
+    files: NotRequired[list[str]]
+    """Kinds of files of the upload that can be requested, as those of a variation."""
 
 
 class VariationFrame(TypedDict, total=False):
@@ -171,9 +173,14 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
     return (2 * ticks * UNITS_PER_BEAT + ticks_per_beat) // (2 * ticks_per_beat)
 
 
+def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
+    """Onsets (n,) of the notes of a track in player units."""
+    return _units(track.notes[:, 0], ticks_per_beat)
+
+
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
     """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
-    onsets = _units(track.notes[:, 0], ticks_per_beat)
+    onsets = onset_units(track, ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
     return "".join(f"{onset},{length},{pitch},{loud};" for onset, length, pitch, loud in rows)

@@ -120,6 +120,11 @@ class JobSound:
             if raw := self._raw.pop(key, None):
                 raw.stems.drop()
 
+    def score(self, variation: int) -> tuple[Score, list[int]]:
+        """What sounds, and the ids of its tracks. Raises LookupError like `file`."""
+        source = self._source(variation)
+        return source.score, source.ids
+
     def begin(self, variation: int, second: float = 0.0) -> int:
         """The second at which sound begins that is requested from `second` on."""
         return self._source(variation).begin(second)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from app.compose.models import Models
     from app.compose.prompt import Prompt
     from app.server.uploads import Upload
+    from tokenization.score import Score
 
 _log = logging.getLogger(__name__)
 
@@ -333,6 +334,15 @@ class Studio:
         if kind in SOUND_KINDS:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
+
+    def shown(self, job: str, variation: int) -> tuple[bytes, Score, list[int]]:
+        """A piece as it is downloaded, its score, and the ids of its tracks in the frames.
+
+        Raises the errors of `file`.
+        """
+        _, found = self.kept.get(job)
+        score, ids = found.sound.score(variation)
+        return found.file(variation, "midi").read_bytes(), score, ids
 
     def packed(self, chosen: Sequence[tuple[str, int]]) -> Path:
         """A ZIP file with the music and the settings of variations, given by job and number.

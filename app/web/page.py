@@ -84,7 +84,7 @@ def build_page(
             _masthead(models),
             elem_id="masthead",
             apply_default_css=False,
-            js_on_load=SCRIPTS.script("drop.js"),
+            js_on_load=SCRIPTS.script("page.js"),
         )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
@@ -130,6 +130,7 @@ def build_page(
             (roll.discard, calls.jobs.discard),
             (roll.favourite, calls.history.favour),
             (roll.undo, calls.history.undo),
+            (roll.edit, calls.uploads.edit),
             (roll.continue_this, calls.uploads.continue_this),
             (results.back, calls.history.go_back),
             (results.opened, calls.history.adopt),

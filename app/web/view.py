@@ -24,6 +24,7 @@ from app.web.tabs.about import model_line
 from tokenization.remi.remi import families_of
 
 BY_FILE = "The model that suits your file."
+READING_NOW = "<p>The file is being read.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
@@ -100,7 +101,7 @@ class View:
                 ),
                 gr.Button(visible=running),
                 gr.Button(visible=running),
-                "" if running else self.estimate(work),
+                "" if running else self.estimate(work, reading=bool(reading or session.reading)),
                 *self._plan_fields(work),
             )
 
@@ -152,8 +153,10 @@ class View:
         reason = reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
-    def estimate(self, work: Workspace) -> str:
+    def estimate(self, work: Workspace, *, reading: bool = False) -> str:
         """How long the music will take, or why it cannot be generated, as HTML."""
+        if reading:
+            return READING_NOW
         if work.upload is not None and work.upload.problem:
             return f"<p>{html.escape(work.upload.problem)}</p>"
         if work.length is None:

@@ -14,6 +14,7 @@ from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.growth import presets
 from app.errors import input_errors
 from app.player.frames import Frame
+from app.server.downloads import SOUND_KINDS
 from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
@@ -215,7 +216,7 @@ def shown(upload: Upload, job: str) -> Frame:
     if "prompt" not in frame:
         return frame
     prompt = frame["prompt"].copy()
-    prompt["sound"] = "ready"
+    prompt["sound"], prompt["files"] = "ready", ["midi", *SOUND_KINDS]
     return frame | Frame(prompt=prompt)
 
 

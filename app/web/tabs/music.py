@@ -45,8 +45,8 @@ TITLES = {
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 _LEAD = (
-    "Drop a MIDI file to continue it, write bars of it again, or add a track. Without a file, the "
-    "model writes a piece of its own."
+    "Drop a MIDI file anywhere to continue it, write bars of it again or add a track, or press "
+    "Generate for a new piece."
 )
 TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 

@@ -2,9 +2,11 @@
 // A frame is the whole state, so a lost frame does no harm; its long texts (notes, bar lines, tempos)
 // only grow while music is generated, and Gradio sends only what was added.
 
-import { BlindTest } from "./blind.js";
-import { Variations } from "./compare.js";
+import { BlindTest } from "./compare/blind.js";
+import { Variations } from "./compare/index.js";
+import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
+import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
 import { AskedRows, linesOf, sheetWith } from "./roll/asked.js";
 import { Roll } from "./roll/index.js";
@@ -31,6 +33,7 @@ class Player {
   shownJob = null;
   shownFile = ""; // the prompt's tracks, which identify a piece
   isRecounted = false; // its bar lines have changed
+  isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
   isByKeys = false; // whether the last input came from the keyboard
 
@@ -87,7 +90,14 @@ class Player {
       },
       onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
     });
-    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
+    this.hands = new Hands(part, this.roll, this.sound, {
+      onEdit: (edit) => {
+        this.isEdited = true;
+        trigger("edit", { ...edit, variation: this.shownIndex });
+      },
+      onUndo: () => part("undo").click(),
+    });
+    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
   }
 
@@ -108,6 +118,11 @@ class Player {
   /** The bars that are to be written, or were, as in frames.py; null: new music follows at the end. */
   get gap() {
     return this.frame.prompt?.gap ?? null;
+  }
+
+  /** The number of the shown variation, for the server; -1 for the prompt. */
+  get shownIndex() {
+    return this.frame.phase === "prompt" ? -1 : this.chosen;
   }
 
   get isBusy() {
@@ -145,6 +160,7 @@ class Player {
     this.renderTracks([]);
     this.compare.show([], 0);
     this.renderSound(0);
+    this.hands.show(null);
   }
 
   renderMusic(variation, timeline) {
@@ -152,6 +168,7 @@ class Player {
     const bars = this.reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
     const points = this.reader(`tempos/${chosen}`, () => rowReader(([unit, ms]) => [unit / UNITS_PER_BEAT, ms / 1000]))(timeline.tempos);
     this.tempo = new TempoMap(points);
+    if (this.isEdited) this.sound.retime(this.tempo);
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
@@ -190,6 +207,15 @@ class Player {
       chosen,
     );
     this.renderSound(splice);
+    const canEdit = canSelect && Boolean(frame.job);
+    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy });
+  }
+
+  /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
+  loopRegion({ gap, splice, first, end }) {
+    if (gap) return { from: gap.start, to: gap.stop, text: "the selected bars" };
+    if (this.frame.phase !== "prompt" && splice < end) return { from: splice, to: end, text: splice ? "the new music" : "the piece" };
+    return { from: first, to: splice || end, text: "the prompt" };
   }
 
   /** The gap on the roll, with the ids of the tracks that are written. */
@@ -222,6 +248,7 @@ class Player {
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
+      why: this.isBusy ? "It can be played when the music is written." : frame.phase === "empty" ? "There is no music yet." : "This music has no sound.",
       job: frame.job,
       tempo,
       splice,
@@ -280,8 +307,8 @@ class Player {
   /** Offers the actions that the shown music allows. */
   renderActions(variation) {
     const { frame, part, isBusy } = this;
-    const files = new Set(variation?.files ?? []);
-    const isDone = Boolean(files.size) && !isBusy;
+    const isDone = Boolean(variation?.files?.length) && !isBusy;
+    const files = new Set((frame.phase === "prompt" ? frame.prompt?.files : variation?.files) ?? []);
     this.files.show(files);
     const isRendered = frame.variations.every((one) => one.sound === "ready");
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
@@ -289,7 +316,7 @@ class Player {
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
     part("undo").hidden = !frame.can_undo;
-    part("undo").disabled = isBusy;
+    grey(part("undo"), isBusy ? BUSY_REASON : "");
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
@@ -321,8 +348,12 @@ class Player {
         trigger("stop");
       },
       discard: () => trigger("discard"),
+      "like-this": () => this.sound.toggle(),
       favourite: () => trigger("favourite", { variation: this.chosen }),
-      undo: () => trigger("undo"),
+      undo: () => {
+        this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone
+        trigger("undo");
+      },
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
       "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
@@ -396,8 +427,9 @@ class Player {
   show(next) {
     const { frame } = this;
     const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
-    const isSameFile = file === this.shownFile;
-    const isMoved = isSameFile && next.phase === "prompt" && frame.phase === "prompt"; // another region of it
+    this.isEdited &&= next.phase === "prompt" && !next.alert && next.job !== frame.job && next.title === frame.title;
+    const isSameFile = file === this.shownFile || this.isEdited;
+    const isMoved = isSameFile && next.phase === "prompt" && (this.isEdited || frame.phase === "prompt"); // another region of it
     if (!isSameFile) {
       this.tracks.clear();
       this.sound.reset();
@@ -410,7 +442,7 @@ class Player {
     }
     [this.frame, this.shownFile] = [next, file];
     this.render();
-    this.isRecounted = false;
+    this.isRecounted = this.isEdited = false;
   }
 }
 

@@ -2,7 +2,7 @@
 // transport buttons, and the gapless change from one sound to another. Positions are seconds of the
 // piece. A sound may begin later than the piece, since rendering all of a long piece takes a while.
 
-import { on, write } from "./dom.js";
+import { grey, on, write } from "./dom.js";
 import { Live } from "./live.js";
 import { fileUrl, sentenceOf } from "./server.js";
 import { TempoMap } from "./tempo.js";
@@ -98,21 +98,23 @@ export class Sound {
 
   /**
    * Loads the wanted sound, if there is one; that of an upload only on request. `start`: the position
-   * in seconds of a new piece; `isComing`: the server is rendering it.
+   * in seconds of a new piece; `isComing`: the server is rendering it; `why` there is no sound.
    */
-  show({ wanted, job, tempo, splice, start, isComing, frame }) {
+  show({ wanted, why, job, tempo, splice, start, isComing, frame }) {
     this.live.show(frame);
     const isNew = this.deck.dataset.job !== job;
     Object.assign(this, { wanted, job, tempo, splice, start, isComing });
     this.part("from-splice").hidden = splice <= 0;
-    for (const name of ["play", "from-start", "from-splice"]) this.part(name).disabled = !wanted && !(name === "play" && this.live.canPlay);
+    for (const name of ["play", "from-start", "from-splice"]) grey(this.part(name), wanted || (name === "play" && this.live.canPlay) ? "" : why);
     if (!wanted) this.drop();
     else if (wanted.key === this.deck.dataset.key) this.cancel();
     else if (wanted.key !== this.making && wanted.key !== this.failed) {
       const isPrompt = wanted.request?.variation === -1;
-      if (isPrompt && (!this.isLoaded || isNew)) this.drop();
+      if (this.resumes) this.tune(true);
+      else if (isPrompt && (!this.isLoaded || isNew)) this.drop();
       else this.tune(!this.deck.paused);
     }
+    this.resumes = false;
     this.showTime();
   }
 
@@ -198,6 +200,30 @@ export class Sound {
     if (deck.paused || Math.abs(placeOf(spare) - placeOf(deck)) > 0.1) move(spare, placeOf(deck));
   }
 
+  /** Puts the spare element at a second of the loaded sound, where it waits to be exchanged. */
+  async wait(second) {
+    const { deck, spare } = this;
+    const { key, name, job, begin, second: from } = deck.dataset;
+    if (second < Number(begin) || !spare.paused) return;
+    if (spare.src !== deck.src) spare.src = deck.src;
+    Object.assign(spare.dataset, { key, name, job, begin, second: from });
+    move(spare, second);
+    await ready(spare);
+  }
+
+  isWaiting(second) {
+    const { deck, spare } = this;
+    return spare.paused && spare.dataset.key === deck.dataset.key && spare.readyState >= 3 && !spare.seeking && Math.abs(placeOf(spare) - second) < 0.01;
+  }
+
+  /** Prepares for the sound of the same piece after an edit, at the same beat of another tempo map. */
+  retime(tempo) {
+    const { beat } = this;
+    this.resumes = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
+    this.drop();
+    [this.cursor, this.isNewPiece] = [tempo.secondsAt(beat), false];
+  }
+
   /** Makes the spare element audible, with a cross-fade if the other one is playing. */
   exchange(plays) {
     const old = this.deck;
@@ -237,7 +263,7 @@ export class Sound {
     box.classList.toggle("making", isPending);
     const label = isPending ? "Rendering the sound" : isPlaying ? "Pause" : "Play";
     write(shown.play, label, "aria-label");
-    write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
+    if (this.wanted) write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
     write(shown.roll, Math.round(whole), "aria-valuemax");
     write(shown.roll, Math.round(now), "aria-valuenow");
     write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
@@ -247,6 +273,7 @@ export class Sound {
 
   animate() {
     this.showTime();
+    this.onStep?.();
     if (!this.deck.paused) requestAnimationFrame(() => this.animate());
   }
 

@@ -46,6 +46,7 @@ export class Roll extends RollView {
     if (this.lane > 1) drawDrumNames(pen, this, place, drums);
     drawRuler(pen, this, place);
     this.drawPlayhead(pen, height);
+    this.onOverlay?.(pen);
     return fresh;
   }
 
