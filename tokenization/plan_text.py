@@ -140,5 +140,5 @@ def fixed_bars(
 
     The lists may differ in length; the model chooses what is not in them.
     """
-    rows = zip_longest(sources, chords, given)
+    rows = zip_longest([(source,) for source in sources], chords, given)
     return {first_bar + index: FixedBar(*row) for index, row in enumerate(rows)}

@@ -28,8 +28,9 @@ TempoRule = Literal["free", "bar_line", "never"]
 class FixedBar(NamedTuple):
     """What is decided in advance of one bar; None: the model chooses."""
 
-    source: int | None = None
-    """See `BarPlan.source`; a bar that is not in the document becomes New."""
+    sources: tuple[int, ...] | None = None
+    """Those among which the model chooses, see `BarPlan.source`; without one that is in the
+    document, the bar is New."""
     chords: tuple[PlannedChord, ...] | None = None
     given: tuple[int, ...] | None = None
     """Ids of the given tracks, between the head of the bar and its Write; empty: a Write follows

@@ -107,7 +107,8 @@ class Opening:
             silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
             joining = frozenset(ranks[len(prompt.score.tracks) :])
         first_bar = int(np.count_nonzero(context == BAR))
-        heard = heard_before(prompt.timing.counted, prompt.bars_before) if options.form else ()
+        needs = options.form is not None or options.chords is not None
+        heard = heard_before(prompt.timing.counted, prompt.bars_before) if needs else ()
         asked = asked_bars(options, bars.planned, heard, fixed)
         context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(
@@ -240,6 +241,14 @@ class Draft:
     def bars_begun(self) -> int:
         """Notated bars, including the one that is being generated."""
         return self.rule.limit.notated_bar(self.rule.grammar) + 1
+
+    @property
+    def done_ticks(self) -> int:
+        """Start of the first bar that is not finished; notes before it do not change any more."""
+        bars = self.opening.bars
+        if bars is None:
+            return self.rule.grammar.bar_start
+        return min(bars.line(self.bars_done), bars.end_ticks)
 
     @property
     def part_done(self) -> float:

@@ -124,6 +124,17 @@ class VariationFrame(TypedDict, total=False):
     """A short summary such as "212 notes · 0:27"."""
 
 
+class LiveFrame(TypedDict):
+    """Sound of the first variation while it is written, in parts that follow each other."""
+
+    parts: list[tuple[str, float, float]]
+    """Path, begin in seconds of the piece, and duration of each."""
+    starts: bool
+    """Whether it can be played now without running out of sound."""
+    whole: bool
+    """Whether there are no more parts."""
+
+
 class Frame(TypedDict, total=False):
     """The whole state of the player.
 
@@ -143,6 +154,7 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
+    live: LiveFrame
     plan: PlanFrame
     """What is asked of new bars that are not written yet."""
     can_undo: bool

@@ -163,7 +163,7 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     for event in (action.go.click, roll.write):
         begun = _on(event, calls.jobs.begin, form.asked, [options["seed"], *view], checked=False)
         _on(begun.failure, calls.jobs.refuse, None, view)
-        job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+        job = _on(begun.success, calls.jobs.compose, music.listen, roll, job=True)
         for over in (job.success, job.failure):  # `then` does not run when the queue is full
             _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)

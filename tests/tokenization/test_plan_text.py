@@ -116,7 +116,7 @@ def test_keys(text, key):
 def test_what_is_not_in_the_lists_is_not_fixed():
     chart = parse_chart("C")
     assert fixed_bars(3, (1, 0), chart, ((), (), (21,))) == {
-        3: FixedBar(1, chart[0], ()),
-        4: FixedBar(0, None, ()),
+        3: FixedBar((1,), chart[0], ()),
+        4: FixedBar((0,), None, ()),
         5: FixedBar(None, None, (21,)),
     }

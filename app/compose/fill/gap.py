@@ -201,7 +201,7 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
     if not given:
         return FixedBar(given=given)
     has_chords = any(chord is not None for _, chord in plan.chords)
-    return FixedBar(plan.source, plan.chords if has_chords else None, given)
+    return FixedBar((plan.source,), plan.chords if has_chords else None, given)
 
 
 def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[int]:

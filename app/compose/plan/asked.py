@@ -14,7 +14,7 @@ from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.form import find_form
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.plan import Chord, PlannedChord
-from tokenization.plan_text import parse_chart, parse_form
+from tokenization.plan_text import MAX_DISTANCE, parse_chart, parse_form
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BOS
 from tokenization.tokenizer import FixedBar, Tokenizer
@@ -104,8 +104,9 @@ def asked_bars(
 ) -> list[FixedBar]:
     """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
 
-    A chart with fewer bars repeats. After a form with fewer bars, the model chooses. Without a
-    chart, a bar that brings back one of the bars before has its chords.
+    A chart with fewer bars repeats. After a form with fewer bars, the model chooses, but a bar does
+    not resemble one with other chords than those asked for. Without a chart, a bar that brings back
+    one of the bars before has its chords.
 
     Args:
         options: the form and chords that are asked for.
@@ -124,22 +125,36 @@ def asked_bars(
         sources = parse_form(options.form, letters) if options.form else ()
     except ValueError as error:
         raise MidiError(str(error)) from error
-    if sources and len(set(places)) < len(places):
+    is_plain = len(set(places)) == len(places)  # each is one bar of the vocabulary
+    if sources and not is_plain:
         raise MidiError(
             "the new bars are longer than eight quarter notes, for which no form can be asked; "
             "leave the form out"
         )
     chords = asked_chords(options, planned)
+    known = [bar.chords for bar in before]
     bars: list[FixedBar] = []
     for index, place in enumerate(places):
         bar = fixed[index] if index < len(fixed) else FixedBar()
         if place < len(sources):
-            bar = bar._replace(source=sources[place])
+            bar = bar._replace(sources=(sources[place],))
             back = len(before) + place - sources[place]
             if sources[place] and back < len(before) and bar.chords is None:
                 bar = bar._replace(chords=before[back].chords or None)
-        bars.append(bar._replace(chords=chords[index] or bar.chords) if chords else bar)
+        if chords:
+            bar = bar._replace(chords=chords[index] or bar.chords)
+            known.append(bar.chords)
+            if chords[index] and bar.sources is None and is_plain:
+                bar = bar._replace(sources=_alike(known))
+        bars.append(bar)
     return bars
+
+
+def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
+    """The sources of the last bar: the earlier ones with its chords, and none."""
+    asked = _kinds(bars[-1])
+    near = bars[-1 - MAX_DISTANCE : -1][::-1]
+    return 0, *(back for back, one in enumerate(near, 1) if one and _kinds(one) == asked)
 
 
 def asked_chords(
@@ -172,12 +187,15 @@ def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> M
     met = num_asked = 0
     for index in range(count):
         heard = found[first + index] if first + index < len(found) else ()
-        asked = [planned.chord for planned in chart[index % len(chart)]]
+        asked = _kinds(chart[index % len(chart)])
         num_asked += bool(asked)
-        if not asked:  # left to the model
-            continue
-        met += [_kind(chord) for chord in asked] == [_kind(parse_chord(one)) for one in heard]
+        if asked:  # otherwise left to the model
+            met += asked == [_kind(parse_chord(one)) for one in heard]
     return Met(met, num_asked)
+
+
+def _kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:
+    return [_kind(planned.chord) for planned in chords or ()]
 
 
 def _kind(chord: Chord | None) -> tuple[int, bool] | None:

@@ -18,14 +18,18 @@ export function start() {
     mark(false);
     if (!isOutside(event)) return;
     event.preventDefault();
-    const [file] = event.dataTransfer.files;
-    const input = document.querySelector("#controls .upload input[type=file]");
-    if (!file || !input) return;
-    const tab = input.closest(".tabitem").id;
-    if (!input.closest(".tabitem").getClientRects().length) document.getElementById(`${tab}-button`)?.click();
-    const files = new DataTransfer();
-    files.items.add(file);
-    input.files = files.files;
-    input.dispatchEvent(new Event("change", { bubbles: true }));
+    give(event.dataTransfer.files[0]);
   });
+}
+
+/** Uploads a file as if it had been chosen, and opens its tab. */
+export function give(file) {
+  const input = document.querySelector("#controls .upload input[type=file]");
+  if (!file || !input) return;
+  const tab = input.closest(".tabitem").id;
+  if (!input.closest(".tabitem").getClientRects().length) document.getElementById(`${tab}-button`)?.click();
+  const files = new DataTransfer();
+  files.items.add(file);
+  input.files = files.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
 }

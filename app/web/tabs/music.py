@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
-from app.web.assets import SCRIPTS
+from app.web.assets import SCRIPTS, static
 from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
@@ -97,6 +97,7 @@ class MusicWidgets(NamedTuple):
     upload: UploadWidgets
     model: gr.Radio
     form: Form
+    listen: gr.Checkbox
     action: Action
 
 
@@ -109,8 +110,13 @@ def build_music_tab(models: Models) -> MusicWidgets:
         upload = _upload()
         model = _model(models)
         form = _form()
+        listen = gr.Checkbox(
+            label="Listen while it is written",
+            info="Bars are played as soon as they can be without a gap.",
+            elem_id="write-listen",
+        )
         buttons = _action()
-    return MusicWidgets(upload, model, form, buttons)
+    return MusicWidgets(upload, model, form, listen, buttons)
 
 
 def _upload() -> UploadWidgets:
@@ -124,6 +130,12 @@ def _upload() -> UploadWidgets:
             for example in EXAMPLES
             for classes in [["chip", f"chip-{example.name}"]]
         ]
+    gr.HTML(
+        static("play/play.html"),
+        elem_id="write-play",
+        apply_default_css=False,
+        js_on_load=SCRIPTS.script("play/play.js"),
+    )
     # above the card, so that its notice is visible at once on a small screen
     beats = gr.Radio(
         BEATS,

@@ -351,7 +351,7 @@ class DocumentGrammar(RemiGrammar):
             mask[BAR] = mask[EOS] = mask[families.write] = False
             mask[POSITION:TEMPO] = False
             mask[self._next_given(fixed)] = True
-        if fixed.source is not None or fixed.chords is not None:
+        if fixed.sources is not None or fixed.chords is not None:
             self._fix_plan(mask, fixed)
         mask.setflags(write=False)
         return mask
@@ -363,7 +363,6 @@ class DocumentGrammar(RemiGrammar):
     def _fix_plan(self, mask: NDArray[np.bool_], fixed: FixedBar) -> None:
         after, families = self.after, self.families
         chords = fixed.chords or ()
-        ids = plan_ids(fixed.source or 0, chords, families)
         if after < After.RETURN:
             if not mask[families.return_]:
                 return
@@ -371,13 +370,15 @@ class DocumentGrammar(RemiGrammar):
             metres = mask[TIME_SIGNATURE:POSITION].copy(), mask[TEMPO : families.program].copy()
             mask[:] = False
             mask[TIME_SIGNATURE:POSITION], mask[TEMPO : families.program] = metres
-            if fixed.source is None:
-                mask[families.return_ : families.chord] = returns
-            else:
-                mask[ids[0] if returns[ids[0] - families.return_] else families.return_] = True
+            if fixed.sources is not None:
+                asked = [plan_ids(one, (), families)[0] - families.return_ for one in fixed.sources]
+                known = [one for one in asked if returns[one]] or [0]
+                returns[:] = False
+                returns[known] = True
+            mask[families.return_ : families.chord] = returns
         elif after < After.LAST and fixed.chords is not None:
             mask[families.chord : families.later] = False
-            rest = ids[1 + after - After.RETURN :]
+            rest = plan_ids(0, chords, families)[1 + after - After.RETURN :]
             following = next((token for token in rest if token), 0)
             if following:
                 mask[:] = False

@@ -67,6 +67,7 @@ class Player {
     });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => {
+        this.sound.leaveLive();
         this.sound.retry();
         this.render();
       },
@@ -217,6 +218,7 @@ class Player {
 
   renderSound(splice) {
     const { frame, chosen, tempo } = this;
+    const isComing = (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
@@ -224,7 +226,8 @@ class Player {
       tempo,
       splice,
       start,
-      isComing: (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making",
+      isComing,
+      frame,
     });
   }
 
@@ -296,6 +299,7 @@ class Player {
 
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
+    this.sound.leaveLive();
     this.chosen = index;
     this.choices.set(this.frame.job, index);
     this.sound.retry();

@@ -62,7 +62,7 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     chords = parse_chart("C | F | G | C")
     before = [Heard("A", bar) for bar in chords]
     fixed = asked_bars(MusicOptions(form="B2 A2"), 6, before)
-    assert [bar.source for bar in fixed] == [0, 0, 6, 6, None, None]
+    assert [bar.sources for bar in fixed] == [(0,), (0,), (6,), (6,), None, None]
     assert [bar.chords for bar in fixed] == [None, None, *chords[:2], None, None]
     charted = asked_bars(MusicOptions(form="B2 A2", chords="Am"), 4, before)
     assert [bar.chords for bar in charted] == [*parse_chart("Am")] * 4
@@ -70,6 +70,17 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     assert [bar.chords for bar in charted] == [None, *parse_chart("Am"), *chords[:2]]
     made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
     assert made[0].startswith("Return_New")
+
+
+def test_bars_resemble_only_bars_with_the_chords_that_are_asked(model):
+    before = [Heard("A", bar) for bar in parse_chart("C | Am | G C")]
+    fixed = asked_bars(MusicOptions(chords="Am7 | G C"), 4, before)
+    assert [bar.sources for bar in fixed] == [(0, 2), (0, 2), (0, 2, 4), (0, 2, 4)]
+    formed = asked_bars(MusicOptions(form="A1", chords="F | Am"), 2, before)
+    assert [bar.sources for bar in formed] == [(3,), (0, 3)]
+    made = heads(model, sampled(opening(model, bars=8, chords="C#dim | F#aug")))
+    allowed = ["Return_New", "Return_2", "Return_4", "Return_6"]
+    assert {head.split()[0] for head in made[:8]} <= set(allowed)
 
 
 def test_a_style_of_the_model_is_named_in_the_header(model):

@@ -420,7 +420,9 @@ def test_fixed_bars_never_leave_nothing(data):
     chords = st.lists(CHORDS, max_size=2).map(lambda found: tuple(map(PlannedChord, (0, 1), found)))
     fixed = {
         bars + 1 + index: FixedBar(
-            data.draw(st.none() | st.integers(-64, 64)), data.draw(st.none() | chords), part
+            data.draw(st.none() | st.lists(st.integers(-64, 64), max_size=3).map(tuple)),
+            data.draw(st.none() | chords),
+            part,
         )
         for index, part in enumerate(given[:4])
     }

@@ -114,7 +114,7 @@ export class RollView {
       this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
       if (scene.cut || !this.splice) this.lookAt(this.splice, true);
       else this.showRegion();
-    } else if (this.follow && this.pen !== null) {
+    } else if (this.follow && this.pen !== null && !this.isPlaying) {
       this.lookAt(this.pen, false);
     }
     this.pan(this.target.start); // the piece may have become shorter
