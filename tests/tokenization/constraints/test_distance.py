@@ -24,13 +24,13 @@ START = [BOS, BAR, TIME_SIGNATURE + 7, POSITION, TEMPO + 90]
 """A bar of 4/4 at 120 beats a minute."""
 
 
-def rule_after(prompt, bars, share, name="piano"):
+def rule_after(prompt, bars, share, name="piano", ranks=None):
     """The rule for some new bars of 4/4 after the ids of a prompt, which ends with a Bar."""
     tokenizer = TOKENIZERS[name]
     grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(prompt)
     planned = tuple(PlannedBar(48, 48, bar) for bar in range(bars))
     limit = BarLimit(grammar.bar, grammar.bar + bars - 1, planned)
-    return ConstrainedGrammar(grammar, limit, (Distance.after(prompt, grammar, share),))
+    return ConstrainedGrammar(grammar, limit, (Distance.after(prompt, grammar, share, ranks),))
 
 
 def piano_prompt(*bars):
@@ -102,7 +102,9 @@ def bias_after(*names, share=1.0):
         rule = rule.advance(IDS[name])
     bias = rule.bias
     names = TOKENIZERS["piano"].vocabulary.names
-    biased = [] if bias is None else np.flatnonzero(bias * rule.allowed).tolist()
+    if bias is None:
+        return {}
+    biased = np.flatnonzero(bias * rule.allowed).tolist()
     return {names[token]: bias[token] for token in biased}
 
 
@@ -134,12 +136,11 @@ def test_tracks_count_separately_and_others_are_left_out():
     prompt = np.array([*START, *(ids[name] for name in [*note[1:], *bass]), BAR])
 
     def is_copy(names, ranks=None):
-        rule = rule_after(prompt, 2, 1.0, "multitrack")
-        distance = Distance.after(prompt, rule.grammar, 1.0, ranks)
-        rule = rule._replace(biases=(distance,))
+        rule = rule_after(prompt, 2, 1.0, "multitrack", ranks)
         for name in names:
             rule = rule.advance(ids[name])
         [distance] = rule.biases
+        assert isinstance(distance, Distance)
         return distance.is_copy
 
     assert is_copy([*note, *bass])
