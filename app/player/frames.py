@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.tracks import instrument_name, track_names
+from app.player.plan import PlanFrame
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.score import Score, Track
 
@@ -156,6 +157,8 @@ class Frame(TypedDict, total=False):
     prompt: PromptFrame
     variations: list[VariationFrame]
     live: LiveFrame
+    plan: PlanFrame
+    """What is asked of new bars that are not written yet."""
     can_undo: bool
     can_discard: bool
     favourites: list[int]

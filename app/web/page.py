@@ -24,6 +24,7 @@ from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
+from app.web.callbacks.settings import ASKED_BY_ROWS
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import FIRST_EXAMPLE
@@ -173,6 +174,10 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     for widget in timing:
         estimate = calls.settings.estimate
         _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)
+    rows = [form.unit if name == "unit" else options[name] for name in ASKED_BY_ROWS]
+    for widget in rows:
+        _on(widget.change, calls.settings.plan, rows, roll, last_only=True, checked=False)
+    _on(roll.plan, calls.settings.ask, None, rows)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)

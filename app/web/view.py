@@ -19,7 +19,7 @@ from app.text import duration
 from app.web.cards import card, results_list, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
-from app.web.session import AUTOMATIC, Session, Sessions, Workspace
+from app.web.session import AUTOMATIC, NO_FORM, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
 from tokenization.remi.remi import families_of
 
@@ -87,13 +87,10 @@ class View:
         """
         with session.lock:
             self.sessions.trim(session)
-            frame = session.shown() | (Frame(alert=alert) if alert else Frame())
-            # Gradio sends only values that have changed, but repeated alerts must also be sent
-            numbered = {**frame, "serial": next(self._serial)}
             work, running = session.work, session.asked is not None
             able = not (work.upload and work.upload.problem)
             return (
-                numbered,
+                self.player(session, alert),
                 results_list(session),
                 *self._of_upload(work),
                 self._model_choice(work),
@@ -108,6 +105,12 @@ class View:
                 *self._plan_fields(work),
             )
 
+    def player(self, session: Session, alert: str = "") -> dict[str, object]:
+        """The value of the player."""
+        frame = session.shown() | (Frame(alert=alert) if alert else Frame())
+        # Gradio sends only values that have changed, but repeated alerts must also be sent
+        return {**frame, "serial": next(self._serial)}
+
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
         """The fields of form, chords and style: grey, with the reason, if the model lacks them."""
         upload = work.upload
@@ -120,8 +123,7 @@ class View:
             if option == "style" and able:
                 styles = ", ".join(styles_of(tokenizer))
                 info = f"One of: {styles}." if styles else f"The {name} model has no styles."
-            unable = f"The {name} model cannot be asked for it: choose a model of version 2."
-            yield gr.Textbox(info=info if able else unable, interactive=able)
+            yield gr.Textbox(info=info if able else NO_FORM.format(name), interactive=able)
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""

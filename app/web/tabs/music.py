@@ -326,17 +326,18 @@ def widget_values(options: MusicOptions) -> list[object]:
     """The settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
     values |= {name: "" for name, value in values.items() if value is None}
-    values["bars"] = _length(options)
+    values["bars"] = length_slider(options)
     unit = "seconds" if options.seconds is not None else "bars"
     return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]
 
 
 def of_unit(unit: str) -> gr.Slider:
     """The slider of the length, in bars or seconds."""
-    return _length(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
+    return length_slider(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
 
 
-def _length(options: MusicOptions) -> gr.Slider:
+def length_slider(options: MusicOptions) -> gr.Slider:
+    """The slider of the length, with the bars or seconds of the options."""
     if options.seconds is not None:
         least, most, _ = SECONDS
         least, most = min(least, options.seconds), max(most, options.seconds)

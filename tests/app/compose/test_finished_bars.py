@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.compose import continuation
-from app.compose.continuation import Result, continue_prompt, generate_piece
+from app.compose.continuation import Progress, Result, continue_prompt, generate_piece
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
@@ -38,9 +38,10 @@ def test_notes_before_done_ticks_are_those_of_the_result(name, has_prompt, monke
     if has_prompt:
         score = band() if name == "band" else band().with_tracks(band().tracks[:1])
         prompt = read_prompt(write_midi(score), "band.mid", tokenizer=model.tokenizer)
-        *steps, result = continue_prompt(model, prompt, options)
+        made = list(continue_prompt(model, prompt, options))
     else:
-        *steps, result = generate_piece(model, options)
+        made = list(generate_piece(model, options))
+    steps, result = [step for step in made if isinstance(step, Progress)], made[-1]
     assert isinstance(result, Result)
     done = [step.done_ticks for step in steps]
     assert done == sorted(done)

@@ -8,6 +8,7 @@ import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
 import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
+import { AskedRows, linesOf, sheetWith } from "./roll/asked.js";
 import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
@@ -50,11 +51,17 @@ class Player {
     this.roll = new Roll(part("roll"), part("overview"), {
       onSeek: (beat) => this.sound.seek(beat),
       onSelect: (one, other) => (one === null ? this.selection.finish() : this.selection.drag(one, other)),
+      onCarry: ({ letter, count }, x, beat) => {
+        this.asked.carry(beat === null ? [letter, count] : null, x);
+        if (beat !== null) this.asked.drop([letter, count], beat);
+      },
       onDraw: () => {
+        this.asked.place();
         this.region.place();
         this.selection.place();
       },
     });
+    this.asked = new AskedRows(part, this.roll, { onAsk: (asked) => trigger("plan", asked), onWrite: () => trigger("write") });
     this.region = new PromptRegion(part, this.roll, { onChange: (bars) => trigger("region", bars) });
     this.selection = new Selection(part, this.roll, {
       // bars of a result belong to another piece than the prompt
@@ -147,6 +154,7 @@ class Player {
   renderBlank() {
     this.roll.show(BLANK_SCENE, { reset: true });
     this.region.show({ ...BLANK_SCENE, isOpen: false });
+    this.asked.show(null, [], { canAsk: false });
     this.selection.show({ bars: [], gap: null, canSelect: false, canAdd: false, isSet: false });
     [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
     this.renderTracks([]);
@@ -172,12 +180,15 @@ class Player {
     const cut = !isPrompt && !this.gap;
     const started = this.shownJob !== frame.job;
     const gap = this.gap && this.gapOn(bars, before, !isPrompt);
-    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? frame.prompt?.sheet ?? null };
+    const lines = linesOf(frame.plan, bars, splice, gap);
+    const fresh = lines.length && isPrompt && !gap ? { start: splice, stop: lines.at(-1) } : null;
+    const scene = { layers, bars: fresh ? [...bars.filter((bar) => bar < splice - 0.01), ...lines] : bars, fresh, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? sheetWith(frame.plan, frame) };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
     this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
     const canSelect = canChange || (frame.phase === "done" && !this.isBusy && !frame.example);
+    this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: canChange, isSet: canChange });
     if (started) {
       this.shownJob = frame.job;

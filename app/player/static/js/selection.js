@@ -82,6 +82,7 @@ export class Selection extends BarRange {
 
   /** Selects the bars that two beats are in, while they are dragged over. */
   drag(one, other) {
+    if (Math.min(one, other) >= this.bars.at(-1)) return; // over bars that are not written yet
     const before = (beat) => lowerBound(this.bars, beat + 0.001, (bar) => bar) - 1;
     this.choose(before(Math.min(one, other)), before(Math.max(one, other)) + 1, true);
   }
