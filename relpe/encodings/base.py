@@ -154,10 +154,11 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         """What the encoding adds to the scores of a layer; by default nothing."""
         return NO_SCORING
 
-    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable | None:
+    def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
         """Scores of offsets (o, n), key minus query, on a grid of n axes; None: there are none.
 
-        Attention without causality uses them instead of `scoring`.
+        Attention without causality uses them instead of `scoring`. A place of this grid is `step`
+        places of the input, in which distances are measured; windows and spans count its places.
         """
         return None
 
