@@ -366,7 +366,8 @@ class Classifier(nn.Module):
         codes = self._codes(read, state)
         x = read.x
         if isinstance(self.encoding, AbsoluteEncoding):
-            x = self.encoding.embed(x, codes)
+            tokens = isinstance(self.config.input, TokenInputConfig)
+            x = self.encoding.embed(x, codes, tokens=tokens)
         read = read._replace(x=self.dropout(x))
         sides = self.config.reduction or (1,) * len(self.blocks)
         for block, layer, side in zip(self.blocks, state.layers, sides, strict=True):
