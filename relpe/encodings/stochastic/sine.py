@@ -45,8 +45,8 @@ class SineSPEConfig(Checked):
     gated: bool = True
     """Give each feature of each layer a learned gate, with which it can ignore position."""
     initial_gate: float | None = None
-    """Initial value of all gates, from 0 (none is in effect) to 1 (position is ignored). None: random
-    values around 1/2, as in the original. Small values train faster with few codes, since a gate
+    """Initial value of all gates, between 0 (no gate) and 1 (position is ignored). None: random
+    values around 1/2, as in the original. A small one trains faster with few codes, since a gate
     adds noise that differs in each step."""
     shared_by_layers: bool = True
     """Use the same sines and codes in all layers. If false, each layer has its own sines, with the
