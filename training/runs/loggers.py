@@ -36,7 +36,7 @@ COLUMNS: tuple[str, ...] = (
     "receptive_field",
     "outgrown_spans",
 )
-"""Columns of metrics.csv. Classifiers fill those per example and the accuracy, other tasks those per
+"""Columns of metrics.csv. Classifiers fill those per example and accuracy, other tasks those per
 token. `gpu_memory_gib` is empty without a GPU; the last four are empty if the encoding has no
 parameters or no window."""
 
