@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from app.compose.options import MusicOptions
@@ -122,8 +122,11 @@ class Workspace:
         upload = self.upload
         if upload is None or upload.problem or self.length is None:
             return None
-        length = {"seconds": self.length} if self.unit == "seconds" else {"bars": int(self.length)}
-        options = MusicOptions(distance=self.distance, ending=self.ending, **length)
+        options = MusicOptions(distance=self.distance, ending=self.ending)
+        if self.unit == "seconds":
+            options = replace(options, seconds=self.length)
+        else:
+            options = replace(options, bars=int(self.length))
         return _plan(upload, upload.with_length(options), (self.form, self.chords))
 
     def go(self, step: Step) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,20 +19,33 @@ from relpe.attention.windowed.attention import (
 )
 from relpe.encodings.base import Encoding, OffsetTable, QueryKeyEncoding
 
+Order = Literal["raster", "product", None]
+"""Which keys of a grid are not later than a query, itself among them. `raster`: those up to it, row
+by row. `product`: those that are not beyond it on any axis. None: all."""
+
 
 class BidirectionalAttention(nn.Module):
     """Multi-head self-attention of one layer to all positions of a sequence or grid.
 
-    Queries and keys are normalised and encoded as in `SelfAttention`.
+    Queries and keys are normalised and encoded as in `SelfAttention`. With an `order`, no query
+    attends to later keys.
     """
 
     def __init__(
-        self, config: AttentionConfig, *, layer: int, width: int, num_heads: int, normalize: bool
+        self,
+        config: AttentionConfig,
+        *,
+        layer: int,
+        width: int,
+        num_heads: int,
+        normalize: bool,
+        biases: bool = False,
+        order: Order = None,
     ) -> None:
         """Attention with new weights.
 
         Raises:
-            ValueError: this kind of attention is defined only with causality.
+            ValueError: this kind of attention is defined only with causality, or only without.
         """
         super().__init__()
         operation = config.build()
@@ -42,10 +55,14 @@ class BidirectionalAttention(nn.Module):
             )
         if isinstance(operation, LinearOperation) and operation.half_lives is not None:
             raise ValueError("half_lives are those of causal attention; leave them out")
-        self.operation = operation
+        if isinstance(operation, LinearOperation) and order is not None:
+            raise ValueError(
+                f"order is {order} with {config.kind} attention, expected softmax or windowed"
+            )
+        self.operation, self.order = operation, order
         self.layer, self.num_heads = layer, num_heads
-        self.project_in = nn.Linear(width, 3 * width, bias=False)
-        self.project_out = nn.Linear(width, width, bias=False)
+        self.project_in = nn.Linear(width, 3 * width, bias=biases)
+        self.project_out = nn.Linear(width, width, bias=biases)
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
 
     def init_state(self, generator: torch.Generator, encoded_features: int) -> Any:  # noqa: ANN401 - of the operation
@@ -62,12 +79,13 @@ class BidirectionalAttention(nn.Module):
         state: Any,  # noqa: ANN401
         grid: tuple[int, ...],
         mask: Tensor | None = None,
+        step: int = 1,
     ) -> Tensor:
         """Attention (b, l, m) of x (b, l, m), whose positions are the places of a grid in order.
 
         `codes` are those of the encoding for these positions; encodings that score offsets need
-        none, since their offsets are those of the grid. `mask` (b, l), bool, is False at padding,
-        which has no effect; its own outputs are undefined.
+        none, since their offsets are those of the grid, times `step`. `mask` (b, l), bool, is False
+        at padding, which has no effect; its own outputs are undefined.
         """
         q, k, v = self.project_in(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
         if self.log_temperature is not None:
@@ -82,11 +100,13 @@ class BidirectionalAttention(nn.Module):
             out = operation.between(q, k, v, state, mask, turn)
         else:
             half_widths = self._half_widths(encoding, grid)
-            table = encoding.grid_table(_offsets(half_widths, x.device), self.layer)
-            if isinstance(operation, SoftmaxOperation) and table is None:
+            offsets = box_offsets(box_of(half_widths, self.order), x.device)
+            table = encoding.grid_table(offsets, self.layer, step)
+            if isinstance(operation, SoftmaxOperation) and table is None and self.order is None:
                 out = operation.between(q, k, v, state, mask)
             else:
-                out = _in_box(q, k, v, table or OffsetTable(), half_widths, grid, mask)
+                table = table or OffsetTable()
+                out = _in_box(q, k, v, table, half_widths, grid, mask, self.order)
         return self.project_out(out.flatten(2))
 
     def _half_widths(self, encoding: Encoding, grid: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,11 +118,6 @@ class BidirectionalAttention(nn.Module):
         return tuple(widest if reach is None else map(min, widest, reach))
 
 
-def _offsets(half_widths: tuple[int, ...], device: torch.device) -> Tensor:
-    """Offsets (o, n) of the keys in the box around a query."""
-    return box_offsets(box_of(half_widths), device)
-
-
 def _in_box(
     q: Tensor,
     k: Tensor,
@@ -111,6 +126,7 @@ def _in_box(
     half_widths: tuple[int, ...],
     grid: tuple[int, ...],
     mask: Tensor | None,
+    order: Order,
 ) -> Tensor:
     """Attention (b, l, h, e) to the keys in the box around each query, in float32 or wider."""
     dtype = torch.promote_types(torch.float32, q.dtype)
@@ -118,6 +134,8 @@ def _in_box(
         on_grid = [x.to(dtype).unflatten(1, grid) for x in (q, k, v)]
         visible = None if mask is None else mask.unflatten(1, grid)
         out = windowed_attention(
-            *(on_grid[0], on_grid[1], on_grid[2], table.to(dtype), half_widths), key_mask=visible
+            *(on_grid[0], on_grid[1], on_grid[2], table.to(dtype), half_widths),
+            order=order,
+            key_mask=visible,
         )
     return out.flatten(1, len(grid)).to(v.dtype)

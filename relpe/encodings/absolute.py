@@ -45,8 +45,12 @@ class SinusoidConfig(Checked):
         return Sinusoid(self, num_heads * head_dim, head_dim)
 
 
-class Sinusoid(AbsoluteEncoding[Tensor, NoState]):
-    """See `SinusoidConfig`; embeddings are multiplied by the square root of their width first."""
+class Sinusoid(AbsoluteEncoding[NoState]):
+    """See `SinusoidConfig`; embeddings of tokens are multiplied by the square root of their width.
+
+    This is the convention of Vaswani et al. (2017, 3.4). Other inputs, such as projected values,
+    are as large as the table and are not multiplied.
+    """
 
     codes_by_position = True
 
@@ -56,14 +60,11 @@ class Sinusoid(AbsoluteEncoding[Tensor, NoState]):
             raise ValueError(f"embeddings have {width} features, expected an even number")
         self.out_features = head_dim
         self.width, self.base = width, config.base
+        self.token_scale = math.sqrt(width)
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
         """The table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
         return sinusoids(positions[..., 0].double(), self.width, self.base), state
-
-    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Scaled embeddings (b, l, m) plus the table."""
-        return x * math.sqrt(self.width) + codes.to(x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class LearnedPositionConfig(Checked):
         return LearnedPosition(self, num_heads * head_dim, head_dim)
 
 
-class LearnedPosition(AbsoluteEncoding[Tensor, NoState]):
+class LearnedPosition(AbsoluteEncoding[NoState]):
     """See `LearnedPositionConfig`; `vectors` are (positions, m)."""
 
     codes_by_position = True
@@ -97,10 +98,6 @@ class LearnedPosition(AbsoluteEncoding[Tensor, NoState]):
         """The vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
         rows = positions[..., 0].floor().long().clamp(0, len(self.vectors) - 1)
         return self.vectors[rows], state
-
-    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Embeddings (b, l, m) plus the vectors."""
-        return x + codes.to(x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +128,7 @@ class TreeSQConfig(Checked):
         return TreeSQ(self, width, head_dim)
 
 
-class TreeSQ(AbsoluteEncoding[Tensor, NoState]):
+class TreeSQ(AbsoluteEncoding[NoState]):
     """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
 
     The slot of the branch that is taken at step n has the value s w^n, with w = tanh(raw). The
@@ -166,10 +163,6 @@ class TreeSQ(AbsoluteEncoding[Tensor, NoState]):
         vectors = taken[..., None] * self._weights()  # (b, l, step, branch, f)
         vectors = vectors.flatten(-3)
         return functional.pad(vectors, (0, self.width - vectors.shape[-1])), state
-
-    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Embeddings (b, l, m) plus the vectors of branches."""
-        return x + codes.to(x.dtype)
 
     def _weights(self) -> Float[Tensor, "step branch f"]:
         w = torch.tanh(self.raw)

@@ -154,10 +154,11 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         """What the encoding adds to the scores of a layer; by default nothing."""
         return NO_SCORING
 
-    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable | None:
+    def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
         """Scores of offsets (o, n), key minus query, on a grid of n axes; None: there are none.
 
-        Attention without causality uses them instead of `scoring`.
+        Attention without causality uses them instead of `scoring`. A place of this grid is `step`
+        places of the input, in which distances are measured; windows and spans count its places.
         """
         return None
 
@@ -174,12 +175,18 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         return next((part for part in self.modules() if isinstance(part, Window)), None)
 
 
-class AbsoluteEncoding(Encoding[CodesT, StateT]):
-    """An encoding that adds a vector for each position to the embeddings."""
+class AbsoluteEncoding(Encoding[Tensor, StateT]):
+    """An encoding that adds a vector for each position to the embeddings: codes (1 or b, l, m)."""
 
-    @abstractmethod
-    def embed(self, x: Tensor, codes: CodesT) -> Tensor:
-        """Embeddings x (b, l, m) plus the vectors of their positions."""
+    token_scale: float = 1.0
+    """Factor of the embeddings of tokens, which are small at first."""
+
+    def embed(self, x: Tensor, codes: Tensor, *, tokens: bool = True) -> Tensor:
+        """Embeddings x (b, l, m) plus the vectors of their positions.
+
+        `tokens`: whether they are those of tokens, which are multiplied by `token_scale`.
+        """
+        return (x * self.token_scale if tokens else x) + codes.to(x)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Encodes the embeddings x (b, l, m) of a whole sequence; they keep their dtype.

@@ -28,6 +28,23 @@ class FeedForward(nn.Module):
         return self.project_out(functional.silu(gate) * value)
 
 
+class ReluFeedForward(nn.Module):
+    """Feed-forward layer with ReLU and biases (Vaswani et al., 2017), and dropout before the ReLU.
+
+    Dropout is there as in Alfons (2022, section 4).
+    """
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.project_in = nn.Linear(width, hidden)
+        self.project_out = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., m) to (..., m)."""
+        return self.project_out(torch.relu(self.dropout(self.project_in(x))))
+
+
 class Block(nn.Module):
     """Pre-norm block: x + attention(norm x), then x + feed-forward(norm x)."""
 
@@ -69,6 +86,7 @@ class BidirectionalBlock(nn.Module):
         *,
         width: int,
         hidden: int,
+        feed_forward: Literal["swiglu", "relu"] = "swiglu",
         norm: Literal["pre", "post"] = "pre",
         dropout: float = 0.0,
         skipped: float = 0.0,
@@ -78,7 +96,11 @@ class BidirectionalBlock(nn.Module):
         self.attention_norm = nn.LayerNorm(width)
         self.attention = attention
         self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = FeedForward(width, hidden)
+        self.feed_forward: nn.Module = (
+            FeedForward(width, hidden)
+            if feed_forward == "swiglu"
+            else ReluFeedForward(width, hidden, dropout)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -89,11 +111,12 @@ class BidirectionalBlock(nn.Module):
         state: Any,  # noqa: ANN401 - of the kind of attention
         grid: tuple[int, ...],
         mask: Tensor | None = None,
+        step: int = 1,
     ) -> Tensor:
         """(b, l, m) to (b, l, m); see `BidirectionalAttention`."""
         before = self.norm == "pre"
         read = self.attention_norm(x) if before else x
-        x = self._add(x, self.attention(read, encoding, codes, state, grid, mask))
+        x = self._add(x, self.attention(read, encoding, codes, state, grid, mask, step))
         x = x if before else self.attention_norm(x)
         x = self._add(x, self.feed_forward(self.feed_forward_norm(x) if before else x))
         return x if before else self.feed_forward_norm(x)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.attention.bidirectional import BidirectionalAttention
+from relpe.attention.bidirectional import BidirectionalAttention, Order
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -23,7 +23,7 @@ from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.attention import rows_of
 from relpe.models.blocks import BidirectionalBlock
-from relpe.models.inputs import InputConfig, TokenInputConfig
+from relpe.models.inputs import InputConfig, OnGrid, TokenInputConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,16 @@ class ClassifierConfig(Checked):
     """Number of heads (h) in every layer."""
     hidden: int = 256
     """Width of the hidden layer of the feed-forward network."""
+    feed_forward: Literal["swiglu", "relu"] = "swiglu"
+    """Feed-forward network: gated, or with a ReLU, biases and dropout before the ReLU."""
     attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
     """Kind of attention; windowed attention sees `span` - 1 places on each side."""
+    attention_biases: bool = False
+    """Add biases to the queries, keys, values and outputs of attention."""
+    order: Order = None
+    """Positions that a position attends to, with softmax or windowed attention. None: all.
+    `raster`: itself and those before it, row by row. `product`: those that are not beyond it on any
+    axis."""
     encoding: EncodingConfig = field(default_factory=SineSPEConfig)
     """Positional encoding, shared by all layers. If it has as many axes as the input, positions are
     those on the grid; with one axis, the grid is read as a sequence, row by row."""
@@ -51,18 +59,30 @@ class ClassifierConfig(Checked):
     """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
     encoding."""
     norm: Literal["pre", "post"] = "pre"
-    """Whether blocks normalise the inputs of their branches (pre) or their outputs (post)."""
+    """Whether blocks normalise the inputs of their branches (pre, with a norm after the last block)
+    or their outputs (post)."""
+    reduction: tuple[int, ...] = ()
+    """Side of the regions of which the maximum is taken after each block, so that later blocks have
+    fewer positions; what remains at the end of an axis is dropped. Encodings still measure
+    distances in places of the input, windows and spans count those that are left. Empty: 1 after
+    each block."""
     dropout: float = 0.0
     """Share of the features of embeddings, branches and the head that training sets to zero."""
     skipped: float = 0.0
     """Probability with which training skips a branch of the last block (stochastic depth); it rises
     linearly from 0 in the first one."""
-    pooling: Literal["mean", "cls", "learned"] = "mean"
-    """How positions become one vector. `mean`: their mean. `cls`: a position with a learned vector
-    before the first. `learned`: a mean with weights that are the softmax of a learned score
-    (sequence pooling, Hassani et al., 2021)."""
+    pooling: Literal["mean", "max", "last", "cls", "learned"] = "mean"
+    """How positions become one vector. `mean`, `max`: the mean or maximum of each feature. `last`:
+    the last position. `cls`: a position with a learned vector before the first. `learned`: a mean
+    with weights that are the softmax of a learned score (sequence pooling, Hassani et al.,
+    2021)."""
     head_hidden: tuple[int, ...] = ()
     """Widths of hidden layers between the pooled vector and the classes."""
+    head_activation: Literal["gelu", "norm_relu"] = "gelu"
+    """What follows each hidden layer of the head; `norm_relu`: a layer norm and a ReLU."""
+    initialization: Literal["normal", "xavier"] = "normal"
+    """Initial weights of blocks. `normal`: as those of `Decoder`. `xavier`: attention has those of
+    Glorot and Bengio (2010) without biases, feed-forward layers have PyTorch's."""
     towers: Literal[1, 2] = 1
     """Number of inputs of an example, which pass through the same encoder."""
     combine: Literal["concatenate", "symmetric"] = "concatenate"
@@ -78,6 +98,20 @@ class ClassifierConfig(Checked):
         at_least(1, **sizes, num_heads=self.num_heads)
         if self.head_hidden:
             at_least(1, head_hidden=min(self.head_hidden))
+        if self.reduction:
+            at_least(1, reduction=min(self.reduction))
+        if len(self.reduction) not in (0, self.num_layers):
+            raise ValueError(
+                f"reduction is {self.reduction}, expected one value for each of {self.num_layers} "
+                "layers"
+            )
+        if self.pooling == "cls" and (max(self.reduction, default=1) > 1 or self.order):
+            raise ValueError("cls has no place with reduction or order; expected another pooling")
+        if max(self.reduction, default=1) > 1 and self.order:
+            raise ValueError(
+                f"reduction is {self.reduction} with the order {self.order}, in which regions "
+                "would join earlier and later positions; expected one of them"
+            )
         if self.width % self.num_heads:
             raise ValueError(
                 f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
@@ -136,7 +170,7 @@ class Classifier(nn.Module):
         if config.pooling == "cls" and self.encoding.num_axes > 1:
             raise ValueError(
                 f"the encoding has {self.encoding.num_axes} axes, in which cls has no place; "
-                "expected the pooling mean or learned"
+                "expected another pooling"
             )
         self.blocks = nn.ModuleList(
             BidirectionalBlock(
@@ -146,16 +180,19 @@ class Classifier(nn.Module):
                     width=width,
                     num_heads=heads,
                     normalize=config.normalize_queries_keys,
+                    biases=config.attention_biases,
+                    order=config.order,
                 ),
                 width=width,
                 hidden=config.hidden,
+                feed_forward=config.feed_forward,
                 norm=config.norm,
                 dropout=config.dropout,
                 skipped=config.skipped * number / max(1, config.num_layers - 1),
             )
             for number in range(config.num_layers)
         )
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width) if config.norm == "pre" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.cls_embedding = nn.Parameter(torch.zeros(width)) if config.pooling == "cls" else None
         self.pool_score = nn.Linear(width, 1) if config.pooling == "learned" else None
@@ -164,13 +201,21 @@ class Classifier(nn.Module):
             nn.Linear(before, after)
             for before, after in zip(sizes, config.head_hidden, strict=False)
         )
+        normed = config.head_hidden if config.head_activation == "norm_relu" else ()
+        self.head_norms = nn.ModuleList(nn.LayerNorm(size) for size in normed)
         self.project_out = nn.Linear(sizes[-1], config.num_classes)
         self._init_weights()
 
     def _init_weights(self) -> None:
         """Draws weights as `Decoder` does; values and convolutions keep PyTorch's initial ones."""
+        xavier = self.config.initialization == "xavier"
         for name, module in self.blocks.named_modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and ".attention." in name and module.bias is not None:
+                nn.init.zeros_(module.bias)
+            if isinstance(module, nn.Linear) and xavier:
+                if ".attention." in name:
+                    nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, nn.Linear):
                 into_stream = name.endswith("project_out")
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
@@ -211,7 +256,8 @@ class Classifier(nn.Module):
         for block in self.blocks:
             assert isinstance(block, BidirectionalBlock)
             layers.append(block.attention.init_state(generator, self.encoding.out_features))
-        return ClassifierState(self.encoding.init_state(seed, self.norm.weight.device), (*layers,))
+        device = self.project_out.weight.device
+        return ClassifierState(self.encoding.init_state(seed, device), (*layers,))
 
     def forward(
         self,
@@ -248,8 +294,13 @@ class Classifier(nn.Module):
             if self.config.combine == "symmetric":
                 pair = [first + second, (first - second).abs()]
             pooled = torch.cat(pair, -1)
-        for layer in self.head_layers:
-            pooled = self.dropout(functional.gelu(layer(pooled)))
+        for number, layer in enumerate(self.head_layers):
+            pooled = layer(pooled)
+            if self.head_norms:
+                pooled = torch.relu(self.head_norms[number](pooled))
+            else:
+                pooled = functional.gelu(pooled)
+            pooled = self.dropout(pooled)
         return self.project_out(pooled)
 
     def encode(
@@ -276,6 +327,8 @@ class Classifier(nn.Module):
             assert rows is not None
             if not rows.places.shape[1]:
                 raise ValueError("the mask is False everywhere, expected at least one position")
+            if self.config.reduction:
+                self._check_extents((int(rows.lengths.min()),))
             x, exists = rows.gather(x), rows.exists
             if positions is not None:
                 positions = rows.gather(positions.expand(len(mask), -1, -1))
@@ -289,8 +342,9 @@ class Classifier(nn.Module):
             x = torch.cat([self.cls_embedding.expand(x.shape[0], 1, -1).to(x.dtype), x], 1)
             exists = None if exists is None else functional.pad(exists, (1, 0), value=True)
             grid = (x.shape[1],)
-        x = self._through_blocks(x, positions, state, grid, exists)
-        return self._pooled(x, exists)
+        self._check_extents(grid)
+        read = self._through_blocks(OnGrid(x, grid, positions, exists), state)
+        return self._pooled(read)
 
     def _read_as(self, grid: tuple[int, ...]) -> tuple[int, ...]:
         """The grid of the encoding's positions: that of the input, or a sequence."""
@@ -302,43 +356,48 @@ class Classifier(nn.Module):
             "expected the same number, or an encoding with one axis"
         )
 
-    def _through_blocks(
-        self,
-        x: Tensor,
-        positions: Tensor,
-        state: ClassifierState,
-        grid: tuple[int, ...],
-        exists: Tensor | None,
-    ) -> Tensor:
-        """Outputs (b, l, m) of the blocks for x (b, l, m), normalised."""
-        codes: Any = None
-        if isinstance(self.encoding, OffsetEncoding):
-            self.encoding.before_call()  # offsets are those of the grid
-        else:
-            codes, _ = self.encoding.prepare(positions, state.encoding)
-        if isinstance(self.encoding, AbsoluteEncoding):
-            x = self.encoding.embed(x, codes)
-        x = self.dropout(x)
-        for block, layer in zip(self.blocks, state.layers, strict=True):
-            x = block(x, self.encoding, codes, layer, grid, exists)
-        return self.norm(x)
+    def _check_extents(self, grid: tuple[int, ...]) -> None:
+        least = math.prod(self.config.reduction)
+        if min(grid) < least:
+            raise ValueError(
+                f"inputs have the grid {grid}, expected at least {least} places on each axis for "
+                f"the reduction {self.config.reduction}"
+            )
 
-    def _pooled(self, x: Tensor, exists: Tensor | None) -> Tensor:
-        """One vector (b, m) of x (b, l, m)."""
+    def _through_blocks(self, read: OnGrid, state: ClassifierState) -> OnGrid:
+        """Outputs of the blocks, normalised."""
+        if isinstance(self.encoding, OffsetEncoding):
+            self.encoding.before_call()
+        codes = self._codes(read, state)
+        x = read.x
+        if isinstance(self.encoding, AbsoluteEncoding):
+            tokens = isinstance(self.config.input, TokenInputConfig)
+            x = self.encoding.embed(x, codes, tokens=tokens)
+        read = read._replace(x=self.dropout(x))
+        sides = self.config.reduction or (1,) * len(self.blocks)
+        for block, layer, side in zip(self.blocks, state.layers, sides, strict=True):
+            x = block(read.x, self.encoding, codes, layer, read.grid, read.exists, read.step)
+            read = read._replace(x=x)
+            if side > 1:
+                read = read.reduced(side)
+                codes = self._codes(read, state)
+        return read._replace(x=self.norm(read.x))
+
+    def _codes(self, read: OnGrid, state: ClassifierState) -> Any:  # noqa: ANN401 - of the encoding
+        """Codes of the positions; None if offsets are scored, which are those of the grid."""
+        if isinstance(self.encoding, OffsetEncoding):
+            return None
+        return self.encoding.prepare(read.positions, state.encoding)[0]
+
+    def _pooled(self, read: OnGrid) -> Tensor:
+        """One vector (b, m) of each row."""
         if self.cls_embedding is not None:
-            return x[:, 0]
-        if exists is None:
-            exists = torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device)
-        scores = exists.to(x.dtype)
-        if self.pool_score is not None:
-            own = self.pool_score(x)[..., 0].masked_fill(~exists, -math.inf)
-            top = own.detach().amax(1, keepdim=True)
-            scores = torch.exp(own - top.where(top.isfinite(), 0.0))
-        total = scores.sum(1, keepdim=True)
-        weights = scores / total.where(total > 0, 1.0)
-        return torch.einsum(
-            "bl,blm->bm", weights.expand(x.shape[0], -1), x.where(exists[..., None], 0.0)
-        )
+            return read.x[:, 0]
+        if self.config.pooling == "last":
+            return read.last()
+        if self.config.pooling == "max":
+            return read.maximum()
+        return read.mean(None if self.pool_score is None else self.pool_score(read.x)[..., 0])
 
 
 def _places(grid: tuple[int, ...], device: torch.device) -> Tensor:

@@ -67,11 +67,11 @@ class Distance(NamedTuple):
         pitches = (notes.keys & 127) + np.where(
             drums, families.drum, families.pitch - families.lowest_pitch
         )
-        notes_of = [set[tuple[_Place, int]]() for _ in range(len(starts) - 1)]
+        notes_of: list[set[tuple[_Place, int]]] = [set() for _ in starts[1:]]
         rows = np.column_stack([first, places, notes.keys >> 7, pitches])[first < len(notes_of)]
-        for bar, place, rank, pitch in rows.tolist():
+        for bar, place, rank, pitch in rows.astype(int):
             if ranks is None or rank in ranks:
-                notes_of[bar].add(((place, rank), pitch))
+                notes_of[int(bar)].add(((int(place), int(rank)), int(pitch)))
         different = [bar for bar in dict.fromkeys(map(frozenset, notes_of)) if bar]
         bars_with: dict[_Place, dict[int, list[int]]] = {}
         for index, bar in enumerate(different):

@@ -87,17 +87,18 @@ class Report(pl.Callback):
         *_: object,
     ) -> None:
         """Log the metrics every `log_every` steps."""
-        self._losses.append(outputs["nats_per_token"])  # the loss may include penalties
+        self._losses.append(outputs["nats_per_target"])  # the loss may include penalties
         self._since = self._take_time()
         self._timed += 1
         step = trainer.global_step
         if step % self._log_every:
             return
         tokens = self._timed * self._tokens_per_step
+        loss = float(torch.stack(self._losses).mean())
         metrics = {
             "tokens": step * self._tokens_per_step,
             "seconds": pl_module.budget.elapsed(),
-            "train/nats_per_token": float(torch.stack(self._losses).mean()),
+            f"train/nats_per_{pl_module.target}": loss,
             "learning_rate": pl_module.budget.learning_rate(step - 1),
             "gradient_norm": pl_module.gradient_norm,
             "tokens_per_second": tokens / max(self._seconds, 1e-9),
@@ -107,14 +108,16 @@ class Report(pl.Callback):
         self._losses, self._timed, self._seconds = [], 0, 0.0
         for log in trainer.loggers:
             log.log_metrics(metrics, step)
-        self._show_progress(pl_module.budget.progress(step), step, metrics)
+        self._show_progress(pl_module.budget.progress(step), step, loss, metrics)
 
-    def _show_progress(self, progress: float, step: int, metrics: dict[str, float]) -> None:
+    def _show_progress(
+        self, progress: float, step: int, loss: float, metrics: dict[str, float]
+    ) -> None:
         done, started = self._start
         spent = time.monotonic() - started
         left = spent * max(0.0, 1 - progress) / max(progress - done, 1e-9)
         text = (
-            f"step {step}, loss {metrics['train/nats_per_token']:.3f}, "
+            f"step {step}, loss {loss:.3f}, "
             f"{metrics['tokens_per_second']:,.0f} tokens/s, {timedelta(seconds=int(left))} left"
         )
         for key, name in (("memory_gib", ""), ("gpu_memory_gib", " on the GPU")):
@@ -133,7 +136,8 @@ class Report(pl.Callback):
         for log in trainer.loggers:
             log.log_metrics(spent | pl_module.validation, step)
         if self._show:
-            value = pl_module.validation["validation/nats_per_token"]
+            value = pl_module.validation_loss
+            assert value is not None
             with tqdm.external_write_mode(file=sys.stderr):
                 logger.info(
                     "step %d: validation %.4f nats per %s%s",
@@ -234,8 +238,8 @@ class Checkpoints(pl.Callback):
         an older value and could overwrite a better `best.ckpt`.
         """
         self._due = None
-        value = pl_module.validation["validation/nats_per_token"]
-        if value < self._best:
+        value = pl_module.validation_loss
+        if value is not None and value < self._best:
             self._best = value
             self._save(trainer, "best.ckpt")
         self._save(trainer, "last.ckpt")

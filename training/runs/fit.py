@@ -108,7 +108,7 @@ def fit(
         step=step,
         tokens=step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
-        validation=module.validation.get("validation/nats_per_token"),
+        validation=module.validation_loss,
         accuracy=module.validation.get("validation/accuracy"),
         stopped_by=stopped_by,
         rank=processes.rank,

@@ -23,6 +23,9 @@ COLUMNS: tuple[str, ...] = (
     "seconds",
     "train/nats_per_token",
     "validation/nats_per_token",
+    "train/nats_per_example",
+    "validation/nats_per_example",
+    "validation/accuracy",
     "learning_rate",
     "gradient_norm",
     "tokens_per_second",
@@ -33,8 +36,9 @@ COLUMNS: tuple[str, ...] = (
     "receptive_field",
     "outgrown_spans",
 )
-"""Columns of metrics.csv. `gpu_memory_gib` is empty without a GPU; the last four are empty if the
-encoding has no parameters or no window."""
+"""Columns of metrics.csv. Classifiers fill those per example and accuracy, other tasks those per
+token. `gpu_memory_gib` is empty without a GPU; the last four are empty if the encoding has no
+parameters or no window."""
 
 
 def build_loggers(
@@ -128,7 +132,8 @@ def _is_kept(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False
-    return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
+    validated = any(row.get(name) for name in COLUMNS if name.startswith("validation/"))
+    return not (is_due and int(number) == step and validated)
 
 
 class WandbLog(_Log):

@@ -89,14 +89,14 @@ class _OnOneGrid(nn.Module):
         self.model = copy.deepcopy(model)
         self.state = self.model.init_state()
         encoding = self.model.encoding
-        # arguments that distinguish calls: the layer, if there is one
-        layers: dict[str, Callable[..., object]] = {
-            "prepare": lambda positions, state: None,
-            "grid_table": lambda offsets, layer: layer,
+        # arguments that distinguish calls: the layer, or the number of positions that are left
+        keys: dict[str, Callable[..., object]] = {
+            "prepare": lambda positions, state: positions.shape[1],
+            "grid_table": lambda offsets, layer, step: layer,
             "reach": lambda layer: layer,
         }
-        for name, layer_of in layers.items():
-            setattr(encoding, name, _computed_once(getattr(encoding, name), layer_of))
+        for name, key_of in keys.items():
+            setattr(encoding, name, _computed_once(getattr(encoding, name), key_of))
         self.model(x, self.state)
 
     def forward(self, x: Tensor) -> Tensor:

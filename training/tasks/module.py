@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -67,8 +67,8 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
     here, so that callbacks never run in the middle of a step.
     """
 
-    target: ClassVar[str] = "token"
-    """What is predicted, for the log."""
+    target: ClassVar[Literal["token", "example"]] = "token"
+    """What is predicted, in the names of losses: `train/nats_per_token`."""
 
     def __init__(
         self,
@@ -104,6 +104,11 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         """With fsdp, shard the weights."""
         if self._shares and not isinstance(self.decoder, FSDPModule):
             shard(self.decoder, self.device_mesh)
+
+    @property
+    def validation_loss(self) -> float | None:
+        """Nats per target in the last validation; None before the first."""
+        return self.validation.get(f"validation/nats_per_{self.target}")
 
     @property
     def window(self) -> Windows | None:
@@ -147,7 +152,7 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         self._check(norm)
         optimizer.step()
         self.average.update()
-        return {"nats_per_token": torch.tensor(nats / count)}
+        return {"nats_per_target": torch.tensor(nats / count)}
 
     def gradients(self, batch: Any, count: Tensor) -> Tensor:  # noqa: ANN401
         """Accumulate the gradients of all micro-batches and chunks; return the loss in nats.
@@ -229,7 +234,7 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         self.average.swap()
         mine = (sum(column) for column in zip(*self._sums, strict=True))
         nats, count = total(self.trainer, *mine)
-        self.validation = {"validation/nats_per_token": nats / count}
+        self.validation = {f"validation/nats_per_{self.target}": nats / count}
         self._sums.clear()
         if not math.isfinite(nats):
             raise TrainingError(

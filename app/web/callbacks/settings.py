@@ -185,7 +185,7 @@ class SettingsCallbacks:
                 ways = presets(upload.sheet, upload.bars, has_plans=has_plans)
                 if way in ways:
                     preset = ways[cast("Growth", way)]
-                    fields = preset._asdict() | {"form": preset.form or "", "unit": "bars"}
+                    fields |= preset._asdict() | {"form": preset.form or "", "unit": "bars"}
             for name in ("form", "chords"):
                 if name in sent:
                     fields[name] = _text(name, sent[name])

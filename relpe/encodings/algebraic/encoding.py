@@ -181,9 +181,11 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
             return Scoring(rotation=partial(self.rotate_features, codes=codes, layer=layer))
         return NO_SCORING if codes.factor is None else Scoring(OffsetTable(factor=codes.factor))
 
-    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable | None:
+    def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
         """Factors of the logits, if they decay."""
-        return None if self.config.decay == 1 else OffsetTable(factor=self.offset_factors(offsets))
+        if self.config.decay == 1:
+            return None
+        return OffsetTable(factor=self.offset_factors(offsets * step))
 
     def encode(
         self, q: Tensor, k: Tensor, codes: AlgebraicCodes, layer: int

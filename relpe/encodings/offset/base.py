@@ -120,8 +120,10 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """The table of the layer."""
         return Scoring(table=self.table(codes, layer))
 
-    def grid_table(self, offsets: Tensor, layer: int) -> OffsetTable:
+    def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable:
         """Scores of offsets (o, n), key minus query, such as those of a box on a grid.
+
+        A place of the grid is `step` places of the input; see `Encoding.grid_table`.
 
         Raises:
             ValueError: positions are coordinates, whose differences are not those of a grid.
@@ -130,8 +132,8 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
             raise ValueError(
                 f"coordinates are {self.coordinates}, expected index for attention on a grid"
             )
-        points = offsets.double()
-        return self.table_of([points], points, layer)
+        places = offsets.double()
+        return self.table_of([places * step], places, layer)
 
     def reach(self, layer: int) -> tuple[int, ...] | None:
         """One place less than the span, on each side."""

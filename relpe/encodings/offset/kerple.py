@@ -53,7 +53,7 @@ class Kerple(OffsetEncoding):
         """Logarithmic weights (o, h)."""
         # at least float32, since the 8 bits of bfloat16 are too few for a distance
         raw = self.raw[:, layer].to(torch.promote_types(self.raw.dtype, torch.float32))
-        distance, scale, rate = places.abs().to(raw), functional.softplus(raw[0]), raw[1]
+        distance, scale, rate = points[0].abs().to(raw), functional.softplus(raw[0]), raw[1]
         if self.config.kernel == "logarithmic":
             return OffsetTable(log_weight=-scale * (functional.softplus(rate) * distance).log1p())
         # at distance 0 the weight is 1; the gradient of 0^c would be infinite

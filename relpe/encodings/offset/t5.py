@@ -52,7 +52,7 @@ class T5(OffsetEncoding):
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
         """The biases as logarithmic weights (o, h), the same in all layers."""
-        return OffsetTable(log_weight=self.biases[self.buckets(places[:, 0].abs())])
+        return OffsetTable(log_weight=self.biases[self.buckets(points[0][:, 0].abs())])
 
     def buckets(self, distances: Tensor) -> Tensor:
         """Bucket of each distance (o,), int64."""

@@ -7,6 +7,7 @@ the square roots of 1 - g and g. The expected product of query and key codes bec
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -125,9 +126,27 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         )
 
 
-def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
-    """New gates of all layers; as in the original, standard normal before the sigmoid."""
-    return nn.Parameter(torch.randn(num_layers, num_heads, head_dim))
+def raw_gates(shape: tuple[int, int, int], initial: float | None = None) -> nn.Parameter:
+    """New gates of `shape` (layers, h, d), before the sigmoid, after which they are `initial`.
+
+    None: standard normal, as in the original.
+    """
+    if initial is None:
+        return nn.Parameter(torch.randn(shape))
+    return nn.Parameter(torch.full(shape, math.log(initial / (1 - initial))))
+
+
+def check_initial_gate(initial: float | None, *, gated: bool) -> None:
+    """Checks the `initial_gate` of a config.
+
+    Raises:
+        ValueError: it is out of range, or there are no gates.
+    """
+    if initial is not None and not (gated and 0 < initial < 1):
+        raise ValueError(
+            f"initial_gate is {initial} with gated: {str(gated).lower()}, expected a number "
+            "between 0 and 1 with gates"
+        )
 
 
 def checked_draws(default: int, wanted: int | None) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 from relpe.checks import Checked, at_least
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
+    check_initial_gate,
     checked_draws,
     raw_gates,
 )
@@ -86,6 +87,10 @@ class FilteredNoiseConfig(Checked):
     numbers reduce the variance and increase the cost."""
     gated: bool = True
     """Give each feature of each layer a learned gate, with which it can ignore position."""
+    initial_gate: float | None = None
+    """Initial value of all gates, between 0 (no gate) and 1 (position is ignored). None: random
+    values around 1/2, as in the original. A small one trains faster with few codes, since a gate
+    adds noise that differs in each step."""
     shared_by_layers: bool = True
     """Use the same filters and codes in all layers. If false, each layer has its own filters, which
     are applied to the same noise."""
@@ -98,6 +103,7 @@ class FilteredNoiseConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, num_realizations=self.num_realizations)
+        check_initial_gate(self.initial_gate, gated=self.gated)
 
 
 class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
@@ -123,7 +129,8 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         self.shared_by_layers = config.shared_by_layers
         self.out_features = config.num_realizations
         self.shape = (num_heads, head_dim, config.num_realizations)
-        self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
+        shape = (num_layers, num_heads, head_dim)
+        self.gates = raw_gates(shape, config.initial_gate) if config.gated else None
 
     def filters(self) -> Filters:
         """The filters, in the dtype of the parameters."""

@@ -18,7 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.checks import Checked, at_least
-from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
+from relpe.encodings.stochastic.base import (
+    StochasticEncoding,
+    check_initial_gate,
+    checked_draws,
+    raw_gates,
+)
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -39,6 +44,10 @@ class SineSPEConfig(Checked):
     numbers reduce the variance and increase the cost."""
     gated: bool = True
     """Give each feature of each layer a learned gate, with which it can ignore position."""
+    initial_gate: float | None = None
+    """Initial value of all gates, between 0 (no gate) and 1 (position is ignored). None: random
+    values around 1/2, as in the original. A small one trains faster with few codes, since a gate
+    adds noise that differs in each step."""
     shared_by_layers: bool = True
     """Use the same sines and codes in all layers. If false, each layer has its own sines, with the
     same noise."""
@@ -46,6 +55,7 @@ class SineSPEConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, num_sines=self.num_sines, num_realizations=self.num_realizations)
+        check_initial_gate(self.initial_gate, gated=self.gated)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SineSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer."""
@@ -98,7 +108,8 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         self.offsets = nn.Parameter(torch.randn(shape))
         gains = torch.randn(shape)
         self.gains = nn.Parameter(gains / (gains.norm(dim=-1, keepdim=True).sqrt() / 2))
-        self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
+        shape = (num_layers, num_heads, head_dim)
+        self.gates = raw_gates(shape, config.initial_gate) if config.gated else None
 
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from app.compose.options import MusicOptions
@@ -13,7 +14,7 @@ SHEET = LeadSheet("C major", (Phrase("A", 0, 8),), (0,) * 8, (("C",), ("G", "Am"
 
 
 def frame(form: str = "", chords: str = "", no_form: str = "", **options: Any) -> PlanFrame:
-    return plan_frame(SHEET, 8, MusicOptions(**{"bars": 4} | options), (form, chords), no_form)
+    return plan_frame(SHEET, 8, replace(MusicOptions(bars=4), **options), (form, chords), no_form)
 
 
 def test_nothing_is_asked_at_first():

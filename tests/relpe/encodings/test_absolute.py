@@ -31,12 +31,13 @@ def test_sinusoids_match_the_originals() -> None:
     torch.testing.assert_close(made, table, atol=1e-6, rtol=0)
 
 
-def test_sinusoids_are_added_to_scaled_embeddings() -> None:
+def test_sinusoids_are_added_to_scaled_embeddings_of_tokens() -> None:
     encoding = SinusoidConfig().build(**SHAPE)
     x = torch.randn(3, 6, 8)
     codes, _ = encoding.prepare(places(6, 10), ())
     table = sinusoids(torch.arange(10, 16), 8).float()
     torch.testing.assert_close(encoding.embed(x, codes), x * 8**0.5 + table)
+    torch.testing.assert_close(encoding.embed(x, codes, tokens=False), x + table)
     rows = places(6).expand(3, -1, -1) + torch.tensor([0, 5, 9])[:, None, None]
     codes, _ = encoding.prepare(rows, ())
     assert encoding.embed(x, codes).shape == x.shape

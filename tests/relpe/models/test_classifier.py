@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
@@ -16,6 +16,7 @@ from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
+    LearnedPositionConfig,
     NoEncodingConfig,
     RopeConfig,
     SelectiveRopeConfig,
@@ -52,7 +53,7 @@ GRIDS = {
     "rope, as a sequence": (RopeConfig(), WINDOWED),
 }
 every_classifier = pytest.mark.parametrize("name", CLASSIFIERS)
-every_pooling = pytest.mark.parametrize("pooling", ["mean", "cls", "learned"])
+every_pooling = pytest.mark.parametrize("pooling", ["mean", "max", "last", "cls", "learned"])
 every_grid = pytest.mark.parametrize("name", GRIDS)
 
 
@@ -131,7 +132,7 @@ def test_shifting_positions_matters_with_an_absolute_encoding() -> None:
     differ(model(x, positions=torch.arange(9)[None, :, None] + 40), model(x))
 
 
-@every_pooling
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "learned"])
 @pytest.mark.parametrize("attention", [SOFTMAX, LinearAttentionConfig(), FAVOR])
 def test_without_an_encoding_order_does_not_matter(pooling: str, attention: object) -> None:
     model = classifier(pooling=pooling, attention=attention, encoding=NoEncodingConfig())
@@ -282,6 +283,27 @@ def test_post_norm_normalizes_outputs() -> None:
     differ(classifier(norm="post")(tokens(9)), classifier()(tokens(9)))
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_outputs_of_blocks_are_normalized_once(norm: str) -> None:
+    model = classifier(norm=norm, pooling="last")
+    pooled = model.encode(tokens(9))
+    same(pooled.mean(-1), torch.zeros(3, dtype=torch.float64))
+    norms = [name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)]
+    assert ("norm" in norms) == (norm == "pre")
+
+
+@pytest.mark.parametrize("encoding", [SinusoidConfig(), LearnedPositionConfig()])
+def test_positions_are_not_lost_beside_values(encoding: Any) -> None:
+    # the vectors of positions are added to projected values, which are as large, as they are
+    model = on_grid(encoding, SOFTMAX)
+    received: list[Tensor] = []
+    model.blocks[0].register_forward_hook(lambda m, inputs, out: received.append(inputs[0]))
+    x = torch.randn(2, 6, 2, dtype=torch.float64)
+    model(x)
+    table, _ = model.encoding.prepare(torch.arange(6)[None, :, None], ())
+    same(received[0] - model.embedding(x), table.to(x).expand(2, -1, -1))
+
+
 def test_a_convolution_leaves_the_grid_of_the_compact_transformer() -> None:
     torch.manual_seed(0)
     config = ClassifierConfig(
@@ -326,7 +348,7 @@ def test_noise_is_that_of_the_seed_and_shared_by_rows() -> None:
         ({"num_classes": 1}, "num_classes is 1, expected at least 2"),
         ({"num_heads": 3}, "expected a multiple of num_heads"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"pooling": "max"}, "pooling is 'max'"),
+        ({"pooling": "first"}, "pooling is 'first'"),
         ({"encoding": SelectiveRopeConfig(), "attention": SOFTMAX}, "inputs read so far"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.runs import assert_same_weights, checkpoint, stop_at
+from tests.support.runs import assert_same_weights, checkpoint, metrics, stop_at
 from training.cli import main
 from training.errors import TrainingError
 from training.experiment import build_experiment
@@ -138,7 +138,12 @@ def test_every_pass_reads_every_example_once_in_another_order():
 
 
 def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, monkeypatch, capsys):
-    whole = fit(experiment_of(), tmp_path / "whole", show=False)
+    whole = fit(experiment_of(log_every=2), tmp_path / "whole", show=False)
+    assert "train/nats_per_example" in metrics(tmp_path / "whole", "train/nats_per_example")[0]
+    assert not metrics(tmp_path / "whole", "train/nats_per_token")
+    *_, last = metrics(tmp_path / "whole", "validation/nats_per_example")
+    assert float(last["validation/accuracy"]) == pytest.approx(whole.accuracy, abs=1e-5)
+    assert float(last["validation/nats_per_example"]) == pytest.approx(whole.validation, abs=1e-4)
     assert whole.step == 4
     assert whole.accuracy is not None
     with monkeypatch.context() as patch:

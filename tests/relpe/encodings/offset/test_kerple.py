@@ -32,7 +32,8 @@ def test_the_kernels_are_those_of_the_paper() -> None:
 def test_gradients_are_finite_and_weights_fall_with_distance() -> None:
     for config in (KerpleConfig(), KerpleConfig(kernel="power")):
         encoding = config.build(num_heads=3, head_dim=4)
-        weights = encoding.table_of([], -torch.arange(30.0).double()[:, None], 0).log_weight
+        places = -torch.arange(30.0).double()[:, None]
+        weights = encoding.table_of([places], places, 0).log_weight
         assert weights is not None
         assert (weights.diff(dim=0) < 0).all()
         assert (weights[0] == 0).all()

@@ -1,0 +1,230 @@
+"""Classifiers whose blocks reduce the resolution, and those in which later positions are hidden."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    SirenConfig,
+)
+from relpe.encodings.algebraic.structures import GridStructure
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.models.classifier import ClassifierConfig
+from relpe.models.inputs import OnGrid
+from tests.support.classifiers import CLASSIFIERS, SIZES, TOKENS, classifier, on_grid, tokens
+
+SOFTMAX = SoftmaxAttentionConfig()
+DECAY = "algebraic softmax, decay"
+EXACT = [name for name, config in CLASSIFIERS.items() if "attention" in config]
+EXACT = [name for name in EXACT if CLASSIFIERS[name]["attention"].kind != "linear"]
+SIREN = SirenConfig(
+    network=SirenNetworkConfig(width=8),
+    num_axes=2,
+    reference_length=(8.0,),
+    window=WindowConfig(width=(1.5,), block=1, max_span=8),
+)
+GRIDS: dict[str, Any] = {
+    "algebraic": (AlgebraicConfig(structure=GridStructure()), SOFTMAX),
+    "siren with a learned span": (SIREN, WindowedAttentionConfig()),
+    "convolutional spe": (ConvSPEConfig(taps=(3, 3), num_realizations=6), LinearAttentionConfig()),
+    "rope, as a sequence": (RopeConfig(), SOFTMAX),
+}
+
+
+def same(a: Tensor, b: Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def values(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@given(grid=st.lists(st.integers(2, 5), min_size=1, max_size=3), side=st.integers(2, 3))
+def test_regions_have_their_maximum_and_the_position_of_their_first_place(
+    grid: list[int], side: int
+) -> None:
+    side = min(side, *grid)
+    x = values(2, *grid, 3)
+    axes = [torch.arange(extent) for extent in grid]
+    positions = torch.cartesian_prod(*axes).view(1, -1, len(grid))
+    made = OnGrid(x.flatten(1, -2), tuple(grid), positions).reduced(side)
+    assert made.grid == tuple(extent // side for extent in grid)
+    assert made.step == side
+    for index, corner in enumerate(itertools.product(*map(range, made.grid))):
+        region = x[:, *(slice(side * n, side * n + side) for n in corner)]
+        assert torch.equal(made.x[:, index], region.flatten(1, -2).amax(1))
+        assert made.positions[0, index].tolist() == [side * n for n in corner]
+    assert made.x.shape[1] == index + 1
+
+
+def test_in_two_dimensions_it_is_max_pooling() -> None:
+    x = values(2, 7, 5, 3)
+    made = OnGrid(x.flatten(1, 2), (7, 5), torch.zeros(1, 35, 2)).reduced(2)
+    same(made.x, functional.max_pool2d(x.movedim(-1, 1), 2).movedim(1, -1).flatten(1, 2))
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_reduction_by_one_changes_nothing(name: str) -> None:
+    x = tokens(9)
+    assert torch.equal(classifier(name, reduction=(1, 1))(x), classifier(name)(x))
+
+
+# logits that decay need positions that rise by one
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != DECAY])
+@pytest.mark.parametrize("pooling", ["mean", "max", "last", "learned"])
+def test_padding_changes_nothing_after_a_reduction(name: str, pooling: str) -> None:
+    model = classifier(name, pooling=pooling, reduction=(2, 1))
+    x = tokens(9)
+    lengths = torch.tensor([9, 4, 7])
+    mask = torch.arange(9) < lengths[:, None]
+    whole = torch.cat([model(x[i : i + 1, :n]) for i, n in enumerate(lengths)])
+    same(model(x, mask=mask), whole)
+    spread, wide = torch.full((3, 18), 3), torch.zeros(3, 18, dtype=torch.bool)
+    spread[:, ::2], wide[:, ::2] = x, mask
+    same(model(spread, mask=wide), whole)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_grids_with_a_reduction(name: str) -> None:
+    model = on_grid(*GRIDS[name], reduction=(2, 1))
+    x = values(2, 5, 6, 2)
+    logits = model(x)
+    same(model(x[1:]), logits[1:])
+    model.train()(x).square().sum().backward()
+    for key, weight in model.named_parameters():
+        assert weight.grad is None or weight.grad.isfinite().all(), key
+    if "sequence" not in name:  # the last row is dropped, after it was seen
+        assert not torch.equal(model.eval()(x[:, :4]), logits)
+
+
+def test_what_is_left_at_the_end_is_dropped_after_the_last_block() -> None:
+    # one layer of attention without exchange: its window is the place itself
+    model = classifier("rope softmax", attention=WindowedAttentionConfig(span=1), reduction=(1, 2))
+    x = tokens(9)
+    same(model(x), model(x[:, :8]))
+    assert not torch.allclose(model(x), model(x[:, :7]))
+
+
+def test_distances_after_a_reduction_are_those_of_the_input() -> None:
+    # of pairs of equal tokens, the second block sees one each, at the position of the first
+    changes: dict[str, Any] = {"attention": WindowedAttentionConfig(span=9), "num_layers": 1}
+    for encoding in (RopeConfig(), AlibiConfig()):
+        model = classifier("rope softmax", encoding=encoding, **changes)
+        block = model.blocks[0]
+        x, grid, positions = values(2, 5, 16), (5,), 2 * torch.arange(5)[None, :, None]
+        codes = None
+        if isinstance(encoding, RopeConfig):
+            codes, _ = model.encoding.prepare(positions, ())
+        state = model.init_state().layers[0]
+        reduced = block(x, model.encoding, codes, state, grid, None, 2)
+        # the same keys at twice the distance, the others between them hidden
+        spread, seen = torch.zeros(2, 10, 16, dtype=torch.float64), torch.zeros(2, 10).bool()
+        spread[:, ::2], seen[:, ::2] = x, True
+        if codes is not None:
+            codes, _ = model.encoding.prepare(torch.arange(10)[None, :, None], ())
+        wide = classifier(
+            "rope softmax", encoding=encoding, **{**changes, "attention": SOFTMAX}
+        ).blocks[0]
+        out = wide(spread, model.encoding, codes, state, (10,), seen)
+        same(reduced, out[:, ::2])
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("length", [1, 4, 9])
+def test_in_raster_order_later_positions_have_no_effect(name: str, length: int) -> None:
+    model = classifier(name, order="raster", pooling="last")
+    x = tokens(9)
+    mask = (torch.arange(9) < length).expand(3, -1)
+    alone = model(x[:, :length])
+    same(model(x, mask=mask), alone)
+    other = x.clone()
+    other[:, length:] = (x[:, length:] + 1) % 11
+    hidden: list[Tensor] = []
+    handle = model.norm.register_forward_hook(lambda m, i, out: hidden.append(out))
+    model(x), model(other)
+    handle.remove()
+    same(hidden[0][:, :length], hidden[1][:, :length])
+
+
+@pytest.mark.parametrize("order", ["raster", "product"])
+@pytest.mark.parametrize("name", ["algebraic", "siren with a learned span"])
+def test_orders_on_a_grid(name: str, order: str) -> None:
+    model = on_grid(*GRIDS[name], order=order)
+    x = values(1, 3, 4, 2)
+    outs: list[Tensor] = []
+    model.norm.register_forward_hook(lambda m, i, out: outs.append(out.detach()))
+    model(x)
+    for place in itertools.product(range(3), range(4)):
+        changed = x.clone()
+        changed[:, place[0], place[1]] += 1
+        model(changed)
+        moved = ((outs[-1] - outs[0]).abs().amax(-1) > 1e-9).view(3, 4)
+        for other in itertools.product(range(3), range(4)):
+            beyond = other[0] >= place[0] and other[1] >= place[1]
+            later = beyond if order == "product" else other >= place
+            if moved[other]:
+                assert later
+        assert moved[place]
+
+
+def test_poolings_are_the_last_position_and_the_maximum() -> None:
+    x = tokens(6)
+    found: dict[str, Tensor] = {}
+    for pooling in ("last", "max"):
+        model = classifier("rope softmax", pooling=pooling)
+        outs: list[Tensor] = []
+        model.norm.register_forward_hook(lambda m, i, out, outs=outs: outs.append(out))
+        found[pooling] = model.encode(x)
+        (out,) = outs
+        same(found[pooling], out[:, -1] if pooling == "last" else out.amax(1))
+    assert not torch.allclose(found["last"], found["max"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reduction": (2,)}, "expected one value for each of 2 layers"),
+        ({"reduction": (2, 0)}, "reduction is 0"),
+        ({"reduction": (2, 1), "pooling": "cls"}, "cls has no place with reduction"),
+        ({"order": "raster", "pooling": "cls"}, "cls has no place with reduction or order"),
+        ({"reduction": (2, 1), "order": "raster"}, "earlier and later positions"),
+        ({"order": "raster"}, "order is raster with linear attention"),
+        ({"order": "column"}, "order is 'column'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClassifierConfig(**{"input": TOKENS, **SIZES, **changes}).build()
+
+
+def test_a_decay_of_logits_is_refused_after_a_reduction() -> None:
+    with pytest.raises(ValueError, match="decay of logits needs positions that rise by one"):
+        classifier(DECAY, reduction=(2, 1))(tokens(9))
+
+
+def test_inputs_that_are_too_small_are_refused_in_one_sentence() -> None:
+    model = classifier("rope softmax", reduction=(2, 2))
+    mask = torch.arange(9) < torch.tensor([9, 4, 3])[:, None]
+    with pytest.raises(ValueError, match=r"the grid \(3,\), expected at least 4 places"):
+        model(tokens(3))
+    with pytest.raises(ValueError, match=r"the grid \(3,\), expected at least 4 places"):
+        model(tokens(9), mask=mask)
+    small = on_grid(NoEncodingConfig(), SOFTMAX, reduction=(1, 2))
+    assert small(values(1, 2, 3, 2)).shape == (1, 5)
