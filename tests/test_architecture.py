@@ -30,11 +30,14 @@ MAY_USE = {
 EXTRAS = {
     "relpe": ["train", "fast", "jax"],
     "tokenization": ["convert", "fast"],
-    "training": ["train", "images"],
+    "training": ["train", "images", "translation"],
     "app": ["app"],
 }
 # Packages of extras that the development environment need not have, by the name of their import.
-OPTIONAL = {"jax": ["jax"], "mnist1d": ["mnist1d"], "sklearn": ["scikit-learn"]}
+OPTIONAL = {
+    **{"jax": ["jax"], "mnist1d": ["mnist1d"], "sklearn": ["scikit-learn"]},
+    **{"sacrebleu": ["sacrebleu"], "tokenizers": ["tokenizers"]},
+}
 # Files that convert objects of other libraries, draw, compile or serve another framework; nothing
 # else needs their packages.
 MEETS_OTHERS = {

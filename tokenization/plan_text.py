@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from tokenization.analysis.chord_symbols import parse_chord
@@ -37,6 +37,25 @@ def parse_form(text: str, heard: Sequence[str] = ()) -> tuple[int, ...]:
         places[letter] = (start, length + 1) if follows else (bar, 1)
     places.pop("", None)
     sources: list[int] = []
+    lengths = {letter: length for letter, (_, length) in places.items()}
+    for letter, count in parse_sections(text, lengths):
+        start, length = places.get(letter, (0, 0))
+        first = len(heard) + len(sources)
+        for bar in range(count):
+            distance = first + bar - (start + bar % length) if length else 0
+            sources.append(distance if distance <= MAX_DISTANCE else 0)
+        places[letter] = (first, count)
+    return tuple(sources)
+
+
+def parse_sections(text: str, lengths: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Letter and number of bars of each section of a form; see `parse_form`.
+
+    `lengths` are those of the last section of each letter that has occurred.
+    """
+    known = dict(lengths)
+    sections: list[tuple[str, int]] = []
+    left = MOST_BARS
     for section in text.split():
         match = _SECTION.fullmatch(section)
         if match is None:
@@ -45,21 +64,17 @@ def parse_form(text: str, heard: Sequence[str] = ()) -> tuple[int, ...]:
                 "from A to Z and a number of bars, as in A8 B8 A8"
             )
         letter = match[1]
-        start, length = places.get(letter, (0, 0))
-        count = int(match[2]) if match[2] else length
-        if not 0 < count <= MOST_BARS - len(sources):
+        count = int(match[2]) if match[2] else known.get(letter, 0)
+        if not 0 < count <= left:
             raise ValueError(
                 f"the section {section[:20]!r} of the form has {count} bars, expected 1 to "
-                f"{MOST_BARS - len(sources)}; write a number of bars after a new letter, as in A8"
+                f"{left}; write a number of bars after a new letter, as in A8"
             )
-        first = len(heard) + len(sources)
-        for bar in range(count):
-            distance = first + bar - (start + bar % length) if length else 0
-            sources.append(distance if distance <= MAX_DISTANCE else 0)
-        places[letter] = (first, count)
-    if not sources:
+        known[letter], left = count, left - count
+        sections.append((letter, count))
+    if not sections:
         raise ValueError("the form is empty, expected sections such as A8 B8 A8")
-    return tuple(sources)
+    return sections
 
 
 def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ...]:
@@ -67,18 +82,20 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
 
     Bars are separated by `|` and have one chord, or two of equal length. A chord is a root from A
     to G, optionally with # or b, a quality (see `chord_symbols.py`), and a bass after a slash. `N`
-    is no chord, `%` repeats the bar before. `beats` is the number of beats of a bar.
+    is no chord, `%` repeats the bar before, and `?` leaves the bar to the model: it has no chords.
+    `beats` is the number of beats of a bar.
 
     Raises:
         ValueError: the text is not a chart.
     """
     bars: list[tuple[PlannedChord, ...]] = []
-    if not text.strip():
-        raise ValueError("the chart is empty, expected chords such as C | G/B | Am F")
-    for number, bar in enumerate(text.strip().strip("|").split("|"), 1):
+    for number, bar in enumerate(chart_bars(text), 1):
         symbols = bar.split()
         if symbols == ["%"] and bars:
             bars.append(bars[-1])
+            continue
+        if symbols == ["?"]:
+            bars.append(())
             continue
         if not 1 <= len(symbols) <= 2:
             raise ValueError(
@@ -91,6 +108,13 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
         if len(bars) > MOST_BARS:
             raise ValueError(f"the chart has over {MOST_BARS} bars, expected at most that many")
     return tuple(bars)
+
+
+def chart_bars(text: str) -> list[str]:
+    """The text of each bar of a chart. Raises ValueError if it is empty."""
+    if not text.strip():
+        raise ValueError("the chart is empty, expected chords such as C | G/B | Am F")
+    return [" ".join(bar.split()) for bar in text.strip().strip("|").split("|")]
 
 
 def parse_key(text: str) -> Key:

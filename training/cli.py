@@ -517,8 +517,9 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         help="prepared corpus (default: none, for runs of generated tasks, whose answers to test "
-        "examples are measured, and the data of the run for classifiers; only --weights, "
-        "--batch-size, --device, --threads and --output apply to both, --split to classifiers)",
+        "examples are measured, and the data of the run for classifiers and translation; only "
+        "--weights, --batch-size, --device, --threads and --output apply to all of them, --split "
+        "to classifiers and translation)",
     )
     option("--split", help="split to measure on (default: test)")
     option(
@@ -689,11 +690,25 @@ def _evaluate_transduction(options: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate_translation(options: argparse.Namespace) -> int:
+    from training.evaluation.by_task.translation import (
+        TranslationOptions,
+        evaluate_translation,
+        translation_table,
+    )
+
+    _refuse_others(options, TranslationOptions)
+    results = evaluate_translation(TranslationOptions(**_given(options, TranslationOptions)))
+    sys.stdout.write("\n".join([*translation_table({options.model: results}), ""]))
+    return 0
+
+
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
     from training.tasks.classification.task import ClassificationTask
     from training.tasks.likelihood import LikelihoodTask
     from training.tasks.transduction.task import TransductionTask
+    from training.tasks.transduction.translation import TranslationTask
 
     folder = Path(options.model)
     task = read_experiment(folder).task if is_run(folder) else None
@@ -703,6 +718,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         return _evaluate_next_values(options)
     if isinstance(task, TransductionTask):
         return _evaluate_transduction(options)
+    if isinstance(task, TranslationTask):
+        return _evaluate_translation(options)
     if options.data is None:
         return _evaluate_answers(options)
     from training.evaluation.evaluate import EvaluateOptions, evaluate

@@ -9,6 +9,14 @@ class TrainingError(ValueError):
     """Data, a configuration or a run cannot be used; the message says why and what to do."""
 
 
+def missing_package(task: str, package: str, extra: str) -> TrainingError:
+    """The error of a task that needs a package of an extra."""
+    return TrainingError(
+        f"the task {task} needs the package {package}; run pip install -c constraints.txt -e "
+        f"'.[{extra}]' in the folder of this project"
+    )
+
+
 def check_range(
     name: str,
     value: float | None,

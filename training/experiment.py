@@ -26,13 +26,14 @@ from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
+from training.tasks.transduction.pair_task import PairTask
 from training.tasks.transduction.sequences import SequenceTask
-from training.tasks.transduction.task import TransductionTask
+from training.tasks.transduction.translation import TranslationTask
 from training.tasks.transduction.tree_task import TreeTask
 
 TASKS: dict[
     str,
-    type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask | TransductionTask],
+    type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask | PairTask],
 ] = {
     "music": MusicTask,
     "recall": RecallTask,
@@ -49,6 +50,7 @@ TASKS: dict[
     "digits": DigitsTask,
     "sequence_transduction": SequenceTask,
     "tree_transduction": TreeTask,
+    "translation": TranslationTask,
     "series": SeriesTask,
     "forecasting": ForecastingTask,
 }

@@ -45,6 +45,8 @@ class Progress:
     """One per variation; times count from the start of the output."""
     part_done: float = 0.0
     """Fraction of the requested bars or seconds that is done, 0 to 1."""
+    done_ticks: int = 0
+    """Tick before which the notes of the first variation do not change any more."""
     preparing: bool = False
     """Whether code is being compiled; this takes a while the first time on a machine."""
     reading_seconds: float = 0.0
@@ -278,6 +280,7 @@ class Variations:
             seconds=self.seconds,
             scores=scores,
             part_done=self.part_done,
+            done_ticks=self.drafts[0].done_ticks,
             preparing=preparing,
             reading_seconds=self.reading_seconds,
             place=place,

@@ -131,6 +131,22 @@ class MusicOptions:
         within((0, LARGEST_SEED), scripts=(-1, LARGEST_SEED), page=(0, LARGEST_SEED)),
         widget=Widget("number", "Seed", "seed", "The same seed and settings give the same music."),
     )
+    distance: float = option(
+        0.0,
+        "how far the new music is from the prompt: the share of its bars, from 0 to 1, that must "
+        "not have the notes of a bar of the prompt; 0.25: every fourth bar, 0: chosen by the model",
+        within((0.0, 1.0)),
+        only="prompt",
+        widget=Widget(
+            "slider",
+            "How far from the prompt",
+            "main",
+            "The share of the new bars that are no copy of a bar of your piece: 0.25 is every "
+            "fourth bar, 1 all of them. 0: the model chooses.",
+            step=0.125,
+        ),
+        letter="f",
+    )
     temperature: float = option(
         1.0,
         "sampling temperature; lower is more predictable, higher more varied",
@@ -198,13 +214,14 @@ class MusicOptions:
     chords: str | None = option(
         None,
         "chords of the new music, bars separated by |, such as 'Am | F | C | G7 E7'; %% repeats "
-        "the bar before, and a shorter chart repeats; models of version 2 follow them best "
-        "(default: chosen by the model)",
+        "the bar before, ? leaves a bar to the model, and a shorter chart repeats; models of "
+        "version 2 follow them best (default: chosen by the model)",
         widget=Widget(
             "text",
             "Chords",
             "plan",
-            "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat.",
+            "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat, and ? leaves a bar "
+            "to the model.",
             letters=2000,
         ),
     )
@@ -271,8 +288,9 @@ class MusicOptions:
             "choice",
             "Ending",
             "steering",
-            "End all notes at the last bar line, or come to rest in the last bar.",
-            choices=("Bar line", "Cadence"),
+            "End all notes at the last bar line, come to rest in the last bar, or let the model "
+            "end the piece (models of version 2).",
+            choices=("Bar line", "Cadence", "Natural"),
         ),
     )
     variations: int = option(

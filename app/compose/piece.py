@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
-from app.compose.plan.asked import asked_bars, check_asked, heard_before, with_style
+from app.compose.plan.asked import asked_bars, asked_chords, check_asked, heard_before, with_style
 from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
@@ -17,8 +17,10 @@ from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
 from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.distance import Distance
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
@@ -121,7 +123,13 @@ class Opening:
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
         biases = biases_of_prompt(context, grammar, joining, **strengths)
-        biases += steer(options, grammar, tokenizer, context.tolist(), asked)
+        biases += steer(
+            options, grammar, tokenizer, context.tolist(), asked_chords(options, bars.planned)
+        )
+        if options.distance:
+            assert isinstance(grammar, RemiGrammar)  # see `steer`
+            ranks = None if gap is None or gap.is_last else gap.ranks
+            biases += (Distance.after(context, grammar, options.distance, ranks),)
         limit = BarLimit(
             grammar.bar,
             grammar.bar + len(bars.planned) - 1,
@@ -144,16 +152,15 @@ class Opening:
         if key is not None:
             context.append(families.key + key.tonic + 12 * key.minor)
         check_asked(options, tokenizer)
-        if options.seconds is None:
-            asked = asked_bars(options, options.bars)
-        else:  # an estimate that is long enough
-            asked = asked_bars(options, int(options.seconds) + 1)
+        # for seconds, an estimate that is long enough
+        count = options.bars if options.seconds is None else int(options.seconds) + 1
+        asked = asked_bars(options, count)
         context = with_style(np.array(context), options, tokenizer)
         grammar = tokenizer.grammar(
             tempo="bar_line", end=ends, write=False, bars=dict(enumerate(asked, 1))
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
-        biases = steer(options, grammar, tokenizer, (), asked)
+        biases = steer(options, grammar, tokenizer, (), asked_chords(options, count))
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule)
 
@@ -234,6 +241,14 @@ class Draft:
     def bars_begun(self) -> int:
         """Notated bars, including the one that is being generated."""
         return self.rule.limit.notated_bar(self.rule.grammar) + 1
+
+    @property
+    def done_ticks(self) -> int:
+        """Start of the first bar that is not finished; notes before it do not change any more."""
+        bars = self.opening.bars
+        if bars is None:
+            return self.rule.grammar.bar_start
+        return min(bars.line(self.bars_done), bars.end_ticks)
 
     @property
     def part_done(self) -> float:

@@ -18,9 +18,10 @@ from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
 from tokenization.errors import TokenizerError
+from tokenization.plan import PlannedChord
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import PIANO_FAMILIES
-from tokenization.tokenizer import FixedBar, Grammar, Tokenizer
+from tokenization.tokenizer import Grammar, Tokenizer
 
 
 def steer(
@@ -28,12 +29,12 @@ def steer(
     grammar: Grammar,
     tokenizer: Tokenizer,
     context: Sequence[int],
-    asked: Sequence[FixedBar] = (),
+    chords: Sequence[tuple[PlannedChord, ...] | None] = (),
 ) -> tuple[Bias, ...]:
     """The biases of the steering options; empty if all of them have their defaults.
 
-    `context` are the ids that the model has read, `grammar` is the state after them, and `asked`
-    what is asked of each new bar.
+    `context` are the ids that the model has read, `grammar` is the state after them, and `chords`
+    those of each new bar, see `asked_chords`.
 
     Raises:
         TokenizerError: the options require a grammar that the model's vocabulary does not have.
@@ -45,7 +46,7 @@ def steer(
     if options.chords is not None:
         # a model that reads the chords in its plan needs less
         strength = 1.0 if families.has_plans else 2.0
-        biases.append(Harmony.of([bar.chords for bar in asked], strength))
+        biases.append(Harmony.of(chords, strength))
     if options.density:
         biases.append(Density(options.density))
     if options.ending == "cadence":
@@ -54,7 +55,7 @@ def steer(
         biases.append(Repetition.after(families, context, options.repetition))
     used = [
         name
-        for name in ("seconds", "chords", *STEERING)
+        for name in ("seconds", "chords", "distance", *STEERING)
         if getattr(options, name) != OPTIONS[name].default
     ]
     if used and not isinstance(grammar, RemiGrammar):
@@ -62,10 +63,5 @@ def steer(
             f"the model has the vocabulary {tokenizer.config.kind}, expected piano_remi or "
             f"multitrack_remi for the options: {', '.join(used)}; leave these options out or "
             "choose another model"
-        )
-    if options.ending == "natural" and not families.has_plans:
-        raise TokenizerError(
-            "the model has a vocabulary of version 1, which does not mark the last bar of a piece; "
-            "choose the ending bar or cadence, or a model of version 2"
         )
     return tuple(biases)

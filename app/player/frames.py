@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.tracks import instrument_name, track_names
+from app.player.plan import PlanFrame
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.score import Score, Track
 
@@ -99,6 +100,8 @@ class PromptFrame(TypedDict):
     """The bars that are written; without it, new music follows at the end."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
+    files: NotRequired[list[str]]
+    """Kinds of files of the upload that can be requested, as those of a variation."""
 
 
 class VariationFrame(TypedDict, total=False):
@@ -123,6 +126,17 @@ class VariationFrame(TypedDict, total=False):
     """A short summary such as "212 notes · 0:27"."""
 
 
+class LiveFrame(TypedDict):
+    """Sound of the first variation while it is written, in parts that follow each other."""
+
+    parts: list[tuple[str, float, float]]
+    """Path, begin in seconds of the piece, and duration of each."""
+    starts: bool
+    """Whether it can be played now without running out of sound."""
+    whole: bool
+    """Whether there are no more parts."""
+
+
 class Frame(TypedDict, total=False):
     """The whole state of the player.
 
@@ -142,6 +156,9 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
+    live: LiveFrame
+    plan: PlanFrame
+    """What is asked of new bars that are not written yet."""
     can_undo: bool
     can_discard: bool
     favourites: list[int]
@@ -156,9 +173,14 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
     return (2 * ticks * UNITS_PER_BEAT + ticks_per_beat) // (2 * ticks_per_beat)
 
 
+def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
+    """Onsets (n,) of the notes of a track in player units."""
+    return _units(track.notes[:, 0], ticks_per_beat)
+
+
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
     """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
-    onsets = _units(track.notes[:, 0], ticks_per_beat)
+    onsets = onset_units(track, ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
     return "".join(f"{onset},{length},{pitch},{loud};" for onset, length, pitch, loud in rows)

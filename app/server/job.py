@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
 import threading
@@ -11,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.audio.growing import GrowingSound, can_start
+from app.audio.synth.soundfont import SoundError
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
@@ -20,6 +23,7 @@ from app.errors import DiskError
 from app.files import appearing, safe_name
 from app.player.frames import (
     Frame,
+    LiveFrame,
     SheetFrame,
     TimelineFrame,
     TrackFrame,
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from app.compose.piece import Piece
     from app.server.uploads import Upload
     from tokenization.score import Score
+
+_log = logging.getLogger(__name__)
 
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
@@ -81,8 +87,11 @@ class Job:
         self._new_folder = new_folder
         self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
+        self.growing: GrowingSound | None = None
+        """Sound that can be heard while music is generated, if that was asked for."""
         self.sound_seconds = 0.0
         """Estimated time to render the sound of all variations; 0 if unknown."""
+        self._speed = 0.0  # seconds of music per second
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
     @property
@@ -133,6 +142,8 @@ class Job:
             timeline=self.timeline,
             variations=self.variations,
         )
+        if self.growing is not None and phase != "done":
+            frame["live"] = self._live(self.growing)
         if self.prompt is not None:
             frame["prompt"] = self.prompt
             if self.folder is not None or self._new_folder is not None:
@@ -191,6 +202,56 @@ class Job:
             line=line,
             status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # screen readers announce it
             progress=part,
+        )
+
+    def listen(self, new_folder: Callable[[], Path]) -> None:
+        """Begins to render the first variation while it is written, to a folder of `new_folder`.
+
+        Does nothing if bars of a piece are written again, or if the best of several takes is
+        chosen in the end.
+        """
+        is_gap = self.upload is not None and self.upload.prompt.gap is not None
+        if not is_gap and self.options.takes == 1:
+            self.growing = GrowingSound(new_folder, self.sound.soundfont, self.new_music_seconds)
+            self.sound.growing = self.growing
+
+    def grow(self, step: Progress) -> bool:
+        """Renders the bars that are finished since the last call; returns whether there are any."""
+        if self.growing is None or not step.scores:
+            return False
+        new = step.scores[0]
+        if self.upload is not None:
+            whole = self.upload.prompt.score
+            new = whole.with_tracks([*whole.tracks, *new.tracks])
+        if not self._grow(new, step.done_ticks):
+            return False
+        seconds = step.seconds - step.reading_seconds
+        if seconds > 0:
+            self._speed = self.growing.seconds / seconds
+        return True
+
+    def grow_to_end(self) -> bool:
+        """Like `grow`, for the rest of the finished music."""
+        return self._grow(self.pieces[0].score)
+
+    def _grow(self, score: Score, until: int | None = None) -> bool:
+        if self.growing is None:
+            return False
+        try:
+            return self.growing.add(score, until)
+        except (SoundError, DiskError) as error:  # the whole sound is rendered in any case
+            _log.warning("music cannot be heard while it is written: %s", error)
+            self.growing = None
+            return False
+
+    def _live(self, growing: GrowingSound) -> LiveFrame:
+        before = self.new_music_seconds
+        total = float(self.timeline["tempos"].rstrip(";").rpartition(",")[2]) / 1000 - before
+        starts = can_start(growing.seconds, total, total / max(self.bars, 1), self._speed)
+        return LiveFrame(
+            parts=[(part.path.as_posix(), part.begin, part.seconds) for part in growing.parts],
+            starts=starts or growing.whole,
+            whole=growing.whole,
         )
 
     def ended_empty(self, why: str = "") -> Frame:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
     from pathlib import Path
 
+    from app.audio.growing import GrowingSound
     from app.audio.stems import Stems
     from app.compose.piece import Piece
     from tokenization.score import Score, Track
@@ -100,7 +101,9 @@ class JobSound:
 
     def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
         """`source` returns the source of a variation, or raises LookupError if there is none."""
-        self._source, self._soundfont = source, soundfont
+        self._source, self.soundfont = source, soundfont
+        self.growing: GrowingSound | None = None
+        """The sound that was rendered while the first variation was written, if any."""
         self._raw: dict[tuple[int, int], RawSound] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
@@ -111,9 +114,16 @@ class JobSound:
 
     def drop(self, which: tuple[int, int] | None = None) -> None:
         """Removes one raw sound, or all of them; a mix in progress is completed."""
+        if which is None and self.growing is not None:
+            self.growing.drop()
         for key in list(self._raw) if which is None else [which]:
             if raw := self._raw.pop(key, None):
                 raw.stems.drop()
+
+    def score(self, variation: int) -> tuple[Score, list[int]]:
+        """What sounds, and the ids of its tracks. Raises LookupError like `file`."""
+        source = self._source(variation)
+        return source.score, source.ids
 
     def begin(self, variation: int, second: float = 0.0) -> int:
         """The second at which sound begins that is requested from `second` on."""
@@ -164,7 +174,7 @@ class JobSound:
                     source.folder,
                     source.name_from(begin),
                     ids=source.ids,
-                    soundfont=self._soundfont,
+                    soundfont=self.soundfont,
                     begin_seconds=begin,
                     progress=progress,
                 )

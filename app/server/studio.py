@@ -10,7 +10,7 @@ import threading
 import time
 import zipfile
 from collections import defaultdict
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from app.compose.models import Models
     from app.compose.prompt import Prompt
     from app.server.uploads import Upload
+    from tokenization.score import Score
 
 _log = logging.getLogger(__name__)
 
@@ -168,14 +169,16 @@ class Studio:
         user: str = "",
         *,
         whole_sound: bool = False,
+        listens: bool = False,
     ) -> Iterator[Frame]:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
         the event from `begin`, if that was called; `user` is an account or address, if known. The
-        sound begins shortly before the new music, unless `whole_sound` is set. Closing the iterator
-        ends the job. If the sound cannot be rendered, the MIDI files are kept and the last frame
-        has the reason as its alert.
+        sound begins shortly before the new music, unless `whole_sound` is set. With `listens`, the
+        frames also have the sound of the bars that are finished. Closing the iterator ends the job.
+        If the sound cannot be rendered, the MIDI files are kept and the last frame has the reason
+        as its alert.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
@@ -184,6 +187,7 @@ class Studio:
             CheckpointError, TokenizerError: the model cannot be used.
         """
         stop = asked or self.begin(session)
+        cleaning = ExitStack()
         try:
             if upload is not None:
                 model = upload.model
@@ -192,6 +196,9 @@ class Studio:
             else:
                 model = self.models.to_generate()
             job = Job(model, upload, options, soundfont=self.soundfont)
+            if listens:
+                job.listen(partial(self.folders.new, session))
+                cleaning.callback(_remove_unused, job)
             if stop.is_set():
                 yield job.ended_empty()
                 return
@@ -205,7 +212,8 @@ class Studio:
                 if stop not in self._sessions:  # the session has ended
                     return
                 stop.clear()  # from here on, setting it skips the sound
-                folder = self.folders.new(session)
+                made = job.sound.growing and job.sound.growing.folder
+                folder = made or self.folders.new(session)
                 try:
                     job.write(result.pieces, folder)
                 except DiskError:
@@ -216,6 +224,7 @@ class Studio:
                 yield from self._render(job, stop, alert, whole=whole_sound)
         finally:
             self.end(stop)
+            cleaning.close()
 
     def _generate(
         self, job: Job, stop: threading.Event, owner: Owner
@@ -249,6 +258,9 @@ class Studio:
                 if began and most is not None and now - began > most and not stop.is_set():
                     stop.set()
                     ended = f"The job was stopped after {most:g} s, the time limit of this page"
+                while job.grow(step):
+                    shown = now
+                    yield job.progress(step)
                 if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
@@ -278,6 +290,8 @@ class Studio:
 
         A failure is reported in the frame and never discards the MIDI files.
         """
+        while not stop.is_set() and job.grow_to_end():
+            yield job.frame("rendering", line="Rendering the sound …") | _alert(alert)
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
             line = f"Rendering the sound{which} …"
@@ -320,6 +334,15 @@ class Studio:
         if kind in SOUND_KINDS:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
+
+    def shown(self, job: str, variation: int) -> tuple[bytes, Score, list[int]]:
+        """A piece as it is downloaded, its score, and the ids of its tracks in the frames.
+
+        Raises the errors of `file`.
+        """
+        _, found = self.kept.get(job)
+        score, ids = found.sound.score(variation)
+        return found.file(variation, "midi").read_bytes(), score, ids
 
     def packed(self, chosen: Sequence[tuple[str, int]]) -> Path:
         """A ZIP file with the music and the settings of variations, given by job and number.
@@ -375,6 +398,13 @@ class Studio:
         running, waiting = self.scheduler.counts
         jobs = {"running": running, "waiting": waiting}
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
+
+
+def _remove_unused(job: Job) -> None:
+    """Removes the folder that was made for a job's growing sound, if the job has no files."""
+    growing = job.sound.growing
+    if growing is not None and growing.folder is not None and job.folder is None:
+        shutil.rmtree(growing.folder, ignore_errors=True)
 
 
 def _alert(text: str) -> Frame:

@@ -260,19 +260,24 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
             "part"
         )
-    score = _in_sandbox(path.name, read_midi, data, name=path.name)
+    return upload_of(data, path.name, models, beats)
+
+
+def upload_of(data: bytes, name: str, models: Models, beats: BeatSource = "auto") -> Upload:
+    """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`."""
+    score = _in_sandbox(name, read_midi, data, name=name)
     if score.num_notes > MOST_NOTES:
         raise MidiError(
-            f"{path.name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "
+            f"{name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "
             "part of it"
         )
     controls = sum(len(track.controls) + len(track.bends) for track in score.tracks)
     if controls > MOST_CONTROLS:
         raise MidiError(
-            f"{path.name}: found {controls:,} controllers and bends in all tracks together, "
+            f"{name}: found {controls:,} controllers and bends in all tracks together, "
             f"expected at most {MOST_CONTROLS:,}; remove some of them and export it again"
         )
-    return _whole(data, path.name, models.to_continue(score), beats, score)
+    return _whole(data, name, models.to_continue(score), beats, score)
 
 
 def _whole(data: bytes, name: str, model: MusicModel, beats: BeatSource, score: Score) -> Upload:

@@ -24,6 +24,7 @@ from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
+from app.web.callbacks.settings import ASKED_BY_ROWS
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import FIRST_EXAMPLE
@@ -83,7 +84,7 @@ def build_page(
             _masthead(models),
             elem_id="masthead",
             apply_default_css=False,
-            js_on_load=SCRIPTS.script("drop.js"),
+            js_on_load=SCRIPTS.script("page.js"),
         )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
@@ -129,6 +130,7 @@ def build_page(
             (roll.discard, calls.jobs.discard),
             (roll.favourite, calls.history.favour),
             (roll.undo, calls.history.undo),
+            (roll.edit, calls.uploads.edit),
             (roll.continue_this, calls.uploads.continue_this),
             (results.back, calls.history.go_back),
             (results.opened, calls.history.adopt),
@@ -162,7 +164,7 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     for event in (action.go.click, roll.write):
         begun = _on(event, calls.jobs.begin, form.asked, [options["seed"], *view], checked=False)
         _on(begun.failure, calls.jobs.refuse, None, view)
-        job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+        job = _on(begun.success, calls.jobs.compose, music.listen, roll, job=True)
         for over in (job.success, job.failure):  # `then` does not run when the queue is full
             _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)
@@ -172,6 +174,10 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     for widget in timing:
         estimate = calls.settings.estimate
         _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)
+    rows = [form.unit if name == "unit" else options[name] for name in ASKED_BY_ROWS]
+    for widget in rows:
+        _on(widget.change, calls.settings.plan, rows, roll, last_only=True, checked=False)
+    _on(roll.plan, calls.settings.ask, None, rows)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)

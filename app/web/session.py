@@ -7,17 +7,19 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from app.compose.options import MusicOptions
 from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
+from app.player.plan import PlanFrame, plan_frame
 from app.server.memory.sizes import size_of
 from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import finished_example
+from tokenization.remi.remi import families_of
 
 FIRST_EXAMPLE = "ballad"
 """The example that an empty page shows."""
@@ -27,6 +29,8 @@ OPENED_ANEW = (
     "The page was reloaded, which stopped the music that was being generated; your earlier results "
     "are still here."
 )
+NO_FORM = "The {} model cannot be asked for it: choose a model of version 2."
+"""Why a model has no form and no style."""
 MOST_STEPS = 30
 """Number of steps that can be undone."""
 MOST_RESULTS = 40
@@ -102,11 +106,28 @@ class Workspace:
     unit: str = "bars"
     """Unit of `length`: bars or seconds."""
     variations: int = 1
+    form: str = ""
+    """The text of its field; so are the chords."""
+    chords: str = ""
+    distance: float = MusicOptions.distance
+    ending: Literal["bar", "cadence", "natural"] = MusicOptions.ending
 
     @property
     def step(self) -> Step:
         """The present state."""
         return Step(self.upload, self.frame, self.heard, self.played, self.model)
+
+    def plan(self) -> PlanFrame | None:
+        """What is asked of the new bars by the form; None if there is nothing to ask of."""
+        upload = self.upload
+        if upload is None or upload.problem or self.length is None:
+            return None
+        options = MusicOptions(distance=self.distance, ending=self.ending)
+        if self.unit == "seconds":
+            options = replace(options, seconds=self.length)
+        else:
+            options = replace(options, bars=int(self.length))
+        return _plan(upload, upload.with_length(options), (self.form, self.chords))
 
     def go(self, step: Step) -> None:
         """Moves to another state; undo restores the present one, unless it is empty."""
@@ -117,6 +138,14 @@ class Workspace:
     def set(self, step: Step) -> None:
         """Replaces the present state."""
         self.upload, self.frame, self.heard, self.played, self.model = step
+
+
+def _plan(upload: Upload, options: MusicOptions, texts: tuple[str, str]) -> PlanFrame:
+    """What is asked of the new bars after an upload, or in its selected bars."""
+    has_plans = families_of(upload.model.tokenizer).has_plans
+    no_form = NO_FORM.format(upload.model.name) * (not has_plans)
+    first = upload.passage.first_bar - 1 if upload.passage else upload.bars
+    return plan_frame(upload.sheet, first, options, texts, no_form)
 
 
 class Session:
@@ -177,6 +206,8 @@ class Session:
         """Resets the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations = MusicOptions.variations
+        self.work.form = self.work.chords = ""
+        self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:
         """The frame that the player shows, with the actions that are possible."""
@@ -190,7 +221,13 @@ class Session:
             can_discard=busy or done,
             favourites=[one.variation for one in self.favourites if one.job == job],
         )
-        return work.frame | lost | state
+        if self.asked is not None:
+            asked, options = self.asked.upload, self.asked.options
+            texts = options.form or "", options.chords or ""
+            plan = _plan(asked, options, texts) if asked else None
+        else:
+            plan = work.plan() if work.frame.get("phase") == "prompt" else None
+        return work.frame | lost | state | (Frame(plan=plan) if plan else Frame())
 
     def favour(self, variation: int) -> None:
         """Adds a variation of the result that is shown to the favourites, or removes it."""

@@ -19,11 +19,12 @@ from app.text import duration
 from app.web.cards import card, results_list, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
-from app.web.session import AUTOMATIC, Session, Sessions, Workspace
+from app.web.session import AUTOMATIC, NO_FORM, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
 from tokenization.remi.remi import families_of
 
 BY_FILE = "The model that suits your file."
+READING_NOW = "<p>The file is being read.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
@@ -86,13 +87,10 @@ class View:
         """
         with session.lock:
             self.sessions.trim(session)
-            frame = session.shown() | (Frame(alert=alert) if alert else Frame())
-            # Gradio sends only values that have changed, but repeated alerts must also be sent
-            numbered = {**frame, "serial": next(self._serial)}
             work, running = session.work, session.asked is not None
             able = not (work.upload and work.upload.problem)
             return (
-                numbered,
+                self.player(session, alert),
                 results_list(session),
                 *self._of_upload(work),
                 self._model_choice(work),
@@ -103,9 +101,15 @@ class View:
                 ),
                 gr.Button(visible=running),
                 gr.Button(visible=running),
-                "" if running else self.estimate(work),
+                "" if running else self.estimate(work, reading=bool(reading or session.reading)),
                 *self._plan_fields(work),
             )
+
+    def player(self, session: Session, alert: str = "") -> dict[str, object]:
+        """The value of the player."""
+        frame = session.shown() | (Frame(alert=alert) if alert else Frame())
+        # Gradio sends only values that have changed, but repeated alerts must also be sent
+        return {**frame, "serial": next(self._serial)}
 
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
         """The fields of form, chords and style: grey, with the reason, if the model lacks them."""
@@ -119,8 +123,7 @@ class View:
             if option == "style" and able:
                 styles = ", ".join(styles_of(tokenizer))
                 info = f"One of: {styles}." if styles else f"The {name} model has no styles."
-            unable = f"The {name} model cannot be asked for it: choose a model of version 2."
-            yield gr.Textbox(info=info if able else unable, interactive=able)
+            yield gr.Textbox(info=info if able else NO_FORM.format(name), interactive=able)
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""
@@ -150,8 +153,10 @@ class View:
         reason = reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
-    def estimate(self, work: Workspace) -> str:
+    def estimate(self, work: Workspace, *, reading: bool = False) -> str:
         """How long the music will take, or why it cannot be generated, as HTML."""
+        if reading:
+            return READING_NOW
         if work.upload is not None and work.upload.problem:
             return f"<p>{html.escape(work.upload.problem)}</p>"
         if work.length is None:

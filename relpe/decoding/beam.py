@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,63 +33,93 @@ def beam_search(
     state: EncoderDecoderState,
     start: int,
     end: int,
+    most: Sequence[int],
     *,
     beams: int = 4,
-    most: int = 100,
     strength: float = 0.6,
-) -> list[Hypothesis]:
-    """The best targets of one source, at most `beams`, the best score first.
+) -> list[list[Hypothesis]]:
+    """The best targets of each source, at most `beams`, the best score first.
 
-    `state` has one row, and positions have one axis. In each step, the `beams` likeliest
-    continuations that have not ended are kept. The search ends if no continuation can have a better
-    score than the worst of the `beams` targets found. Targets have at most `most` tokens.
+    `state` has a row for each source, which do not affect each other; positions have one axis. Each
+    step keeps the likeliest continuations of a source, at most `beams` less the number of its
+    targets that have ended. The greedy one is always among them, so that the best score is never
+    below that of greedy search. Targets have at most `most` tokens, a number for each source.
 
     Raises:
-        ValueError: the state has several rows, or a number is out of range.
+        ValueError: a number is out of range, or there is not one of `most` for each row.
     """
     rows = len(state.layers[0].recent)
-    if rows != 1:
-        raise ValueError(f"the state has {rows} rows, expected one source at a time")
-    if beams < 1 or most < 1 or strength < 0:
+    if rows != len(most):
+        raise ValueError(f"the state has {rows} rows, but most has {len(most)} numbers")
+    if beams < 1 or not most or min(most) < 1 or strength < 0:
         raise ValueError(
-            f"beams is {beams}, most {most} and strength {strength}, expected at least 1, 1 and 0"
+            f"beams is {beams}, most {[*most]} and strength {strength}, expected at least 1, 1 "
+            "and 0"
         )
-    device = model.embedding.weight.device
-    found: list[Hypothesis] = []
-    written: list[list[int]] = [[]]
-    totals = torch.zeros(1, dtype=torch.float64, device=device)
-    tokens = torch.tensor([[start]], device=device)
-    for length in range(1, most + 1):
-        logits, state = model(tokens, state)
-        scores = totals[:, None] + logits[:, -1].double().log_softmax(-1)
-        ended = scores[:, end].tolist()
-        found += [
-            _hypothesis([*own, end], total, strength)
-            for own, total in zip(written, ended, strict=True)
-        ]
-        scores[:, end] = -math.inf
-        totals, parents, chosen = _best(scores, beams)
-        pairs = zip(parents.tolist(), chosen.tolist(), strict=True)
-        written = [[*written[parent], token] for parent, token in pairs]
-        found = sorted(found, key=lambda one: -one.score)[:beams]
-        if length == most:
-            found += map(_hypothesis, written, totals.tolist(), [strength] * len(written))
+    found: list[list[Hypothesis]] = [[] for _ in most]
+    live = [[_Prefix(row, [start], 0.0, is_greedy=True)] for row in range(rows)]
+    for length in range(1, max(most) + 1):
+        flat = [prefix for prefixes in live for prefix in prefixes]
+        if not flat:
             break
-        # a longer target has a lower probability, and at most the penalty of the maximum length
-        attainable = float(totals[0]) / length_penalty(most, strength)
-        if not len(written) or (len(found) == beams and attainable <= found[-1].score):
-            break
-        state, tokens = state.rows(parents), chosen[:, None]
-    return sorted(found, key=lambda one: -one.score)[:beams]
+        tokens = [prefix.tokens[-1:] for prefix in flat]
+        logits, state = model(torch.tensor(tokens, device=model.embedding.weight.device), state)
+        totals = torch.tensor([prefix.log_probability for prefix in flat], dtype=torch.float64)
+        scores = totals[:, None] + logits[:, -1].double().log_softmax(-1).cpu()
+        first = 0
+        for source, prefixes in enumerate(live):
+            if not prefixes:
+                continue
+            mine = range(first, first + len(prefixes))
+            after = _continued(prefixes, mine, scores, beams - len(found[source]))
+            first, live[source] = mine.stop, []
+            for prefix in after:
+                if prefix.tokens[-1] == end or length == most[source]:
+                    score = prefix.log_probability / length_penalty(length, strength)
+                    found[source].append(
+                        Hypothesis(prefix.tokens[1:], prefix.log_probability, score)
+                    )
+                else:
+                    live[source].append(prefix)
+        parents = [prefix.row for prefixes in live for prefix in prefixes]
+        state = state.rows(torch.tensor(parents, dtype=torch.int64, device=logits.device))
+    return [sorted(each, key=lambda one: -one.score) for each in found]
 
 
-def _hypothesis(tokens: list[int], log_probability: float, strength: float) -> Hypothesis:
-    score = log_probability / length_penalty(len(tokens), strength)
-    return Hypothesis(tokens, log_probability, score)
+class _Prefix(NamedTuple):
+    """The beginning of a target."""
+
+    row: int
+    """Row of the state without its last token."""
+    tokens: list[int]
+    """From the start symbol."""
+    log_probability: float
+    is_greedy: bool
+    """Whether each token is the likeliest after those before."""
 
 
-def _best(scores: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best of scores (n, v), at most `beams`: themselves, their rows and their columns."""
-    count = min(beams, int(scores.isfinite().sum()))
-    best, places = scores.flatten().topk(count)
-    return best, places // scores.shape[1], places % scores.shape[1]
+def _continued(
+    prefixes: Sequence[_Prefix], rows: range, scores: Tensor, count: int
+) -> list[_Prefix]:
+    """The best continuations of prefixes, at most `count`, with the greedy one.
+
+    `scores` (n, v) are those of all continuations; the prefixes have the rows `rows`.
+    """
+    own, vocabulary = scores[rows.start : rows.stop], scores.shape[1]
+    places = own.flatten().topk(min(count, own.numel())).indices.tolist()
+    greedy = {
+        place * vocabulary + int(own[place].argmax())
+        for place, prefix in enumerate(prefixes)
+        if prefix.is_greedy
+    }
+    if not greedy <= {*places}:
+        places = [*places[:-1], *greedy]
+    return [
+        _Prefix(
+            rows[place // vocabulary],
+            [*prefixes[place // vocabulary].tokens, place % vocabulary],
+            float(own[place // vocabulary, place % vocabulary]),
+            is_greedy=place in greedy,
+        )
+        for place in places
+    ]

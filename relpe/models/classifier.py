@@ -226,6 +226,11 @@ class Classifier(nn.Module):
         """Parameters of the encoding."""
         yield from self.encoding.named_parameters()
 
+    @property
+    def num_axes(self) -> int:
+        """Number of axes of the positions that the model reads."""
+        return self.encoding.num_axes
+
     def training_window(self) -> Windows | None:
         """The learned window of the encoding, if it has one."""
         window = self.encoding.training_window()

@@ -617,7 +617,7 @@ def test_keys_are_ignored_while_another_tab_covers_the_player(page):
 
 def test_an_example_is_a_little_pale_and_has_a_caption(page):
     show(page, harness.done_frame() | {"phase": "empty", "example": True})
-    assert "This is an example. Press play" in page.inner_text(".player-stage")
+    assert "Hear this example" in page.inner_text(".player-stage")
     opacity = float(part(page, "roll").evaluate("roll => getComputedStyle(roll).opacity"))
     assert 0.7 < opacity < 0.9  # paler ones look disabled
     assert not part(page, "actions").is_visible()
@@ -628,7 +628,7 @@ def test_the_tab_key_goes_through_the_player_from_top_to_bottom(page):
     show_done(page, variations=2)
     page.locator("#before").focus()
     order = []
-    for _ in range(19):
+    for _ in range(26):
         page.keyboard.press("Tab")
         order.append(
             page.evaluate(
@@ -637,7 +637,8 @@ def test_the_tab_key_goes_through_the_player_from_top_to_bottom(page):
         )
     tops = [
         *("zoom-out", "zoom-fit", "zoom-in", "", "roll", "play", "from-start", "from-splice"),
-        *("volume", "mute", "file-midi", "more", "favourite"),
+        *("volume", "mute", "loop", "metronome", "slower", "faster", "lower", "higher", "edit"),
+        *("file-midi", "more", "favourite"),
         *("blind-start", "continue-this", "rewrite", "other-prompt", "replay"),
     ]
     assert order[: len(tops)] == tops

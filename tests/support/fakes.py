@@ -174,6 +174,7 @@ def _write(
                 notes=count,
                 seconds=time.monotonic() - started,
                 scores=scores,
+                done_ticks=splice + (int(rows[0][count - 1, 0]) - splice) // BAR * BAR,
                 part_done=(rows[0][count - 1, 0] - splice) // BAR / options.bars,
             )
     finally:

@@ -51,6 +51,7 @@ def test_a_chart_has_one_or_two_chords_in_a_bar():
     c, g_b, am, f = (Chord(0, 0), Chord(7, 0, 11), Chord(9, 1), Chord(5, 0))
     expected = ((c,), (g_b,), (am, f), (am, f), (None,))
     for beats, half in ((4, 2), (3, 2), (6, 3), (1, 1)):
+        assert parse_chart("? | C | ?") == ((), parse_chart("C")[0], ())  # left to the model
         bars = parse_chart("C | G/B | Am F | % | N |", beats)
         assert bars == tuple(tuple(map(PlannedChord, (0, half), bar)) for bar in expected)
 

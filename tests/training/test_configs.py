@@ -10,6 +10,7 @@ import torch
 
 import training
 from tests.support.lra_files import write_lra, write_mnist
+from tests.support.parallel_files import number_pairs, write_both
 from tests.support.planned import write_corpus
 from tests.support.runs import band
 from tests.support.series_files import write_waves
@@ -49,7 +50,22 @@ def lra(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def corpora(data, lra, tmp_path_factory):
+def parallel(tmp_path_factory):
+    """Stand-ins for the files of iso-codes and of WMT14."""
+    folder = tmp_path_factory.mktemp("parallel")
+    for path in (FOLDER / "translation").glob("*.yaml"):
+        task = read_yaml(path)["task"]
+        for part in (*task["train"], *task.get("validation", ()), *task.get("test", ())):
+            names = [part] if isinstance(part, str) else part
+            write_both(folder, Path(names[0]).stem, number_pairs(60))
+            for name, ending in zip(names, (".en", ".fr"), strict=False):
+                if not (folder / name).exists():
+                    (folder / name).write_bytes((folder / name).with_suffix(ending).read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpora(data, lra, parallel, tmp_path_factory):
     """A corpus for each folder of configurations, in its vocabulary."""
     midi = tmp_path_factory.mktemp("bands")
     for split, seeds in {"train": (1, 2, 3), "validation": (4,), "test": (5,)}.items():
@@ -74,6 +90,7 @@ def corpora(data, lra, tmp_path_factory):
         "lra": lra,
         "images": lra,
         "transduction": None,
+        "translation": parallel,
         "series": lra,
     }
 
@@ -83,7 +100,7 @@ def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(samples, "NEW_BARS", 1)
 
 
-PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d"}
+PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d", "translation": "tokenizers"}
 """Packages that have the data of a task, which the development environment need not have."""
 CLASSES = ("lra", "images", "series")
 """Folders of configurations of classifiers."""
@@ -110,6 +127,8 @@ def fit_two_steps(path, corpora, folder, *overrides):
             of_task += ("task.model.num_classes=2", "task.model.input.channels=2")
     elif path.parent.name == "transduction":
         of_task = ("task.size=3", "task.validation_examples=4")
+    elif path.parent.name == "translation":
+        of_task = (f"task.data={data}", "task.validation_examples=4", "trainer.accumulate=1")
     else:
         of_task = of_music if data else ("task.size=12", "task.smallest=8")
     shrunk = [
@@ -173,7 +192,8 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
-        if folder.name in ("transduction", *CLASSES, *OF_SWEEPS):  # budgets are those of the papers
+        # budgets are those of the papers
+        if folder.name in ("transduction", "translation", *CLASSES, *OF_SWEEPS):
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

@@ -26,17 +26,17 @@ class Harmony(NamedTuple):
     """Makes pitches outside the chords of the new bars less likely; drums have no bias."""
 
     bars: tuple[tuple[PlannedChord, ...], ...]
-    """The chords of each new bar; in a bar without chords, the last one before goes on."""
+    """The chords of each new bar; a bar without chords has no bias."""
     strength: float = 1.0
     """Factor of the bias."""
 
     @classmethod
     def of(cls, bars: Sequence[Sequence[PlannedChord] | None], strength: float = 1.0) -> Harmony:
-        """The bias for the chords of each new bar; None and empty: the last one before."""
+        """The bias for the chords of each new bar; None: the last one before goes on."""
         held: tuple[PlannedChord, ...] = ()
         kept: list[tuple[PlannedChord, ...]] = []
         for chords in bars:
-            held = tuple(chords or held[-1:])
+            held = held[-1:] if chords is None else tuple(chords)
             kept.append(held)
         return cls(tuple(kept), strength)
 

@@ -11,6 +11,7 @@ from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
 from training.evaluation.by_task.classes import write_classes
 from training.evaluation.by_task.transduction import write_transductions
+from training.evaluation.by_task.translation import write_translations
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -477,7 +478,8 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
-    For classifiers, it is a table of accuracies, and for encoder-decoders one of perplexities.
+    For classifiers, it is a table of accuracies, and for encoder-decoders one of perplexities; for
+    translations, it also has their BLEU and chrF.
 
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
@@ -487,6 +489,7 @@ def report(models: Sequence[str], output: Path) -> Path:
     entries: dict[str, Results] = {}
     classes: dict[str, Results] = {}
     transduced: dict[str, Results] = {}
+    translated: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
@@ -496,9 +499,14 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = model if any(name in of for of in (entries, classes, transduced)) else name
+        name = (
+            model if any(name in of for of in (entries, classes, transduced, translated)) else name
+        )
         if "transduced" in read_json(path, (), "evaluate again"):
             transduced[name] = read_json(path, ("settings", "seed"), "evaluate again")
+            continue
+        if "translated" in read_json(path, (), "evaluate again"):
+            translated[name] = read_json(path, ("settings", "seed"), "evaluate again")
             continue
         if "accuracy" in read_json(path, (), "evaluate again"):
             classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
@@ -514,7 +522,11 @@ def report(models: Sequence[str], output: Path) -> Path:
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
-    special = {"a classifier": classes, "an encoder-decoder": transduced}
+    special = {
+        "a classifier": classes,
+        "an encoder-decoder": transduced,
+        "a model of translation": translated,
+    }
     for kind, found in special.items():
         others = [name for of in (entries, *special.values()) if of is not found for name in of]
         if found and others:
@@ -526,6 +538,8 @@ def report(models: Sequence[str], output: Path) -> Path:
         return write_classes(classes, output)
     if transduced:
         return write_transductions(transduced, output)
+    if translated:
+        return write_translations(translated, output)
     output.mkdir(parents=True, exist_ok=True)
     draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")

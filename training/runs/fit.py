@@ -39,7 +39,7 @@ from training.tasks.generated import GeneratedData
 from training.tasks.likelihood import LikelihoodData
 from training.tasks.module import TaskModule
 from training.tasks.music import MusicData, MusicTask
-from training.tasks.transduction.task import TransductionData
+from training.tasks.transduction.pair_task import PairData
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData | ClassificationData | LikelihoodData | TransductionData
+    data: MusicData | GeneratedData | ClassificationData | LikelihoodData | PairData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None

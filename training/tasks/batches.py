@@ -71,14 +71,22 @@ class Passes:
     """Which examples the batch of a step has; a function of (seed, step).
 
     Each pass over the examples has another order; those that do not fill a batch are left out.
+    With `lengths` (count,), examples of a batch have similar lengths.
     """
 
-    def __init__(self, count: int, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        seed: int,
+        lengths: NDArray[np.int64] | None = None,
+    ) -> None:
         if count < batch_size:
             raise TrainingError(
                 f"batch_size is {batch_size}, but there are {count} training examples"
             )
         self._count, self._size, self._seed = count, batch_size, seed
+        self._lengths = lengths
         self._order = (-1, np.empty(0, np.int64))
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
@@ -86,5 +94,10 @@ class Passes:
         number, place = divmod(step, self._count // self._size)
         if self._order[0] != number:
             draws = generator(self._seed, number, "data")
-            self._order = (number, draws.permutation(self._count))
+            order = draws.permutation(self._count)
+            if self._lengths is not None:
+                order = order[: self._count // self._size * self._size]
+                order = order[np.argsort(self._lengths[order], kind="stable")]
+                order = draws.permutation(order.reshape(-1, self._size)).ravel()
+            self._order = (number, order)
         return self._order[1][place * self._size :][: self._size]

@@ -144,7 +144,7 @@ class GeneratedTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        decoder = new_model(self.model, trainer.seed)
+        decoder = new_model(self.model, trainer.seed, axes=1)
         return GeneratedModule(decoder, optimizer, trainer, tokens_per_step=self.tokens_per_step)
 
     def decoder_config(self, folder: object) -> DecoderConfig:
@@ -152,7 +152,7 @@ class GeneratedTask(ABC):
         return self.model
 
 
-def split_of(inputs: NDArray[np.int64]) -> Split:
+def split_of(inputs: NDArray[np.integer[Any]]) -> Split:
     """The split of a sequence of inputs (l,), by a hash of its content."""
     part = hashlib.blake2b(inputs.tobytes(), digest_size=1).digest()[0] % 16
     return "train" if part > 1 else ("validation", "test")[part]

@@ -117,7 +117,7 @@ class LikelihoodTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        decoder = new_model(self.model, trainer.seed)
+        decoder = new_model(self.model, trainer.seed, axes=1)
         return LikelihoodModule(decoder, self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> DecoderConfig:

@@ -39,17 +39,25 @@ class Buildable(Protocol[BuiltT]):
         ...
 
 
-def new_model(config: Buildable[BuiltT], seed: int) -> BuiltT:
+def new_model(config: Buildable[BuiltT], seed: int, axes: int) -> BuiltT:
     """A model with random weights that depend only on the seed.
 
+    `axes` is the number of axes of the positions in the data of its task.
+
     Raises:
-        TrainingError: the configuration of the model is inconsistent.
+        TrainingError: the configuration of the model is inconsistent, or does not fit the data.
     """
     torch.manual_seed(seed)
     try:
-        return config.build()
+        model = config.build()
     except ValueError as error:
         raise TrainingError(f"task.model: {error}") from error
+    if model.num_axes > axes:
+        raise TrainingError(
+            f"task.model.encoding reads {model.num_axes} axes of positions, but those of this task "
+            f"have {axes}; choose another encoding"
+        )
+    return model
 
 
 class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):

@@ -25,6 +25,7 @@ from training.data.examples import Crops, Examples
 from training.errors import TrainingError, check_range
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
 from training.learning.distributed import ALONE, Processes, rows_of
+from training.learning.positions import AXES
 from training.tasks.batches import StepData
 from training.tasks.module import TaskModule, new_model
 
@@ -111,7 +112,8 @@ class MusicTask:
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        decoder = new_model(self.decoder_config(self.data), trainer.seed)
+        axes = 1 + len(AXES)
+        decoder = new_model(self.decoder_config(self.data), trainer.seed, axes)
         families = families_of(load_tokenizer(self.data))
         return MusicModule(decoder, self, optimizer, trainer, families)
 

@@ -41,12 +41,18 @@ class Met(NamedTuple):
 
 
 def check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError if the model cannot be asked for a form or this style.
+    """Raises TokenizerError if the model cannot be asked for a form, this style or this ending.
 
     Any model can be asked for chords: `tokenization/constraints/harmony.py` leads it.
     """
     used = [name for name in ("form", "style") if getattr(options, name) is not None]
-    if used and not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
+    has_plans = isinstance(tokenizer, Remi) and tokenizer.families.has_plans
+    if options.ending == "natural" and not has_plans:
+        raise TokenizerError(
+            "the model has a vocabulary of version 1, which does not mark the last bar of a piece; "
+            "choose the ending bar or cadence, or a model of version 2"
+        )
+    if used and not has_plans:
         raise TokenizerError(
             f"the model has a vocabulary of version 1, which has no {' and no '.join(used)}; leave "
             "them out, or choose a model of version 2"
@@ -125,7 +131,7 @@ def asked_bars(
             "the new bars are longer than eight quarter notes, for which no form can be asked; "
             "leave the form out"
         )
-    chart = parse_chart(options.chords) if options.chords else ()
+    chords = asked_chords(options, planned)
     known = [bar.chords for bar in before]
     bars: list[FixedBar] = []
     for index, place in enumerate(places):
@@ -135,10 +141,10 @@ def asked_bars(
             back = len(before) + place - sources[place]
             if sources[place] and back < len(before) and bar.chords is None:
                 bar = bar._replace(chords=before[back].chords or None)
-        if chart and (not index or places[index - 1] != place):
-            bar = bar._replace(chords=chart[place % len(chart)])
-            known.append(chart[place % len(chart)])
-            if bar.sources is None and is_plain:
+        if chords:
+            bar = bar._replace(chords=chords[index] or bar.chords)
+            known.append(bar.chords)
+            if chords[index] and bar.sources is None and is_plain:
                 bar = bar._replace(sources=_alike(known))
         bars.append(bar)
     return bars
@@ -151,6 +157,24 @@ def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
     return 0, *(back for back, one in enumerate(near, 1) if one and _kinds(one) == asked)
 
 
+def asked_chords(
+    options: MusicOptions, planned: Sequence[PlannedBar] | int
+) -> list[tuple[PlannedChord, ...] | None]:
+    """The chords that are asked for each new bar of the vocabulary; empty without a chart.
+
+    A chart with fewer bars repeats. A bar that is left to the model has no chords, and one that
+    continues a notated bar has None.
+    """
+    if options.chords is None:
+        return []
+    chart = parse_chart(options.chords)
+    places = list(range(planned)) if isinstance(planned, int) else [b.notated for b in planned]
+    return [
+        None if index and places[index - 1] == place else chart[place % len(chart)]
+        for index, place in enumerate(places)
+    ]
+
+
 def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> Met | None:
     """In how many of `count` bars from `first` on, from 0, the asked chords are heard.
 
@@ -160,12 +184,14 @@ def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> M
     if options.chords is None:
         return None
     chart, found = parse_chart(options.chords), LeadSheet.of(score).chords
-    met = 0
+    met = num_asked = 0
     for index in range(count):
         heard = found[first + index] if first + index < len(found) else ()
         asked = _kinds(chart[index % len(chart)])
-        met += asked == [_kind(parse_chord(one)) for one in heard]
-    return Met(met, count)
+        num_asked += bool(asked)
+        if asked:  # otherwise left to the model
+            met += asked == [_kind(parse_chord(one)) for one in heard]
+    return Met(met, num_asked)
 
 
 def _kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:

@@ -85,8 +85,11 @@ class JobCallbacks:
         alert, session.alert = session.alert, ""  # the next call may fail before `begin`
         return self._view.show(session, alert=alert or BROKEN)
 
-    def compose(self, request: gr.Request) -> Iterator[object]:
-        """Generates the music of the session's job; yields values of the player."""
+    def compose(self, request: gr.Request, listens: bool = False) -> Iterator[object]:
+        """Generates the music of the session's job; yields values of the player.
+
+        With `listens`, they have sound of the bars that are finished.
+        """
         session = self._view.session(request)
         asked = session.asked
         if asked is None:
@@ -101,6 +104,7 @@ class JobCallbacks:
                     asked.job,
                     asked.model,
                     user_of(request),
+                    listens=listens,
                 ):
                     yield self._show(session, asked, frame)
         except AlertError as alert:

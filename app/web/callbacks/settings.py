@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 
 from app.compose import replay
-from app.compose.options import MusicOptions
+from app.compose.options import OPTIONS, MusicOptions
+from app.compose.plan.growth import presets
 from app.errors import input_errors
 from app.player.frames import Frame
+from app.server.downloads import SOUND_KINDS
 from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
-from app.web.callbacks.events import whole_number
+from app.web.callbacks.events import values_of, whole_number
 from app.web.cards import refused, said, sentence
 from app.web.examples import finished_example
 from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
-from app.web.tabs.music import form_problem, not_of_page, widget_values
+from app.web.tabs.music import form_problem, length_slider, not_of_page, widget_values
 from tokenization.errors import TokenizerError
+from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
     from app.compose.models import Models
+    from app.compose.plan.growth import Growth
     from app.compose.replay import Replay
     from app.web.view import View
 
@@ -137,6 +143,72 @@ class SettingsCallbacks:
                 work.variations = int(cast("int", variations))
             return self._view.estimate(work)
 
+    def plan(
+        self,
+        length: object,
+        unit: object,
+        form: object,
+        chords: object,
+        distance: object,
+        ending: object,
+        request: gr.Request,
+    ) -> object:
+        """The player with what is asked of new bars, after a field has changed; values as sent."""
+        numbers = {"bars": length, "distance": distance, "ending": ending}
+        with self._view.locked(request) as session:
+            work = session.work
+            work.form, work.chords = _text("form", form), _text("chords", chords)
+            if form_problem(unit, numbers):
+                work.length = None
+            else:
+                work.length, work.unit = float(cast("float", length)), str(unit)
+                work.distance = float(cast("float", distance))
+                work.ending = cast("Any", ending)
+            if session.asked is not None or work.frame.get("phase") != "prompt":
+                return gr.skip()
+            return self._view.player(session)
+
+    def ask(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """The values of `ASKED_BY_ROWS` after they were changed in the player.
+
+        The player sends the new form, the new chords, or the name of a way to continue. The length
+        grows with the form.
+        """
+        sent = values_of(event)
+        fields: dict[str, object] = {}
+        with self._view.locked(request) as session:
+            upload, plan = session.work.upload, session.shown().get("plan")
+            if upload is None or plan is None or session.asked is not None:
+                return (gr.skip(),) * len(ASKED_BY_ROWS)
+            if (way := sent.get("growth")) is not None:
+                has_plans = not plan["no_form"]
+                ways = presets(upload.sheet, upload.bars, has_plans=has_plans)
+                if way in ways:
+                    preset = ways[cast("Growth", way)]
+                    fields |= preset._asdict() | {"form": preset.form or "", "unit": "bars"}
+            for name in ("form", "chords"):
+                if name in sent:
+                    fields[name] = _text(name, sent[name])
+            with suppress(ValueError):
+                total = len(parse_form(str(fields.get("form", "")), ascii_uppercase))
+                if upload.passage is None and total > plan["bars"] and "bars" not in fields:
+                    fields |= {"bars": total, "unit": "bars"}
+        if "bars" in fields:
+            length = MusicOptions(bars=cast("int", fields["bars"]))
+            fields["bars"] = length_slider(length)
+        return tuple(fields.get(name, gr.skip()) for name in ASKED_BY_ROWS)
+
+
+ASKED_BY_ROWS = ("bars", "unit", "form", "chords", "distance", "ending")
+"""Widgets that the player's rows change, and that its rows show."""
+
+
+def _text(name: str, value: object) -> str:
+    """A text that was sent for an option; empty if it is none, or too long."""
+    widget = OPTIONS[name].widget
+    most = widget.letters if widget else 0
+    return value if isinstance(value, str) and len(value) <= most and value.isprintable() else ""
+
 
 def shown(upload: Upload, job: str) -> Frame:
     """The frame of an upload, with the id of the job that plays it."""
@@ -144,7 +216,7 @@ def shown(upload: Upload, job: str) -> Frame:
     if "prompt" not in frame:
         return frame
     prompt = frame["prompt"].copy()
-    prompt["sound"] = "ready"
+    prompt["sound"], prompt["files"] = "ready", ["midi", *SOUND_KINDS]
     return frame | Frame(prompt=prompt)
 
 

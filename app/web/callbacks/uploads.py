@@ -9,16 +9,18 @@ from pathlib import Path
 import gradio as gr
 
 from app.compose.options import BeatSource
+from app.player.edits import Edit
 from app.player.frames import Frame
-from app.server.uploads import Upload, read_upload
+from app.server.job import PROMPT_ALONE
+from app.server.uploads import Upload, read_upload, upload_of
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
 from app.web.callbacks.events import chosen_passage, track_numbers, values_of, whole_number
 from app.web.callbacks.settings import SettingsCallbacks, for_model, shown, to_write
-from app.web.cards import refused, said
+from app.web.cards import refused, said, sentence
 from app.web.examples import example_file, finished_example, label_of
 from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
 from app.web.view import View, session_of
-from tokenization.errors import MidiError
+from tokenization.errors import MidiError, TokenizerError
 
 MOST_LETTERS = 200
 """Maximum length of a file name in a message."""
@@ -216,28 +218,66 @@ class UploadCallbacks:
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Makes a variation the prompt of the next job."""
         with self._view.locked(request) as session:
-            before, frame = session.work.upload, session.work.frame
+            frame = session.work.frame
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
         if index is None or frame.get("phase") != "done":
             return self._view.show(session, alert=BUSY if session.asked else "")
+        return self._take_shown(session, frame, index, Edit(), request)
+
+    def edit(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Edits the piece that is shown, a result or the prompt; undo takes the edit back."""
+        edit = Edit.of(values_of(event))
+        with self._view.locked(request) as session:
+            frame = session.work.frame
+        index: int | None = PROMPT_ALONE
+        if frame.get("phase") == "done":
+            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
+        if edit is None or index is None or frame.get("phase") not in ("done", "prompt"):
+            return self._view.show(session, alert=BUSY if session.asked else "")
+        return self._take_shown(session, frame, index, edit, request)
+
+    def _take_shown(
+        self, session: Session, frame: Frame, index: int, edit: Edit, request: gr.Request
+    ) -> tuple[object, ...]:
+        """Makes an edited piece of the session the prompt of the next job."""
+        work = session.work
+        before = work.upload
         try:
             with alerting(), _reading(session):
                 try:
-                    path = self._studio.file(frame.get("job", ""), index, "midi")
+                    piece = self._studio.shown(frame.get("job", ""), index)
                 except LookupError as error:
                     raise AlertError(GONE) from error
                 beats: BeatSource = before.whole.facts.beats if before else "file"
-                upload = read_upload(path, 10 * self._max_bytes, self._models, beats)
-                upload = upload.named(frame.get("title", "music"))
-                work = session.work
+                title = frame.get("title", "music")
+                upload = upload_of(edit.apply(*piece), f"{title}.mid", self._models, beats)
                 wanted = before.model.name if before else work.model
                 upload = for_model(self._models, upload, wanted)
+                step = Step(upload, frame, model=work.model)
+                if before is not None and index == PROMPT_ALONE:
+                    step = _chosen_as(step, upload, before, work.step)
                 with session.lock:
                     work.note = ""
-                    work.go(Step(upload, self._opened(upload, request), model=work.model))
+                    opened = self._opened(step.upload or upload, request)
+                    work.go(step._replace(frame=opened))
         except AlertError as alert:
-            return self._view.show(session, alert=str(alert))
+            return self._view.show(session, alert=sentence(str(alert)))
         return self._view.show(session)
+
+
+def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step:
+    """A step with an edited upload, and the bars and tracks that were chosen, if it has them."""
+    if len(upload.whole.facts.rows) != len(before.whole.facts.rows):
+        return step
+    try:
+        if before.passage is not None and not before.problem:
+            return step._replace(upload=upload.writing(before.passage))
+        is_whole = before.bars == before.whole.bars
+        last = upload.whole.bars if is_whole else min(before.bars, upload.whole.bars)
+        picked = upload.choose(before.prompt.first_bar, last, chosen.heard, chosen.played)
+        return step._replace(upload=picked, heard=chosen.heard, played=chosen.played)
+    except (MidiError, TokenizerError):
+        return step
 
 
 @contextmanager

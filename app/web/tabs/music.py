@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
-from app.web.assets import SCRIPTS
+from app.web.assets import SCRIPTS, static
 from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
@@ -45,8 +45,8 @@ TITLES = {
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 _LEAD = (
-    "Drop a MIDI file to continue it, write bars of it again, or add a track. Without a file, the "
-    "model writes a piece of its own."
+    "Drop a MIDI file anywhere to continue it, write bars of it again or add a track, or press "
+    "Generate for a new piece."
 )
 TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
@@ -97,6 +97,7 @@ class MusicWidgets(NamedTuple):
     upload: UploadWidgets
     model: gr.Radio
     form: Form
+    listen: gr.Checkbox
     action: Action
 
 
@@ -109,8 +110,13 @@ def build_music_tab(models: Models) -> MusicWidgets:
         upload = _upload()
         model = _model(models)
         form = _form()
+        listen = gr.Checkbox(
+            label="Listen while it is written",
+            info="Bars are played as soon as they can be without a gap.",
+            elem_id="write-listen",
+        )
         buttons = _action()
-    return MusicWidgets(upload, model, form, buttons)
+    return MusicWidgets(upload, model, form, listen, buttons)
 
 
 def _upload() -> UploadWidgets:
@@ -124,6 +130,12 @@ def _upload() -> UploadWidgets:
             for example in EXAMPLES
             for classes in [["chip", f"chip-{example.name}"]]
         ]
+    gr.HTML(
+        static("play/play.html"),
+        elem_id="write-play",
+        apply_default_css=False,
+        js_on_load=SCRIPTS.script("play/play.js"),
+    )
     # above the card, so that its notice is visible at once on a small screen
     beats = gr.Radio(
         BEATS,
@@ -314,17 +326,18 @@ def widget_values(options: MusicOptions) -> list[object]:
     """The settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
     values |= {name: "" for name, value in values.items() if value is None}
-    values["bars"] = _length(options)
+    values["bars"] = length_slider(options)
     unit = "seconds" if options.seconds is not None else "bars"
     return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]
 
 
 def of_unit(unit: str) -> gr.Slider:
     """The slider of the length, in bars or seconds."""
-    return _length(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
+    return length_slider(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
 
 
-def _length(options: MusicOptions) -> gr.Slider:
+def length_slider(options: MusicOptions) -> gr.Slider:
+    """The slider of the length, with the bars or seconds of the options."""
     if options.seconds is not None:
         least, most, _ = SECONDS
         least, most = min(least, options.seconds), max(most, options.seconds)

@@ -267,6 +267,7 @@ def finished(packed: Path, megabytes: float, clips: int, config: str) -> str:
         f"Download {name} ({megabytes:,.1f} MB)</a></p>"
         "<p>In the folder of the extracted ZIP file, the first command serves the page for "
         "listeners; the second makes the same clips again:</p>"
-        "<pre>relpe listen study\nrelpe batch config.yaml --output again</pre>"
-        f"<details open><summary>config.yaml</summary><pre>{html.escape(config)}</pre></details>"
+        "<pre tabindex='0'>relpe listen study\nrelpe batch config.yaml --output again</pre>"
+        "<details open><summary>config.yaml</summary>"
+        f"<pre tabindex='0'>{html.escape(config)}</pre></details>"
     )

@@ -17,6 +17,7 @@ from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from relpe.decoding.choose import choose_steps
 from relpe.models.decoder import DecoderConfig
+from tokenization.constraints.distance import Distance
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi
@@ -218,3 +219,14 @@ def test_presence_makes_an_instrument_that_rests_too_long_likelier(groove_model)
     listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
     assert listening is not None  # the bias of recall: how the bars of the prompt began
     assert not listening[program]
+
+
+def test_new_bars_of_a_band_are_no_copies_where_distance_asks_for_it(groove_model):
+    prompt = read_prompt(write_midi(band()), tokenizer=groove_model.tokenizer)
+    for distance in (0.0, 0.5, 1.0):
+        options = MusicOptions(bars=4, seed=1, distance=distance)
+        *_, result = continue_prompt(groove_model, prompt, options)
+        assert result.bars == 4
+    biases = Opening.after(groove_model, prompt, MusicOptions(distance=0.5)).rule.biases
+    [found] = [bias for bias in biases if isinstance(bias, Distance)]
+    assert (found.share, found.sizes.tolist()) == (0.5, [12])  # three bars, which are the same

@@ -93,7 +93,7 @@ def test_a_new_field_is_an_option_of_commands_endpoints_and_page() -> None:
 def test_options_are_described_as_they_are_declared() -> None:
     assert (OPTIONS["seed"].kind, OPTIONS["seconds"].kind, OPTIONS["key"].kind) == (int, float, str)
     assert OPTIONS["ending"].words == ("bar", "cadence", "natural")
-    assert OF_PROMPT == ("prompt_bars", "presence", "recall")
+    assert OF_PROMPT == ("prompt_bars", "distance", "presence", "recall")
     for name, option in OPTIONS.items():
         assert option.default == getattr(MusicOptions(), name)
         if option.limits is not None:

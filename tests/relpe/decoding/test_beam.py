@@ -46,23 +46,65 @@ def test_wide_beams_find_the_best_of_all_targets(strength: float) -> None:
         found = log_probability(model, state, target)
         scored.append((found / length_penalty(len(target), strength), target))
     scored.sort(reverse=True)
-    best = beam_search(model, state, START, END, beams=5**MOST, most=MOST, strength=strength)
+    [best] = beam_search(model, state, START, END, [MOST], beams=5**MOST, strength=strength)
     assert len(best) == len(scored)
     for one, (score, target) in zip(best[:20], scored, strict=False):
         assert one.tokens == target
         assert one.score == pytest.approx(score)
-    few = beam_search(model, state, START, END, beams=3, most=MOST, strength=strength)
+    [few] = beam_search(model, state, START, END, [MOST], beams=3, strength=strength)
     assert len(few) == 3
     assert few[0].score <= best[0].score + 1e-12
     for one in few:
         assert one.log_probability == pytest.approx(log_probability(model, state, one.tokens))
 
 
-def test_one_beam_without_a_penalty_is_no_worse_than_greedy_search() -> None:
-    model, state = small()
-    [greedy] = transduce(model, state, START, [Line(END)], MOST)
-    [best] = beam_search(model, state, START, END, beams=1, most=MOST, strength=0.0)
-    assert best.log_probability >= log_probability(model, state, greedy) - 1e-12
+SOURCES = torch.tensor([[1, 3, 4, 1], [3, 3, 0, 0], [4, 1, 1, 0]])
+LENGTHS = (4, 2, 3)
+
+
+def several(seed: int) -> tuple[EncoderDecoder, EncoderDecoderState]:
+    """A model that has read three sources of different lengths."""
+    torch.manual_seed(seed)
+    model, _ = small()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(torch.rand_like(weight) + 0.5)
+        mask = torch.arange(4) < torch.tensor(LENGTHS)[:, None]
+        return model, model.read(SOURCES, model.init_state(3), mask=mask)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.6])
+@pytest.mark.parametrize("seed", range(5))
+def test_one_beam_is_greedy_search(seed: int, strength: float) -> None:
+    model, state = several(seed)
+    greedy = transduce(model, state, START, [Line(END)] * 3, 8)
+    found = beam_search(model, state, START, END, [8] * 3, beams=1, strength=strength)
+    assert [[one.tokens for one in each] for each in found] == [[tokens] for tokens in greedy]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_best_score_of_any_beams_is_not_below_that_of_greedy_search(seed: int) -> None:
+    model, state = several(seed)
+    greedy = [one for [one] in beam_search(model, state, START, END, [8] * 3, beams=1)]
+    for beams in (2, 3, 5):
+        found = beam_search(model, state, START, END, [8] * 3, beams=beams)
+        for one, each in zip(greedy, found, strict=True):
+            assert len(each) == beams
+            assert each[0].score >= one.score - 1e-12
+            assert one.tokens in [other.tokens for other in each]
+
+
+def test_sources_do_not_affect_each_other() -> None:
+    model, state = several(0)
+    most = [3, 8, 5]
+    together = beam_search(model, state, START, END, most)
+    for row, length in enumerate(LENGTHS):
+        alone = model.read(SOURCES[row : row + 1, :length], model.init_state(1))
+        [found] = beam_search(model, alone, START, END, [most[row]])
+        assert max(len(one.tokens) for one in found) <= most[row]
+        assert [one.tokens for one in found] == [one.tokens for one in together[row]]
+        for one, other in zip(found, together[row], strict=True):
+            assert one.score == pytest.approx(other.score)
 
 
 def test_longer_targets_are_preferred_by_a_stronger_penalty() -> None:
@@ -72,9 +114,11 @@ def test_longer_targets_are_preferred_by_a_stronger_penalty() -> None:
     assert length_penalty(50, 0.6) > length_penalty(20, 0.6)
 
 
-def test_several_sources_and_bad_numbers_are_refused() -> None:
+def test_bad_numbers_are_refused() -> None:
     model, state = small()
-    with pytest.raises(ValueError, match="one source at a time"):
-        beam_search(model, state.rows(torch.tensor([0, 0])), START, END)
+    with pytest.raises(ValueError, match="the state has 1 rows, but most has 2 numbers"):
+        beam_search(model, state, START, END, [4, 4])
     with pytest.raises(ValueError, match="beams is 0"):
-        beam_search(model, state, START, END, beams=0)
+        beam_search(model, state, START, END, [4], beams=0)
+    with pytest.raises(ValueError, match=r"most \[0\]"):
+        beam_search(model, state, START, END, [0])

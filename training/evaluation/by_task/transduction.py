@@ -21,8 +21,9 @@ from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.files import replacing
 from training.runs.weights import load_encoder_decoder_of
+from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, Pair, batch_of
-from training.tasks.transduction.task import START, TransductionTask, nats_of
+from training.tasks.transduction.task import TransductionTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,34 +122,42 @@ def perplexity(nats: float, tokens: int) -> float:
 
 def transduction_table(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A Markdown table: a row for each configuration and size, with means over its seeds."""
-    groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for name, results in entries.items():
-        groups.setdefault(json.dumps(results["settings"], sort_keys=True), []).append(
-            (name, results)
-        )
     lines = [
         "| task | attention | encoding | parameters | size | perplexity | exact match | examples | "
         "seeds | runs |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for runs in groups.values():
-        of = runs[0][1]
-        seeds = ", ".join(str(results["seed"]) for _, results in runs)
-        names = ", ".join(name for name, _ in runs)
+    for names, runs in by_settings(entries):
+        of = runs[0]
         for size, first in of["transduced"].items():
-            measured = [results["transduced"][size] for _, results in runs]
+            measured = [results["transduced"][size] for results in runs]
             cells = [of["task"], of["attention"], of["encoding"], f"{of['parameters']:,}"]
             cells += [
                 f"{size}{'' if int(size) <= of['size'] else ', beyond training'}",
-                _mean([one["perplexity"] for one in measured], 3),
-                f"{_mean([100 * one['exact'] for one in measured], 1)} %",
-                *(f"{first['examples']:,}", seeds, names),
+                mean_of([one["perplexity"] for one in measured], 3),
+                f"{mean_of([100 * one['exact'] for one in measured], 1)} %",
+                f"{first['examples']:,}",
+                ", ".join(str(results["seed"]) for results in runs),
+                ", ".join(names),
             ]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def _mean(values: Sequence[float], digits: int) -> str:
+def by_settings(
+    entries: Mapping[str, Mapping[str, Any]],
+) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
+    """Names and results of the runs of each configuration, which differ in their seeds."""
+    groups: dict[str, tuple[list[str], list[Mapping[str, Any]]]] = {}
+    for name, results in entries.items():
+        key = json.dumps(results["settings"], sort_keys=True)
+        names, runs = groups.setdefault(key, ([], []))
+        names.append(name)
+        runs.append(results)
+    return [*groups.values()]
+
+
+def mean_of(values: Sequence[float], digits: int) -> str:
     """Mean, and standard deviation with n - 1 if there is more than one value."""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{spread}"

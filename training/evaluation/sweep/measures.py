@@ -30,6 +30,13 @@ def measures(results: Mapping[str, Any]) -> dict[str, Measure]:
     for size in sorted(sizes, key=lambda size: (size != str(results["size"]), int(size))):
         found[f"perplexity, {size}"] = Measure(sizes[size]["perplexity"], "")
         found[f"exact match, {size}"] = Measure(100 * sizes[size]["exact"], "%")
+    for search, quality in results.get("translated", {}).items():
+        if search != "source":  # which no run changes
+            found[f"BLEU, {search}"] = Measure(quality["bleu"], "")
+            found[f"chrF, {search}"] = Measure(quality["chrf"], "")
+            found[f"exact match, {search}"] = Measure(quality["exact"], "%")
+    if "translated" in results:
+        found["perplexity"] = Measure(results["perplexity"], "")
     for key, values in readings(results).items():
         found[f"nats per token, {reading_label(key)}"] = Measure(values["nats_per_token"], "nats")
     # those of a class or forecast

@@ -88,6 +88,11 @@ class ClassificationTask(ABC):
     def length(self) -> int:
         """Largest number of positions of an input."""
 
+    @property
+    def axes(self) -> int:
+        """Largest number of axes as which inputs can be read; 1: sequences only."""
+        return 1
+
     @abstractmethod
     def split(self, name: Split) -> Examples:
         """The examples of a split.
@@ -138,7 +143,7 @@ class ClassificationTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        model = new_model(self.model, trainer.seed)
+        model = new_model(self.model, trainer.seed, self.axes)
         return ClassificationModule(model, self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> ClassifierConfig:

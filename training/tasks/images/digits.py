@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from training.errors import TrainingError
+from training.errors import missing_package
 from training.learning.seeding import generator
 from training.tasks.classification.task import Split
-from training.tasks.images.task import LoadedImageTask, missing_package
+from training.tasks.images.task import LoadedImageTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class DigitsTask(LoadedImageTask):
         try:
             from sklearn.datasets import load_digits
         except ModuleNotFoundError as error:
-            raise TrainingError(missing_package("digits", "scikit-learn")) from error
+            raise missing_package("digits", "scikit-learn", "images") from error
 
         pixels, labels = (np.asarray(one) for one in load_digits(return_X_y=True))
         order = generator(0, 0, "data").permutation(len(labels))

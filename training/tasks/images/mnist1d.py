@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from training.errors import TrainingError
+from training.errors import missing_package
 from training.tasks.classification.task import Split
-from training.tasks.images.task import LoadedImageTask, missing_package
+from training.tasks.images.task import LoadedImageTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Mnist1dTask(LoadedImageTask):
                 make_dataset,
             )
         except ModuleNotFoundError as error:
-            raise TrainingError(missing_package("mnist1d", "mnist1d")) from error
+            raise missing_package("mnist1d", "mnist1d", "images") from error
 
         made = make_dataset(get_dataset_args())
         kind = "x_test" if name == "test" else "x"

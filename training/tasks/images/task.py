@@ -46,6 +46,11 @@ class ImageTask(ClassificationTask):
             raise TrainingError("model.input.kind is convolution, but examples are no images")
 
     @property
+    def axes(self) -> int:
+        """Those of the image."""
+        return len(self.shape) - 1
+
+    @property
     def length(self) -> int:
         """Number of pixels."""
         return math.prod(self.shape[:-1])
@@ -95,11 +100,3 @@ def part_of_train(name: Split, count: int) -> slice:
     """Which of `count` training images a split consists of: the last tenth validates."""
     border = count - count // 10
     return slice(border) if name == "train" else slice(border, None)
-
-
-def missing_package(task: str, package: str) -> str:
-    """Message about a package that has the data of a task."""
-    return (
-        f"the task {task} needs the package {package}; run pip install -c constraints.txt -e "
-        "'.[images]' in the folder of this project"
-    )

@@ -13,8 +13,9 @@ import numpy as np
 
 from relpe.decoding.transduce import Line
 from training.errors import check_range
+from training.tasks.transduction.pair_task import START
 from training.tasks.transduction.pairs import Pair
-from training.tasks.transduction.task import START, TransductionTask
+from training.tasks.transduction.task import TransductionTask
 
 
 @dataclass(frozen=True, kw_only=True)

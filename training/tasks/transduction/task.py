@@ -1,81 +1,57 @@
-"""Tasks with a source and a target: a dataclass with a `kind` and a method that draws pairs.
+"""Tasks whose pairs are drawn: a dataclass with a `kind` and a method that draws pairs.
 
-This file has everything else: splits, batches, validation, loss and training.
+This file has everything else about the pairs: splits, batches and validation.
 """
 
 from __future__ import annotations
 
-import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
 from relpe.decoding.transduce import Target
 from relpe.models.config import to_plain
-from relpe.models.encoder_decoder.model import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    EncoderDecoderState,
-)
-from training.config import OptimizerConfig, TrainerConfig
+from training.config import TrainerConfig
 from training.errors import TrainingError, check_range
 from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.seeding import Stream, generator
-from training.tasks.batches import Passes, StepData
-from training.tasks.generated import NO_TARGET, Split, split_of
-from training.tasks.module import SeededModule, new_model
+from training.tasks.batches import Passes
+from training.tasks.generated import Split, split_of
+from training.tasks.transduction.pair_task import PairData, PairTask
 from training.tasks.transduction.pairs import Pair, PairBatch, batch_of
 
-START = 0
-"""Id of the symbol before the first token of a target."""
 _STREAMS: dict[Split, Stream] = {"train": "data", "validation": "validation", "test": "test"}
 _ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransductionTask(ABC):
-    """Prediction of targets from sources."""
+class TransductionTask(PairTask):
+    """Prediction of the targets of generated sources."""
 
     tokenizer: ClassVar[None] = None
     """Generated pairs have no tokenizer."""
 
-    kind: str
-    """Selects the task."""
     data: None = None
     """Generated pairs are read from no data."""
-    model: EncoderDecoderConfig
-    """Configuration of the model."""
     size: int
     """Mean size of examples; what it counts depends on the task."""
     deviation: float
     """Standard deviation of sizes, which are normally distributed and rounded down."""
     train_examples: int | None = None
     """Number of different training examples; None: new ones in each step."""
-    batch_size: int = 64
-    """Examples per step, in all processes and micro-batches together."""
-    label_smoothing: float = 0.0
-    """Share of the probability that training divides among all tokens."""
-    validation_examples: int = 128
-    """Number of examples of a validation."""
     test_sizes: tuple[int, ...]
     """Mean sizes of the examples that `relpe-train evaluate` measures."""
     test_examples: int = 256
     """Number of test examples of each size."""
 
     def __post_init__(self) -> None:
-        positive = ("size", "train_examples", "batch_size", "validation_examples", "test_examples")
-        for name in positive:
+        super().__post_init__()
+        for name in ("size", "train_examples", "test_examples"):
             check_range(name, getattr(self, name), 1)
         check_range("deviation", self.deviation, 0)
-        check_range("label_smoothing", self.label_smoothing, 0, 1)
         if not self.test_sizes or min(self.test_sizes) < 1:
             raise TrainingError(
                 f"test_sizes are {list(self.test_sizes)}, expected at least one positive size"
@@ -95,11 +71,6 @@ class TransductionTask(ABC):
     @abstractmethod
     def target_tokens(self) -> int:
         """Number of tokens of a target of the mean size, about."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Name of the task for tables."""
 
     @abstractmethod
     def draw(self, draws: np.random.Generator, size: int) -> Pair | None:
@@ -145,27 +116,9 @@ class TransductionTask(ABC):
         """
         return TransductionData(self, trainer, processes)
 
-    def build_module(
-        self, optimizer: OptimizerConfig, trainer: TrainerConfig
-    ) -> TransductionModule:
-        """Build the module, with random weights that depend only on the seed.
 
-        Raises:
-            TrainingError: the configuration of the model is inconsistent.
-        """
-        model = new_model(self.model, trainer.seed)
-        return TransductionModule(model, self, optimizer, trainer)
-
-    def decoder_config(self, folder: object) -> EncoderDecoderConfig:
-        """The configuration of the model; it needs nothing from a folder."""
-        return self.model
-
-
-class TransductionData(StepData):
+class TransductionData(PairData):
     """Training examples, starting at the trainer's current step, and validation examples."""
-
-    validates = True
-    """Whether there are validation examples."""
 
     def __init__(
         self, task: TransductionTask, trainer: TrainerConfig, processes: Processes
@@ -174,25 +127,17 @@ class TransductionData(StepData):
         super().__init__(Batches(task, trainer.seed, rows), rows, trainer, processes)
         self._task = task
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Identity of the data for run.json: the kind of task and its settings."""
+    def identity(self) -> tuple[str, str]:
+        """The settings of the task, which determine all examples."""
         settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        text = repr(sorted(settings.items()))
-        return {
-            "hash": hashlib.sha256(text.encode()).hexdigest(),
-            "source": f"generated: {self._task.name}",
-            "splits": {},
-        }
+        return repr(sorted(settings.items())), f"generated: {self._task.name}"
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """The validation examples of this process."""
-        world, size = self._processes.world, self._rows
+    def held_out(self, processes: Processes) -> Sequence[Pair]:
+        """The validation examples of a process."""
+        world = processes.world
         count = -(-self._task.validation_examples // world) * world  # equally many for each
-        mine = range(self._processes.rank, count, world)
-        pairs = [self._task.example("validation", index) for index in mine]
-        batches = [batch_of(pairs[start : start + size]) for start in range(0, len(pairs), size)]
-        return DataLoader(batches, batch_size=None, pin_memory=self._on_gpu)  # type: ignore[arg-type]
+        mine = range(processes.rank, count, world)
+        return [self._task.example("validation", index) for index in mine]
 
 
 class Batches:
@@ -211,46 +156,3 @@ class Batches:
         else:
             indices = self._passes[step][self._rows.start : self._rows.stop].tolist()
         return batch_of([self._task.example("train", index) for index in indices])
-
-
-class TransductionModule(SeededModule[EncoderDecoder]):
-    """An encoder-decoder with its loss, in nats per token of the targets."""
-
-    def __init__(
-        self,
-        model: EncoderDecoder,
-        task: TransductionTask,
-        optimizer: OptimizerConfig,
-        trainer: TrainerConfig,
-    ) -> None:
-        super().__init__(model, optimizer, trainer, tokens_per_step=task.tokens_per_step)
-        self._task = task
-
-    def losses(self, batch: PairBatch, state: EncoderDecoderState) -> Iterator[Tensor]:
-        """The negative log-likelihood of the targets, in nats."""
-        smoothing = self._task.label_smoothing if self.training else 0.0
-        yield nats_of(self.decoder, batch, state, smoothing)
-
-    def num_losses(self, batch: PairBatch) -> int:
-        """One sum."""
-        return 1
-
-    def num_targets(self, batch: PairBatch) -> Tensor:
-        """Number of tokens of the targets."""
-        return (batch.targets != NO_TARGET).sum()
-
-
-def nats_of(
-    model: EncoderDecoder, batch: PairBatch, state: EncoderDecoderState, smoothing: float = 0.0
-) -> Tensor:
-    """Sum of the negative log-likelihood of the targets of a batch, in nats."""
-    state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
-    logits, _ = model(batch.inputs, state, positions=batch.positions)
-    logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
-    return cross_entropy(
-        logits,
-        batch.targets.flatten(),
-        ignore_index=NO_TARGET,
-        reduction="sum",
-        label_smoothing=smoothing,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from relpe.encodings.absolute import TreeSQConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.structures import TreeStructure
 from training.errors import TrainingError, check_range
+from training.tasks.transduction.pair_task import START
 from training.tasks.transduction.pairs import Pair
-from training.tasks.transduction.task import START, TransductionTask
+from training.tasks.transduction.task import TransductionTask
 from training.tasks.transduction.trees import (
     OPERATIONS,
     Order,
@@ -48,6 +49,8 @@ class TreeTask(TransductionTask):
     - `ops`: a node whose label is an operation, with a leaf that points to a subtree and a tree;
       the target is the result (`trees.OPERATIONS`). All labels of the tree are different.
     """
+
+    axes: ClassVar[int] = 2
 
     kind: Literal["tree_transduction"] = "tree_transduction"
     function: Function = "copy"

@@ -20,6 +20,18 @@ export function write(node, text, attribute) {
   else node.textContent = text;
 }
 
+/** Why a control cannot be used while there is a job. */
+export const BUSY_REASON = "Music is being generated: wait until it has ended, or stop it first.";
+
+/** Makes a control grey for a reason, which its tooltip and description tell; "" makes it usable. */
+export function grey(control, why) {
+  control.disabled = Boolean(why);
+  control.dataset.use ??= control.title;
+  write(control, why || control.dataset.use, "title");
+  if (why) write(control, why, "aria-description");
+  else control.removeAttribute("aria-description");
+}
+
 /** Listens to several events, whose names are separated by spaces. */
 export function on(node, names, call, options) {
   for (const name of names.split(" ")) node.addEventListener(name, call, options);

@@ -14,6 +14,7 @@ export class Files {
     this.more = part("more"); // opens the menu
     this.buttons = [...this.box.querySelectorAll("[data-kind]")];
     for (const button of this.buttons) button.addEventListener("click", () => this.choose(button));
+    this.listenToDrags(part("file-midi"));
     this.more.addEventListener("click", (event) => {
       const isOpen = this.menu.hidden;
       this.open(isOpen, isOpen && event.detail === 0 ? 0 : undefined); // by a key: focus the first entry
@@ -33,6 +34,33 @@ export class Files {
     for (const button of this.buttons) button.hidden = !kinds.has(button.dataset.kind);
     this.more.hidden = kinds.size - kinds.has("midi") < 1;
     if (this.more.hidden) this.open(false);
+  }
+
+  /**
+   * Chromium makes a file of what is dragged out of the page, for example into a music program. Its address must
+   * be known when the drag begins, so it is asked for when the pointer comes.
+   */
+  listenToDrags(button) {
+    button.draggable = true;
+    button.addEventListener("pointerenter", async () => {
+      const asked = { ...this.shown(), kind: button.dataset.kind };
+      this.dragged = null;
+      try {
+        const { path } = await this.server.ask("file", asked);
+        this.dragged = { ...asked, path };
+      } catch (error) {
+        console.warn(error); // a click says what is wrong
+      }
+    });
+    button.addEventListener("dragstart", (event) => {
+      const { job, variation } = this.shown();
+      const { dragged } = this;
+      if (dragged?.job !== job || dragged.variation !== variation) return event.preventDefault();
+      const address = new URL(fileUrl(dragged.path), location.href).href;
+      event.dataTransfer.effectAllowed = "copy";
+      event.dataTransfer.setData("DownloadURL", `audio/midi:${dragged.path.split("/").pop()}:${address}`);
+      event.dataTransfer.setData("text/uri-list", address);
+    });
   }
 
   choose(button) {

@@ -2,10 +2,13 @@
 // A frame is the whole state, so a lost frame does no harm; its long texts (notes, bar lines, tempos)
 // only grow while music is generated, and Gradio sends only what was added.
 
-import { BlindTest } from "./blind.js";
-import { Variations } from "./compare.js";
+import { BlindTest } from "./compare/blind.js";
+import { Variations } from "./compare/index.js";
+import { BUSY_REASON, grey } from "./dom.js";
 import { Files } from "./files.js";
+import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
+import { AskedRows, linesOf, sheetWith } from "./roll/asked.js";
 import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
@@ -30,6 +33,7 @@ class Player {
   shownJob = null;
   shownFile = ""; // the prompt's tracks, which identify a piece
   isRecounted = false; // its bar lines have changed
+  isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
   isByKeys = false; // whether the last input came from the keyboard
 
@@ -47,11 +51,17 @@ class Player {
     this.roll = new Roll(part("roll"), part("overview"), {
       onSeek: (beat) => this.sound.seek(beat),
       onSelect: (one, other) => (one === null ? this.selection.finish() : this.selection.drag(one, other)),
+      onCarry: ({ letter, count }, x, beat) => {
+        this.asked.carry(beat === null ? [letter, count] : null, x);
+        if (beat !== null) this.asked.drop([letter, count], beat);
+      },
       onDraw: () => {
+        this.asked.place();
         this.region.place();
         this.selection.place();
       },
     });
+    this.asked = new AskedRows(part, this.roll, { onAsk: (asked) => trigger("plan", asked), onWrite: () => trigger("write") });
     this.region = new PromptRegion(part, this.roll, { onChange: (bars) => trigger("region", bars) });
     this.selection = new Selection(part, this.roll, {
       // bars of a result belong to another piece than the prompt
@@ -60,6 +70,7 @@ class Player {
     });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => {
+        this.sound.leaveLive();
         this.sound.retry();
         this.render();
       },
@@ -79,7 +90,14 @@ class Player {
       },
       onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
     });
-    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.chosen }), onError });
+    this.hands = new Hands(part, this.roll, this.sound, {
+      onEdit: (edit) => {
+        this.isEdited = true;
+        trigger("edit", { ...edit, variation: this.shownIndex });
+      },
+      onUndo: () => part("undo").click(),
+    });
+    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
   }
 
@@ -100,6 +118,11 @@ class Player {
   /** The bars that are to be written, or were, as in frames.py; null: new music follows at the end. */
   get gap() {
     return this.frame.prompt?.gap ?? null;
+  }
+
+  /** The number of the shown variation, for the server; -1 for the prompt. */
+  get shownIndex() {
+    return this.frame.phase === "prompt" ? -1 : this.chosen;
   }
 
   get isBusy() {
@@ -131,11 +154,13 @@ class Player {
   renderBlank() {
     this.roll.show(BLANK_SCENE, { reset: true });
     this.region.show({ ...BLANK_SCENE, isOpen: false });
+    this.asked.show(null, [], { canAsk: false });
     this.selection.show({ bars: [], gap: null, canSelect: false, canAdd: false, isSet: false });
     [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
     this.renderSound(0);
+    this.hands.show(null);
   }
 
   renderMusic(variation, timeline) {
@@ -143,6 +168,7 @@ class Player {
     const bars = this.reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
     const points = this.reader(`tempos/${chosen}`, () => rowReader(([unit, ms]) => [unit / UNITS_PER_BEAT, ms / 1000]))(timeline.tempos);
     this.tempo = new TempoMap(points);
+    if (this.isEdited) this.sound.retime(this.tempo);
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
@@ -154,12 +180,15 @@ class Player {
     const cut = !isPrompt && !this.gap;
     const started = this.shownJob !== frame.job;
     const gap = this.gap && this.gapOn(bars, before, !isPrompt);
-    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? frame.prompt?.sheet ?? null };
+    const lines = linesOf(frame.plan, bars, splice, gap);
+    const fresh = lines.length && isPrompt && !gap ? { start: splice, stop: lines.at(-1) } : null;
+    const scene = { layers, bars: fresh ? [...bars.filter((bar) => bar < splice - 0.01), ...lines] : bars, fresh, beats: timeline.beats, first, splice, end: timeline.end, cut, gap, pen, sheet: variation?.sheet ?? sheetWith(frame.plan, frame) };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
     this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
     const canSelect = canChange || (frame.phase === "done" && !this.isBusy && !frame.example);
+    this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: canChange, isSet: canChange });
     if (started) {
       this.shownJob = frame.job;
@@ -178,6 +207,15 @@ class Player {
       chosen,
     );
     this.renderSound(splice);
+    const canEdit = canSelect && Boolean(frame.job);
+    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy });
+  }
+
+  /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
+  loopRegion({ gap, splice, first, end }) {
+    if (gap) return { from: gap.start, to: gap.stop, text: "the selected bars" };
+    if (this.frame.phase !== "prompt" && splice < end) return { from: splice, to: end, text: splice ? "the new music" : "the piece" };
+    return { from: first, to: splice || end, text: "the prompt" };
   }
 
   /** The gap on the roll, with the ids of the tracks that are written. */
@@ -206,14 +244,17 @@ class Player {
 
   renderSound(splice) {
     const { frame, chosen, tempo } = this;
+    const isComing = (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
+      why: this.isBusy ? "It can be played when the music is written." : frame.phase === "empty" ? "There is no music yet." : "This music has no sound.",
       job: frame.job,
       tempo,
       splice,
       start,
-      isComing: (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making",
+      isComing,
+      frame,
     });
   }
 
@@ -266,8 +307,8 @@ class Player {
   /** Offers the actions that the shown music allows. */
   renderActions(variation) {
     const { frame, part, isBusy } = this;
-    const files = new Set(variation?.files ?? []);
-    const isDone = Boolean(files.size) && !isBusy;
+    const isDone = Boolean(variation?.files?.length) && !isBusy;
+    const files = new Set((frame.phase === "prompt" ? frame.prompt?.files : variation?.files) ?? []);
     this.files.show(files);
     const isRendered = frame.variations.every((one) => one.sound === "ready");
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
@@ -275,7 +316,7 @@ class Player {
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
     part("undo").hidden = !frame.can_undo;
-    part("undo").disabled = isBusy;
+    grey(part("undo"), isBusy ? BUSY_REASON : "");
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
@@ -285,6 +326,7 @@ class Player {
 
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
+    this.sound.leaveLive();
     this.chosen = index;
     this.choices.set(this.frame.job, index);
     this.sound.retry();
@@ -306,8 +348,12 @@ class Player {
         trigger("stop");
       },
       discard: () => trigger("discard"),
+      "like-this": () => this.sound.toggle(),
       favourite: () => trigger("favourite", { variation: this.chosen }),
-      undo: () => trigger("undo"),
+      undo: () => {
+        this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone
+        trigger("undo");
+      },
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
       "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
@@ -381,8 +427,9 @@ class Player {
   show(next) {
     const { frame } = this;
     const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
-    const isSameFile = file === this.shownFile;
-    const isMoved = isSameFile && next.phase === "prompt" && frame.phase === "prompt"; // another region of it
+    this.isEdited &&= next.phase === "prompt" && !next.alert && next.job !== frame.job && next.title === frame.title;
+    const isSameFile = file === this.shownFile || this.isEdited;
+    const isMoved = isSameFile && next.phase === "prompt" && (this.isEdited || frame.phase === "prompt"); // another region of it
     if (!isSameFile) {
       this.tracks.clear();
       this.sound.reset();
@@ -395,7 +442,7 @@ class Player {
     }
     [this.frame, this.shownFile] = [next, file];
     this.render();
-    this.isRecounted = false;
+    this.isRecounted = this.isEdited = false;
   }
 }
 

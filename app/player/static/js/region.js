@@ -1,5 +1,6 @@
 // The region of the prompt, which the model reads: two handles, and buttons for common choices.
 
+import { grey } from "./dom.js";
 import { BarRange } from "./handles.js";
 import { lowerBound } from "./roll/notes.js";
 
@@ -41,6 +42,6 @@ export class PromptRegion extends BarRange {
     this.part("region-bars").textContent = this.tell();
     this.part("all-bars").setAttribute("aria-pressed", this.from === 0 && this.to === this.most);
     this.part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
-    this.part("last-bars").disabled = this.to <= USUAL_BARS;
+    grey(this.part("last-bars"), this.to <= USUAL_BARS ? `There are no more than ${USUAL_BARS} bars before the new music.` : "");
   }
 }

@@ -1,6 +1,7 @@
 // The bars that are to be written: selected by dragging over the roll, by handles, buttons or keys. Their
 // tracks are chosen in the list of tracks, a new track by its instrument.
 
+import { grey } from "./dom.js";
 import { BarRange } from "./handles.js";
 import { lowerBound } from "./roll/notes.js";
 
@@ -39,8 +40,7 @@ export class Selection extends BarRange {
     part("in-bars").setAttribute("aria-pressed", Boolean(gap));
     part("problem").hidden = !isSet || !gap?.problem;
     part("problem").textContent = (isSet && gap?.problem) || "";
-    part("write").disabled = Boolean(gap?.problem);
-    part("write").title = gap?.problem || "Write new music in the selected bars; everything else stays as it is (Enter on the roll)";
+    grey(part("write"), gap?.problem ?? "");
     this.bars = bars;
     this.most = Math.max(1, bars.length - 1);
     if (this.isHeld) return;
@@ -82,6 +82,7 @@ export class Selection extends BarRange {
 
   /** Selects the bars that two beats are in, while they are dragged over. */
   drag(one, other) {
+    if (Math.min(one, other) >= this.bars.at(-1)) return; // over bars that are not written yet
     const before = (beat) => lowerBound(this.bars, beat + 0.001, (bar) => bar) - 1;
     this.choose(before(Math.min(one, other)), before(Math.max(one, other)) + 1, true);
   }

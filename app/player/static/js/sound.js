@@ -2,7 +2,8 @@
 // transport buttons, and the gapless change from one sound to another. Positions are seconds of the
 // piece. A sound may begin later than the piece, since rendering all of a long piece takes a while.
 
-import { on, write } from "./dom.js";
+import { grey, on, write } from "./dom.js";
+import { Live } from "./live.js";
 import { fileUrl, sentenceOf } from "./server.js";
 import { TempoMap } from "./tempo.js";
 
@@ -49,9 +50,16 @@ export class Sound {
       on(deck, "pause loadedmetadata seeked ended", heard(() => this.showTime()));
       deck.addEventListener("error", heard(() => this.isLoaded && onError(NO_SOUND)));
     }
+    this.live = new Live(this.box, {
+      level: () => this.level,
+      onMove: () => this.showTime(),
+      onStart: (second) => roll.lookAt(this.tempo.beatAt(second), false),
+      onEnd: () => this.showTime(),
+    });
     this.deck.volume = this.level;
     part("volume").addEventListener("input", () => {
       this.deck.volume = this.level;
+      this.live.setLevel(this.level);
     });
     part("play").addEventListener("click", () => this.toggle());
     part("from-start").addEventListener("click", () => this.jump(0));
@@ -67,6 +75,7 @@ export class Sound {
   }
 
   get position() {
+    if (this.live.isOn) return this.live.position;
     return this.isLoaded ? placeOf(this.deck) : this.cursor;
   }
 
@@ -89,20 +98,23 @@ export class Sound {
 
   /**
    * Loads the wanted sound, if there is one; that of an upload only on request. `start`: the position
-   * in seconds of a new piece; `isComing`: the server is rendering it.
+   * in seconds of a new piece; `isComing`: the server is rendering it; `why` there is no sound.
    */
-  show({ wanted, job, tempo, splice, start, isComing }) {
+  show({ wanted, why, job, tempo, splice, start, isComing, frame }) {
+    this.live.show(frame);
     const isNew = this.deck.dataset.job !== job;
     Object.assign(this, { wanted, job, tempo, splice, start, isComing });
     this.part("from-splice").hidden = splice <= 0;
-    for (const name of ["play", "from-start", "from-splice"]) this.part(name).disabled = !wanted;
+    for (const name of ["play", "from-start", "from-splice"]) grey(this.part(name), wanted || (name === "play" && this.live.canPlay) ? "" : why);
     if (!wanted) this.drop();
     else if (wanted.key === this.deck.dataset.key) this.cancel();
     else if (wanted.key !== this.making && wanted.key !== this.failed) {
       const isPrompt = wanted.request?.variation === -1;
-      if (isPrompt && (!this.isLoaded || isNew)) this.drop();
+      if (this.resumes) this.tune(true);
+      else if (isPrompt && (!this.isLoaded || isNew)) this.drop();
       else this.tune(!this.deck.paused);
     }
+    this.resumes = false;
     this.showTime();
   }
 
@@ -157,7 +169,7 @@ export class Sound {
       else move(this.spare, this.isNewPiece ? at : this.position);
       if (isLate()) return;
       this.exchange(plays);
-      if (this.isNewPiece) this.roll.lookAt(this.tempo.beatAt(at), false);
+      if (this.isNewPiece && !this.live.isOn) this.roll.lookAt(this.tempo.beatAt(at), false);
       this.isNewPiece = false;
     } catch (error) {
       if (isLate()) return;
@@ -186,6 +198,30 @@ export class Sound {
       await wait(Math.min(left, 40));
     }
     if (deck.paused || Math.abs(placeOf(spare) - placeOf(deck)) > 0.1) move(spare, placeOf(deck));
+  }
+
+  /** Puts the spare element at a second of the loaded sound, where it waits to be exchanged. */
+  async wait(second) {
+    const { deck, spare } = this;
+    const { key, name, job, begin, second: from } = deck.dataset;
+    if (second < Number(begin) || !spare.paused) return;
+    if (spare.src !== deck.src) spare.src = deck.src;
+    Object.assign(spare.dataset, { key, name, job, begin, second: from });
+    move(spare, second);
+    await ready(spare);
+  }
+
+  isWaiting(second) {
+    const { deck, spare } = this;
+    return spare.paused && spare.dataset.key === deck.dataset.key && spare.readyState >= 3 && !spare.seeking && Math.abs(placeOf(spare) - second) < 0.01;
+  }
+
+  /** Prepares for the sound of the same piece after an edit, at the same beat of another tempo map. */
+  retime(tempo) {
+    const { beat } = this;
+    this.resumes = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
+    this.drop();
+    [this.cursor, this.isNewPiece] = [tempo.secondsAt(beat), false];
   }
 
   /** Makes the spare element audible, with a cross-fade if the other one is playing. */
@@ -218,42 +254,55 @@ export class Sound {
     const { shown, deck, box, roll } = this;
     const now = this.position;
     const whole = this.isLoaded && Number.isFinite(deck.duration) ? endOf(deck) : this.tempo.seconds;
-    const isPlaying = this.isLoaded && !deck.paused;
-    const isPending = Boolean(this.making) || this.isComing;
+    const isLive = this.live.isOn;
+    const isPlaying = isLive || (this.isLoaded && !deck.paused);
+    const isPending = !isLive && (Boolean(this.making) || this.isComing);
     write(shown.now, clock(now));
     write(shown.total, ` / ${clock(whole)}`);
     box.classList.toggle("playing", isPlaying);
     box.classList.toggle("making", isPending);
     const label = isPending ? "Rendering the sound" : isPlaying ? "Pause" : "Play";
     write(shown.play, label, "aria-label");
-    write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
+    if (this.wanted) write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
     write(shown.roll, Math.round(whole), "aria-valuemax");
     write(shown.roll, Math.round(now), "aria-valuenow");
     write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
     roll.isPlaying = isPlaying;
-    roll.setPlayhead(this.wanted ? this.beat : null, isPlaying);
+    roll.setPlayhead(this.wanted || isLive ? this.beat : null, isPlaying);
   }
 
   animate() {
     this.showTime();
+    this.onStep?.();
     if (!this.deck.paused) requestAnimationFrame(() => this.animate());
   }
 
   seek(beat) {
-    if (!this.wanted) return;
+    const wasLive = this.live.isOn;
+    this.live.stop();
+    if (!this.wanted) {
+      if (wasLive) this.live.play(this.tempo.secondsAt(beat));
+      return;
+    }
     const seconds = this.tempo.secondsAt(beat);
     this.cursor = Math.max(0, Math.min(seconds, (this.isLoaded && endOf(this.deck)) || this.tempo.seconds || seconds));
     const from = this.isLoaded ? Number(this.deck.dataset.second) : this.making ? this.wanted.second : Infinity;
-    if (this.cursor < from) this.leave(this.cursor);
-    else if (this.isLoaded) move(this.deck, this.cursor);
+    if (this.cursor < from) this.leave(this.cursor, wasLive);
+    else if (this.isLoaded) {
+      move(this.deck, this.cursor);
+      if (wasLive) this.play();
+    } else if (wasLive && this.making) {
+      this.isNewPiece = false;
+      this.tune(true);
+    }
     this.isNewPiece = this.isNewPiece && this.isLoaded;
     this.roll.follow = true;
     this.showTime();
   }
 
   /** Seeks to a time that the loaded sound does not contain, and continues to play there. */
-  leave(second) {
-    const isPlaying = this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay;
+  leave(second, plays = false) {
+    const isPlaying = plays || (this.isLoaded ? !this.deck.paused : Boolean(this.making) && this.willPlay);
     this.drop();
     [this.cursor, this.isNewPiece] = [second, false];
     this.onMove();
@@ -271,7 +320,22 @@ export class Sound {
     });
   }
 
+  /** Plays the rendered sound in place of that which is heard while it is written. */
+  leaveLive() {
+    if (this.live.isOn) this.seek(this.beat);
+  }
+
+  pauseLive() {
+    const { beat, position } = this;
+    this.live.stop();
+    [this.cursor, this.isNewPiece] = [position, false];
+    this.seek(beat);
+    this.showTime();
+  }
+
   toggle() {
+    if (this.live.isOn) return this.pauseLive();
+    if (!this.wanted && this.live.canPlay) return this.live.play(this.cursor);
     if (!this.wanted) return;
     this.roll.follow = true;
     if (!this.isLoaded) {

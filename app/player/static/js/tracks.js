@@ -1,7 +1,7 @@
 // The list of tracks: colour, name and instrument of each, mute and solo, and, if the page offers it,
 // which tracks the model reads and which may play in the new music.
 
-import { make } from "./dom.js";
+import { BUSY_REASON, grey, make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
 
 const MANY_TRACKS = 4; // more do not fit next to play and volume
@@ -176,7 +176,7 @@ export class TrackList {
       for (const button of item.querySelectorAll(".work")) button.setAttribute("aria-pressed", button.dataset.work === this.workOf(row));
       for (const box of item.querySelectorAll("input")) {
         box.checked = row[box.className] ?? true;
-        box.disabled = isBusy;
+        grey(box, isBusy ? BUSY_REASON : "");
         box.parentElement.style.visibility = row[box.className] === undefined ? "hidden" : ""; // a new instrument
       }
     }

@@ -66,6 +66,8 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     assert [bar.chords for bar in fixed] == [None, None, *chords[:2], None, None]
     charted = asked_bars(MusicOptions(form="B2 A2", chords="Am"), 4, before)
     assert [bar.chords for bar in charted] == [*parse_chart("Am")] * 4
+    charted = asked_bars(MusicOptions(form="B2 A2", chords="? | Am | ? | ?"), 4, before)
+    assert [bar.chords for bar in charted] == [None, *parse_chart("Am"), *chords[:2]]
     made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
     assert made[0].startswith("Return_New")
 
@@ -124,6 +126,7 @@ def test_chords_are_met_by_root_and_third():
         for pitch in chord
     ]
     score = Score(480, (Track.of(rows),))  # C, Am7, G7
+    assert chords_met(MusicOptions(chords="C | ? | F"), score, 0, 3) == (1, 2)
     for chords, met in (("C | Am | G7", 3), ("C | A | G", 2), ("F", 0), ("C", 1)):
         found = chords_met(MusicOptions(chords=chords), score, 0, 3)
         assert found == (met, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
+from functools import partial
 
 import gradio as gr
 import pytest
@@ -15,6 +16,7 @@ from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import READING
 from app.web.callbacks.uploads import GONE, REGION_ANEW, TRACKS_ANEW
 from app.web.examples import EXAMPLES
+from app.web.view import READING_NOW
 from tests.support import fakes
 from tests.support.scores import performance
 from tests.support.seen import SOMEONE, begin, event, make, read, seen
@@ -213,18 +215,20 @@ def test_uploads_wait_while_music_is_generated(calls, midi):
 def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     read(calls, midi)
     make(calls)
-    really = uploads.read_upload
+    really, really_of = uploads.read_upload, uploads.upload_of
 
-    def slowly(*arguments):
+    def slowly(*arguments, read=really):
         with pytest.raises(gr.Error):
             begin(calls)
         assert seen(calls.jobs.refuse(SOMEONE)).frame["alert"] == READING
         view = seen(calls.view.show(calls.view.session(SOMEONE)))
         assert not view.go.interactive
-        return really(*arguments)
+        return read(*arguments)
 
     monkeypatch.setattr(uploads, "read_upload", slowly)
-    assert not seen(calls.uploads.reading(str(band), SOMEONE)).go.interactive
+    monkeypatch.setattr(uploads, "upload_of", partial(slowly, read=really_of))
+    view = seen(calls.uploads.reading(str(band), SOMEONE))
+    assert (view.go.interactive, view.estimate) == (False, READING_NOW)
     view, upload = read(calls, band)
     assert (view.frame["title"], upload.title) == ("band", "band")
     assert view.go.interactive
@@ -233,6 +237,7 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert view.frame["phase"] == "prompt"
     monkeypatch.setattr(uploads, "read_upload", really)
+    monkeypatch.setattr(uploads, "upload_of", really_of)
     (midi.parent / "bad.mid").write_bytes(b"no")
     assert read(calls, midi.parent / "bad.mid")[0].go.interactive
     assert make(calls)[1].frame["phase"] == "done"

@@ -17,8 +17,9 @@ from training.errors import TrainingError
 from training.evaluation.by_task.transduction import transduced
 from training.experiment import build_experiment
 from training.runs.fit import fit
+from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, batch_of
-from training.tasks.transduction.task import START, Batches, nats_of
+from training.tasks.transduction.task import Batches
 
 MODEL = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16, "vocabulary_size": 128}
 SEQUENCE = {"kind": "sequence_transduction", "size": 6, "deviation": 2, "test_sizes": [6, 12]}

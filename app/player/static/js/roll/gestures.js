@@ -26,7 +26,9 @@ export class Gestures {
     const [one, other] = [...this.fingers.values()];
     if (other) this.pinch = { distance: Math.max(20, Math.hypot(one.x - other.x, one.y - other.y)), span: roll.target.span };
     const selects = roll.canSelect && !other && event.offsetX > roll.keys && (event.pointerType === "mouse" || event.offsetY < roll.top);
-    this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other), selects, beat: roll.beatAt(event) };
+    const isOnSections = event.offsetX > roll.keys && event.offsetY > RULER && event.offsetY < RULER + ROW;
+    const section = roll.canSelect && !other && isOnSections ? roll.sectionAt(roll.beatAt(event)) : undefined;
+    this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other), selects, section, beat: roll.beatAt(event) };
   }
 
   drag(event) {
@@ -49,6 +51,11 @@ export class Gestures {
     if (Math.abs(far) > CLICK_PIXELS) this.grip.moved = true;
     if (!this.grip.moved) return;
     roll.follow = false;
+    if (this.grip.section && roll.fresh) {
+      roll.onCarry(this.grip.section, event.offsetX, null);
+      if (event.offsetX > roll.canvas.clientWidth - 24) roll.pan(roll.view.start + 12 / roll.perBeat);
+      return;
+    }
     if (this.grip.selects) {
       roll.onSelect(this.grip.beat, roll.beatAt(event));
       if (event.offsetX > roll.canvas.clientWidth - 24) roll.pan(roll.view.start + 12 / roll.perBeat);
@@ -68,11 +75,12 @@ export class Gestures {
       this.grip = { x: left.x, start: roll.target.start, moved: true }; // one finger stays
       return;
     }
-    if (this.grip.selects && this.grip.moved) roll.onSelect(null);
+    const { section, selects, moved } = this.grip;
+    if (section && moved && roll.fresh) roll.onCarry(section, 0, event.type === "pointerup" ? roll.beatAt(event) : -1);
+    else if (selects && moved) roll.onSelect(null);
     const isClick = event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys;
-    const section = isClick && roll.canSelect && event.offsetY > RULER && event.offsetY < RULER + ROW && roll.sectionAt(roll.beatAt(event));
-    if (section) {
-      roll.onSelect(...section);
+    if (isClick && section) {
+      roll.onSelect(section.start, section.stop);
       roll.onSelect(null);
     } else if (isClick) roll.onSeek(roll.beatAt(event));
     this.pinch = this.grip = null;

@@ -39,12 +39,14 @@ export class Roll extends RollView {
     const { keys, drums, fresh } = this.drawLights(pen, now);
     if (this.gap) this.drawGap(pen, height);
     else if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
+    if (this.fresh) this.drawFresh(pen, height);
     this.drawMarks(pen, height);
     pen.restore();
     if (floor > this.top + 1) drawKeys(pen, this, place, keys);
     if (this.lane > 1) drawDrumNames(pen, this, place, drums);
     drawRuler(pen, this, place);
     this.drawPlayhead(pen, height);
+    this.onOverlay?.(pen);
     return fresh;
   }
 
@@ -91,6 +93,14 @@ export class Roll extends RollView {
     const splice = Math.max(this.keys, this.x(this.splice));
     if (this.first > 0) fill(pen, paper, this.keys, this.top, this.x(this.first) - this.keys, height, VEIL.before);
     fill(pen, paper, splice, this.top, Math.max(0, width - splice), height, VEIL.after);
+  }
+
+  /** Marks new bars that are not written yet. */
+  drawFresh(pen, height) {
+    const { accent } = this.colours;
+    const [left, right] = [this.x(this.fresh.start), this.x(this.fresh.stop)];
+    fill(pen, accent, left, this.top, right - left, height, 0.06);
+    fill(pen, accent, Math.round(right) - 1, this.top, 1, height, 0.4);
   }
 
   /** Marks the bars that are written. */

@@ -4,7 +4,7 @@ import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
 import { fitCanvas } from "./pen.js";
 
 export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
-export const ROW = 18; // height of the row of sections and of that of chords, below the ruler
+export const ROW = 24; // height of the row of sections and of that of chords, below the ruler
 export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
@@ -25,11 +25,12 @@ export const BLANK_SCENE = {
   gap: null, // {start, stop, ids, isHidden}: the bars that are written, their tracks, and whether these have no old notes
   pen: null, // where the model is generating
   sheet: null, // {sections, chords} as in frames.py
+  fresh: null, // {start, stop}: bars that are not written yet, after the end
 };
 
 export class RollView {
-  constructor(canvas, { onSeek, onSelect, onDraw }) {
-    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onSelect, onDraw });
+  constructor(canvas, { onSeek, onSelect, onCarry, onDraw }) {
+    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onSelect, onCarry, onDraw });
     this.canSelect = false; // whether bars are selected by dragging
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.isSolo = true; // whether there is at most one instrument
@@ -113,7 +114,7 @@ export class RollView {
       this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
       if (scene.cut || !this.splice) this.lookAt(this.splice, true);
       else this.showRegion();
-    } else if (this.follow && this.pen !== null) {
+    } else if (this.follow && this.pen !== null && !this.isPlaying) {
       this.lookAt(this.pen, false);
     }
     this.pan(this.target.start); // the piece may have become shorter
@@ -121,10 +122,20 @@ export class RollView {
 
   /** Shows the whole region of the prompt, or as much of its end as fits. */
   showRegion() {
-    const wanted = Math.min((this.splice - this.first) * SPARE, this.comfortableSpan() * 1.6);
-    this.target.span = Math.min(Math.max(this.target.span, wanted), this.end * SPARE);
-    this.pan(Math.max(this.first - 1, this.splice - this.target.span / (SPARE - 0.01)));
+    const most = Math.max(this.end * SPARE, this.far);
+    const after = Math.min(this.far - this.splice, (this.splice - this.first) / 2);
+    const wanted = Math.min((this.splice - this.first) * SPARE + after, this.comfortableSpan() * 1.6);
+    this.target.span = Math.min(Math.max(this.target.span, wanted), most);
+    this.pan(Math.max(this.first - 1, this.splice + after - this.target.span / (SPARE - 0.01)));
     this.view = { ...this.target };
+  }
+
+  /** Shows the prompt and the new bars after it, or the place where they begin. */
+  showFresh() {
+    const [whole, most] = [(this.far - this.first) * 1.02, this.comfortableSpan() * 1.6];
+    this.follow = false;
+    this.target.span = Math.min(whole, most);
+    this.pan(whole <= most ? this.first : this.splice - 0.3 * most);
   }
 
   /** Shows another region of the prompt, while the user chooses one. */
@@ -134,11 +145,11 @@ export class RollView {
     this.request();
   }
 
-  /** The first beat of a section, and one in its last bar; undefined where there is none. */
+  /** The letter, number of bars, first beat and a beat in the last bar of a section; undefined where there is none. */
   sectionAt(beat) {
     const lineOf = (bar) => this.bars[Math.min(bar, this.bars.length - 1)];
-    const spans = (this.sheet?.sections ?? []).map(([, first, count]) => [lineOf(first - 1), lineOf(first - 1 + count) - 0.01]);
-    return spans.find(([start, stop]) => beat >= start && beat < stop);
+    const spans = (this.sheet?.sections ?? []).map(([letter, first, count]) => ({ letter, count, start: lineOf(first - 1), stop: lineOf(first - 1 + count) - 0.01 }));
+    return spans.find(({ start, stop }) => beat >= start && beat < stop);
   }
 
   /** Shows other bars that are to be written, while the user selects them. */
@@ -177,15 +188,20 @@ export class RollView {
     if (jump || this.still.matches) this.view = { ...this.target };
   }
 
+  /** The end of the piece, or of the new bars after it. */
+  get far() {
+    return Math.max(this.end, this.fresh?.stop ?? 0);
+  }
+
   pan(start) {
-    this.target.start = Math.max(0, Math.min(start, this.end - this.target.span * 0.9));
+    this.target.start = Math.max(0, Math.min(start, this.far - this.target.span * 0.9));
     this.request();
   }
 
   /** Zooms around a point of the view, from 0 (left) to 1. */
   zoom(factor, around = 0.5) {
     const { start, span } = this.target;
-    const next = Math.max(4, Math.min(span * factor, Math.max(this.end * 1.02, 4)));
+    const next = Math.max(4, Math.min(span * factor, Math.max(this.far * 1.02, 4)));
     this.target.span = next;
     this.zoomedAt = performance.now();
     this.pan(start + around * (span - next));

@@ -1,7 +1,7 @@
 // A blind comparison: two variations named A and B in random order. When both were played, one is chosen;
 // then it is said which they were, and the choice is counted.
 
-import { write } from "./dom.js";
+import { grey, write } from "../dom.js";
 
 const HEARD_MS = 100;
 
@@ -95,7 +95,7 @@ export class BlindTest {
     const { part, order, heard } = this;
     write(part("blind-say"), said);
     for (const name of ["blind-a", "blind-b", "prefer-a", "prefer-b"]) part(name).hidden = !order;
-    for (const name of ["prefer-a", "prefer-b"]) part(name).disabled = heard.size < 2;
+    for (const name of ["prefer-a", "prefer-b"]) grey(part(name), heard.size < 2 ? "Play A and B first." : "");
     part("blind-again").hidden = Boolean(order);
     const counted = [...Array(this.count).keys()].map((index) => ({ name: index + 1, ...this.countOf(index) })).filter(({ tests }) => tests);
     const rows = counted.map(({ name, wins, tests }) => `variation ${name}: ${wins} of ${tests}`);

@@ -1,10 +1,10 @@
 // Variations side by side: a small map of the new music of each, with a line of facts; a click or a key
 // chooses the one to show and play.
 
-import { make } from "./dom.js";
-import { colourName } from "./roll/notes.js";
-import { fitCanvas, penOf } from "./roll/pen.js";
-import { QUIET } from "./roll/tiles.js";
+import { make } from "../dom.js";
+import { colourName } from "../roll/notes.js";
+import { fitCanvas, penOf } from "../roll/pen.js";
+import { QUIET } from "../roll/tiles.js";
 
 export class Variations {
   constructor(list, roll, { onChoice }) {

@@ -1,0 +1,177 @@
+"""Edits of a piece, as the player sends them: notes, tempo and transposition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from app.player.frames import UNITS_PER_BEAT, onset_units
+from tokenization.errors import MidiError
+from tokenization.midi import replace_in_midi
+from tokenization.midi.change import scale_tempo, transpose_midi
+from tokenization.score import Score, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST_CHANGES = 2_000
+"""Maximum notes of an edit."""
+MOST_SEMITONES = 36
+TEMPO_FACTORS = (0.1, 10.0)
+_MOST_UNITS = 1 << 24
+
+
+class NoteChange(NamedTuple):
+    """A change of a note, which is found by its track, onset and pitch, as in the frame.
+
+    Times are in player units.
+    """
+
+    track: int
+    """Id of the track in the frame."""
+    onset: int
+    pitch: int
+    later: int = 0
+    higher: int = 0
+    longer: int = 0
+    is_removed: bool = False
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of a piece."""
+
+    changes: tuple[NoteChange, ...] = ()
+    semitones: int = 0
+    """Transposition of all notes except drums."""
+    tempo: float = 1.0
+    """Factor of all tempos."""
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Edit | None:
+        """The edit in the values of an event; None if they are malformed or change nothing."""
+        rows, removed = values.get("moved", []), values.get("removed", [])
+        semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
+        if not (_are_rows(rows, 6) and _are_rows(removed, 3)):
+            return None
+        if not _is_whole(semitones, MOST_SEMITONES) or not isinstance(tempo, int | float):
+            return None
+        if not (math.isfinite(tempo) and TEMPO_FACTORS[0] <= tempo <= TEMPO_FACTORS[1]):
+            return None
+        changes = [NoteChange(*row) for row in rows]
+        changes += [NoteChange(*row, is_removed=True) for row in removed]
+        edit = cls(tuple(changes), semitones, float(tempo))
+        return None if edit == cls() else edit
+
+    def apply(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
+        """The MIDI file of the edited piece.
+
+        The notes of the edited tracks are written again; all other events keep their bytes. Tempo
+        and transposition change no other bytes.
+
+        Args:
+            data: MIDI file of the piece.
+            score: its score.
+            ids: ids of the tracks of the score in the frames.
+
+        Raises:
+            MidiError: there is no such note, no note is left, or a note would leave the range of
+                MIDI or the piece.
+        """
+        if self.changes:
+            data = self._with_notes(data, score, ids)
+        if self.semitones:
+            data = transpose_midi(data, self.semitones)
+        return scale_tempo(data, self.tempo) if self.tempo != 1 else data
+
+    def _with_notes(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
+        found: list[dict[tuple[int, int], int]] = [
+            _rows_of(track, score.ticks_per_beat) for track in score.tracks
+        ]
+        # several tracks of the score may be one in the frame
+        changes: dict[int, list[tuple[int, NoteChange]]] = {}
+        for change in self.changes:
+            place = change.onset, change.pitch
+            at = next(
+                (
+                    index
+                    for index, number in enumerate(ids)
+                    if number == change.track and place in found[index]
+                ),
+                None,
+            )
+            if at is None:
+                raise MidiError("an edited note does not exist; select it again")
+            changes.setdefault(at, []).append((found[at][place], change))
+        edited = [(score.tracks[at], of_track) for at, of_track in changes.items()]
+        new = [
+            replace(track, notes=_changed(track, of_track, score.ticks_per_beat))
+            for track, of_track in edited
+        ]
+        before = sum(len(track) for track, _ in edited)
+        if score.num_notes - before + sum(map(len, new)) < 1:
+            raise MidiError("no note would be left; keep at least one")
+        written = Score(score.ticks_per_beat, tuple(new))
+        stop = max(score.end_ticks, written.end_ticks) + 1
+        return replace_in_midi(data, written, [track for track, _ in edited], 0, stop)
+
+
+def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:
+    """The row of each note of a track, by its onset in player units and its pitch."""
+    onsets, pitches = onset_units(track, ticks_per_beat).tolist(), track.notes[:, 2].tolist()
+    return {place: row for row, place in enumerate(zip(onsets, pitches, strict=True))}
+
+
+def _changed(
+    track: Track, changes: Sequence[tuple[int, NoteChange]], ticks_per_beat: int
+) -> NDArray[np.int64]:
+    """The notes (n, 4) of a track after changes of some rows.
+
+    A note ends where a moved one strikes its key, and one that begins with it is replaced.
+    """
+    notes = track.notes.copy()
+    removed, moved = np.zeros(len(notes), bool), np.zeros(len(notes), bool)
+    for row, change in changes:
+        removed[row], moved[row] = change.is_removed, not change.is_removed
+        later, longer = (
+            round(units * ticks_per_beat / UNITS_PER_BEAT)
+            for units in (change.later, change.longer)
+        )
+        notes[row, 0] += later
+        notes[row, 1] = max(notes[row, 1] + longer, 1)
+        notes[row, 2] += change.higher
+        if notes[row, 0] < 0:
+            raise MidiError("a note would begin before the piece; move it less")
+        if not 0 <= notes[row, 2] <= 127:
+            raise MidiError(f"a note would have the pitch {notes[row, 2]}, expected 0 to 127")
+    for row in np.flatnonzero(moved):
+        onset, _, pitch, _ = notes[row]
+        others = (notes[:, 2] == pitch) & ~removed
+        others[row] = False
+        removed |= others & ~moved & (notes[:, 0] == onset)
+        ends = notes[:, 0] + notes[:, 1]
+        sounding = others & (notes[:, 0] < onset) & (ends > onset)
+        notes[sounding, 1] = onset - notes[sounding, 0]
+        following = notes[others & (notes[:, 0] > onset), 0]
+        if len(following):
+            notes[row, 1] = min(notes[row, 1], int(following.min()) - onset)
+    return notes[~removed]
+
+
+def _are_rows(rows: object, columns: int) -> bool:
+    """Whether a value is a list of rows of integers in the range of times and pitches."""
+    return (
+        isinstance(rows, list)
+        and len(rows) <= MOST_CHANGES
+        and all(isinstance(row, list) and len(row) == columns for row in rows)
+        and all(_is_whole(value, _MOST_UNITS) for row in rows for value in row)
+    )
+
+
+def _is_whole(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= most

@@ -1,0 +1,127 @@
+"""What is asked of new bars, for the rows over the piano roll: see `plan_frame`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from app.compose.options import MusicOptions
+from app.compose.plan.growth import Growth, new_letter, presets
+from tokenization.plan_text import chart_bars, parse_chart, parse_sections
+
+if TYPE_CHECKING:
+    from app.compose.plan.lead_sheet import LeadSheet
+
+_MOST_CHORDS = 12
+"""Number of different chords of a piece that are offered."""
+
+
+class PlanFrame(TypedDict):
+    """Form and chords that are asked of the new bars, and what can be asked."""
+
+    first: int
+    """The first new bar, counted from 1."""
+    bars: int
+    """Number of new bars."""
+    sections: list[tuple[str, int]]
+    """Letter and number of bars of each section; the model chooses the bars after them."""
+    chords: list[str]
+    """The chords of each new bar; empty: the model chooses."""
+    written: int
+    """Number of bars of the chart as it is written; further ones repeat it."""
+    letters: list[tuple[str, int]]
+    """Sections that can come back, with their bars: of the piece, then asked ones; the last one is
+    new."""
+    known: list[str]
+    """Chords of the piece, in order of their first bars."""
+    no_form: str
+    """Why no form can be asked for, as a sentence; empty if it can."""
+    problem: str
+    """What is wrong with the form or the chords, as a sentence."""
+    asked: str
+    """What is asked, in short; empty: the model chooses everything."""
+    growth: Growth | None
+    """The way to continue a loop that the options are those of."""
+
+
+def plan_frame(
+    sheet: LeadSheet, first: int, options: MusicOptions, texts: tuple[str, str], no_form: str
+) -> PlanFrame:
+    """The frame of what is asked.
+
+    Args:
+        sheet: the lead sheet of the piece.
+        first: number of bars before the new ones.
+        options: the length, distance and ending of the new music.
+        texts: form and chords as they were typed, which may be wrong.
+        no_form: why the model cannot be asked for a form; empty if it can.
+    """
+    before = [phrase for phrase in sheet.phrases if phrase.first_bar < first]
+    lengths = {phrase.letter: phrase.num_bars for phrase in before}
+    form, chart = texts
+    problem = ""
+    sections: list[tuple[str, int]] = []
+    chords: list[str] = []
+    written = 0
+    try:
+        if form.strip():
+            sections = parse_sections(form, lengths)
+        if chart.strip():
+            parse_chart(chart)
+            cells = _cells(chart)
+            written = len(cells)
+            chords = [cells[bar % written] for bar in range(options.bars)]
+    except ValueError as error:
+        problem = f"{str(error)[:1].upper()}{str(error)[1:]}."
+    total = sum(count for _, count in sections)
+    if total > options.bars and not problem:
+        problem = f"The form has {total} bars, but only {options.bars} are written."
+    letters = lengths | dict(sections)
+    new = new_letter([*letters])
+    size = before[-1].num_bars if before else min(options.bars, 8)
+    ways = presets(sheet, first, has_plans=not no_form)
+    now = (options.bars, options.distance, form.strip() or None, options.ending)
+    return PlanFrame(
+        first=first + 1,
+        bars=options.bars,
+        sections=_within(sections, options.bars),
+        chords=chords,
+        written=written,
+        letters=[*letters.items(), (new, size)],
+        known=list(dict.fromkeys(one for bar in sheet.chords for one in bar))[:_MOST_CHORDS],
+        no_form=no_form,
+        problem=problem,
+        asked=_asked(sections, chords, options),
+        growth=next((name for name, preset in ways.items() if tuple(preset[:4]) == now), None),
+    )
+
+
+def _cells(chart: str) -> list[str]:
+    """The chords of each bar of a chart, with those of the bar before instead of %."""
+    cells: list[str] = []
+    for bar in chart_bars(chart):
+        cells.append(cells[-1] if bar == "%" and cells else "" if bar == "?" else bar)
+    return cells
+
+
+def _within(sections: list[tuple[str, int]], bars: int) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for letter, count in sections:
+        if bars > 0:
+            found.append((letter, min(count, bars)))
+        bars -= count
+    return found
+
+
+def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOptions) -> str:
+    parts: list[str] = []
+    if sections:
+        parts.append("form " + " ".join(f"{letter}{count}" for letter, count in sections))
+    if num := sum(bool(bar) for bar in chords):
+        parts.append(f"chords in {num} of {options.bars} bars")
+    if options.distance:
+        differs = int(options.bars * options.distance + 1e-9)
+        copies = options.bars - differs
+        parts.append(f"at most {copies} copied bars" if copies else "no copied bars")
+    if options.ending != "bar":
+        parts.append("an ending" if options.ending == "natural" else "a cadence")
+    return ", ".join(parts)

@@ -1,0 +1,71 @@
+// Groups of buttons have one Tab stop each, as toolbars of the desktop do: the arrow keys, Home and End move
+// within a group. Radio buttons of a group share a name, so that the browser does the same.
+
+const GROUPS = "[role=group], [role=toolbar], [role=tablist], .examples, #results ul";
+const OTHERS = ".player-tracks, .player-menu, [role=radiogroup]"; // these move by keys of their own
+
+/** The outermost group around an element; null if there is none. */
+function groupOf(node) {
+  let found = null;
+  for (let group = node.closest(GROUPS); group; group = group.parentElement.closest(GROUPS)) found = group;
+  return node.closest(OTHERS) ? null : found;
+}
+
+function membersOf(group) {
+  const all = [...group.querySelectorAll("button, select, a[href]")];
+  return all.filter((one) => !one.disabled && groupOf(one) === group && one.checkVisibility({ visibilityProperty: true }));
+}
+
+/** Makes one member reachable by Tab: `chosen`, the last one that was, or the one that is pressed. */
+function rove(group, chosen) {
+  const all = membersOf(group);
+  if (!all.length) return;
+  const isOn = (one) => one.matches("[aria-pressed=true], [aria-selected=true], [aria-current]");
+  const stop = chosen ?? all.find((one) => one.dataset.stop) ?? all.find(isOn) ?? all[0];
+  for (const one of all) {
+    if (one.tabIndex !== (one === stop ? 0 : -1)) one.tabIndex = one === stop ? 0 : -1;
+    if (chosen) delete one.dataset.stop;
+  }
+  if (chosen) chosen.dataset.stop = "1";
+}
+
+/** Moves the focus within a group; a list of choices keeps its own arrow keys. */
+function walk(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.matches?.("select")) return;
+  const group = event.target.closest?.(GROUPS) && groupOf(event.target);
+  if (!group) return;
+  const all = membersOf(group);
+  const index = all.indexOf(event.target);
+  const next = { ArrowRight: all[index + 1] ?? all[0], ArrowLeft: all.at(index - 1), Home: all[0], End: all.at(-1) }[event.key];
+  if (index < 0 || !next) return;
+  event.preventDefault();
+  event.stopPropagation();
+  next.focus();
+}
+
+export function roveInGroups() {
+  let isComing = false;
+  const update = () => {
+    isComing = false;
+    for (const group of document.querySelectorAll(GROUPS)) {
+      if (!group.parentElement.closest(GROUPS)) rove(group);
+    }
+    for (const radio of document.querySelectorAll("#controls fieldset input[type=radio]")) {
+      const fieldset = radio.closest("fieldset");
+      fieldset.dataset.radios ??= radio.name; // Gradio names each button differently
+      if (radio.name !== fieldset.dataset.radios) radio.name = fieldset.dataset.radios;
+    }
+  };
+  const updateSoon = () => {
+    if (!isComing) requestAnimationFrame(update);
+    isComing = true;
+  };
+  document.addEventListener("focusin", ({ target }) => {
+    const group = target.closest(GROUPS) && groupOf(target);
+    if (group && membersOf(group).includes(target)) rove(group, target);
+  });
+  document.addEventListener("keydown", walk, { capture: true });
+  const changes = { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden", "disabled", "aria-selected", "style"] };
+  new MutationObserver(updateSoon).observe(document.getElementById("desk"), changes);
+  update();
+}

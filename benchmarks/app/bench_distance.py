@@ -1,0 +1,87 @@
+"""How many new bars are copies of bars of the prompt, by `--distance`.
+
+Run from the top of the repository: `python -m benchmarks.app.bench_distance`. A bar is a copy if
+its onsets, tracks and pitches are those of a bar of the prompt. Prints, for each setting, the
+copies in each of the pieces, and how similar the other bars are to the most similar bar of the
+prompt: common notes by all notes of both (Jaccard, 1912).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from app.compose.engine import Engine
+from app.compose.models import Models
+from app.compose.options import MusicOptions
+from app.compose.piece import Opening
+from app.compose.prompt import read_prompt
+from tokenization.remi.decode import Tokens, read_bars, read_notes
+from tokenization.remi.remi import families_of
+from tokenization.remi.vocabulary import Families
+
+DISTANCES = (0.0, 0.125, 0.25, 0.5, 1.0)
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    option = parser.add_argument
+    option("prompts", nargs="*", type=Path, default=sorted(Path("examples").glob("*[a-z].mid")))
+    option("--model", default=None, help="by default, the one that suits each prompt")
+    option("--bars", type=int, default=16)
+    option("--seeds", type=int, default=3)
+    option("--distances", type=float, nargs="*", default=DISTANCES)
+    given = parser.parse_args()
+    models = Models([given.model] if given.model else ["piano", "groove"])
+    print("| prompt | model | distance | copies in each piece | similarity of the other bars |")
+    print("|---|---|---|---|---|")
+    for path in given.prompts:
+        if ".continued" in path.name or path.stem == "piece":
+            continue
+        data = path.read_bytes()
+        model = models.to_continue(read_prompt(data, path.name).score)
+        prompt = read_prompt(data, path.name, tokenizer=model.tokenizer)
+        for distance in given.distances:
+            options = MusicOptions(bars=given.bars, distance=distance, seed=0)
+            opening = Opening.after(model, prompt, options)
+            engine = Engine(model)
+            drafts = engine.add(opening, range(given.seeds))
+            while not all(draft.done for draft in drafts):
+                engine.step()
+            known = bars_of(opening.context, families_of(model.tokenizer))[:-1]
+            nearest = [
+                [max(_similarity(bar, one) for one in known) for bar in new]
+                for draft in drafts
+                for new in [bars_of(np.array(draft.ids), families_of(model.tokenizer))]
+            ]
+            others = [value for piece in nearest for value in piece if value < 1]
+            copies = ", ".join(str(sum(value == 1 for value in piece)) for piece in nearest)
+            mean = f"{np.mean(others):.2f}" if others else ""
+            print(f"| {path.stem} | {model.name} | {distance} | {copies} | {mean} |", flush=True)
+    return 0
+
+
+def bars_of(ids: np.ndarray, families: Families) -> list[set[tuple[int, int]]]:
+    """The notes of each bar: place in grid steps, and rank of the track with the pitch."""
+    tokens = Tokens.of(ids, families)
+    bars = read_bars(tokens)
+    notes = read_notes(tokens, bars, families)
+    starts = bars.lines[:-1]
+    first = np.searchsorted(starts, notes.onsets, side="right") - 1
+    found: list[set[tuple[int, int]]] = [set() for _ in starts]
+    for bar, onset, key in zip(
+        first.tolist(), notes.onsets.tolist(), notes.keys.tolist(), strict=True
+    ):
+        found[bar].add((onset - int(starts[bar]), key))
+    return found
+
+
+def _similarity(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> float:
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

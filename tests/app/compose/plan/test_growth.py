@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.compose.options import MusicOptions
+from app.compose.plan.growth import presets
+from app.compose.plan.lead_sheet import LeadSheet
+from tokenization.analysis.form import Phrase
+
+LOOP = LeadSheet("C major", (Phrase("A", 0, 8),), (0,) * 8, (("C",),) * 8)
+SONG = LeadSheet("C major", (Phrase("A", 0, 16), Phrase("B", 16, 12)), (0,) * 28, (("C",),) * 28)
+
+
+@pytest.mark.parametrize("has_plans", [False, True])
+def test_every_way_has_options_that_can_be_used(has_plans):
+    for sheet, bars in ((LOOP, 8), (SONG, 28), (SONG, 1), (replace(LOOP, phrases=()), 40)):
+        for preset in presets(sheet, bars, has_plans=has_plans).values():
+            MusicOptions(**preset._asdict())
+            assert (preset.form is None and preset.ending != "natural") or has_plans
+
+
+def test_a_loop_is_followed_by_as_many_bars_and_a_song_by_a_section():
+    assert [preset.bars for preset in presets(LOOP, 8, has_plans=True).values()] == [8, 8, 8, 8, 4]
+    assert [preset.bars for preset in presets(LOOP, 2, has_plans=True).values()] == [2, 4, 8, 2, 2]
+    assert presets(SONG, 28, has_plans=True)["section"][:3] == (12, 1.0, "C12")

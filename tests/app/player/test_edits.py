@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.player.edits import MOST_CHANGES, Edit, NoteChange
+from app.player.frames import UNITS_PER_BEAT, onset_units, track_ids
+from tests.support.midi_files import without_overlaps
+from tokenization.errors import MidiError
+from tokenization.midi import read_midi, write_midi
+from tokenization.score import Score, Track
+
+rows = st.lists(
+    st.tuples(st.integers(0, 900), st.integers(1, 200), st.integers(40, 52), st.integers(1, 127)),
+    min_size=2,
+    max_size=20,
+).map(without_overlaps)
+
+
+def piece(*tracks: Track) -> tuple[bytes, Score, list[int]]:
+    data = write_midi(Score(96, tracks))
+    score = read_midi(data)
+    return data, score, track_ids(score)
+
+
+def notes_of(data: bytes) -> list[list[list[int]]]:
+    return [track.notes.tolist() for track in read_midi(data).tracks]
+
+
+@given(rows, rows, st.data())
+def test_deleting_notes_leaves_all_others(melody, bass, draw):
+    data, score, ids = piece(Track.of(melody), Track.of(bass, program=33))
+    track = score.tracks[0]
+    chosen = draw.draw(st.sets(st.integers(0, len(track) - 1), min_size=1))
+    units = onset_units(track, 96)
+    removed = tuple(
+        NoteChange(ids[0], int(units[row]), int(track.notes[row, 2]), is_removed=True)
+        for row in chosen
+    )
+    edited = notes_of(Edit(removed).apply(data, score, ids))
+    wanted = [note for row, note in enumerate(track.notes.tolist()) if row not in chosen]
+    assert edited == [wanted, score.tracks[1].notes.tolist()][not wanted :]
+
+
+@given(rows, st.integers(-2, 8), st.integers(-12, 12), st.integers(-3, 9), st.data())
+def test_moving_a_note_there_and_back_gives_the_same_notes(melody, later, higher, longer, draw):
+    # in quarter notes, far from all others
+    lonely = (96 * 60, 48, 90, 70)
+    data, score, ids = piece(Track.of([*melody, lonely]))
+    there = NoteChange(ids[0], 60 * 96, 90, later * 96, higher, longer * 8)
+    edited = Edit((there,)).apply(data, score, ids)
+    moved = (96 * (60 + later), 48 + 8 * longer, 90 + higher, 70)
+    assert notes_of(edited)[0][-1] == list(moved)
+    back = NoteChange(ids[0], moved[0], moved[2], -later * 96, -higher, -longer * 8)
+    assert notes_of(Edit((back,)).apply(edited, read_midi(edited), ids)) == notes_of(data)
+
+
+def test_other_tracks_and_events_stay_and_times_of_a_finer_grid_are_kept():
+    controls = np.array([(0, 64, 127), (500, 64, 0)])
+    piano = replace(Track.of([(7, 100, 60, 80), (485, 100, 62, 81)]), controls=controls)
+    data = write_midi(Score(480, (piano, Track.of([(3, 9, 38, 9)], is_drum=True))))
+    score = read_midi(data)
+    ids = track_ids(score)
+    onset = int(onset_units(score.tracks[0], 480)[1])
+    edit = Edit((NoteChange(ids[0], onset, 62, later=24),))
+    after = read_midi(edit.apply(data, score, ids))
+    assert after.tracks[0].notes.tolist() == [[7, 100, 60, 80], [605, 100, 62, 81]]
+    assert np.array_equal(after.tracks[0].controls, controls)
+    assert after.tracks[1] == score.tracks[1]
+
+
+def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
+    data, score, ids = piece(Track.of([(0, 96, 60, 80), (10, 20, 61, 81), (192, 48, 61, 82)]))
+    edit = Edit((NoteChange(ids[0], 10, 61, later=38, higher=-1),))
+    assert notes_of(edit.apply(data, score, ids))[0] == [
+        [0, 48, 60, 80],
+        [48, 20, 60, 81],
+        [192, 48, 61, 82],
+    ]
+    longer = Edit((NoteChange(ids[0], 10, 61, longer=400),))
+    assert notes_of(longer.apply(data, score, ids))[0][1] == [10, 182, 61, 81]
+
+
+def test_notes_of_tracks_that_are_one_in_the_frame_are_found():
+    data, score, _ = piece(Track.of([(0, 96, 60, 80)]), Track.of([(96, 96, 62, 81)]))
+    edit = Edit((NoteChange(0, 96, 62, higher=2), NoteChange(0, 0, 60, higher=1)))
+    assert notes_of(edit.apply(data, score, [0, 0])) == [[[0, 96, 61, 80]], [[96, 96, 64, 81]]]
+
+
+def test_transposition_and_tempo_are_edits_of_the_file():
+    drums = Track.of([(0, 12, 38, 90)], is_drum=True)
+    data, score, ids = piece(Track.of([(0, 96, 60, 80)]), drums)
+    edited = read_midi(Edit(semitones=3, tempo=0.5).apply(data, score, ids))
+    assert [track.notes[0, 2] for track in edited.tracks] == [63, 38]
+    assert edited.tempos[0].bpm == pytest.approx(60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (NoteChange(0, 5, 60), "does not exist"),
+        (NoteChange(7, 0, 60), "does not exist"),
+        (NoteChange(0, 0, 60, later=-1), "before the piece"),
+        (NoteChange(0, 0, 60, higher=80), "pitch 140"),
+        (NoteChange(0, 0, 60, is_removed=True), "no note would be left"),
+    ],
+)
+def test_impossible_edits_are_refused_in_one_sentence(change, message):
+    data, score, ids = piece(Track.of([(0, 96, 60, 80)]))
+    with pytest.raises(MidiError, match=message):
+        Edit((change,)).apply(data, score, ids)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"semitones": 0, "tempo": 1.0},
+        {"semitones": 99},
+        {"semitones": 1.5},
+        {"semitones": True},
+        {"tempo": float("nan")},
+        {"tempo": 0},
+        {"tempo": "2"},
+        {"moved": "text"},
+        {"moved": [[0, 0, 60]]},
+        {"moved": [[0, 0, 60, 0, 0, 1 << 40]]},
+        {"removed": [[0, 0, "60"]]},
+        {"removed": [[0, 0, 60]] * (MOST_CHANGES + 1)},
+    ],
+)
+def test_malformed_values_are_no_edit(values):
+    assert Edit.of(values) is None
+
+
+def test_values_of_the_player_are_an_edit():
+    values = {"moved": [[0, 96, 60, 24, 0, 0]], "removed": [[1, 0, 40]], "variation": -1}
+    assert Edit.of(values) == Edit(
+        (NoteChange(0, UNITS_PER_BEAT, 60, 24), NoteChange(1, 0, 40, is_removed=True))
+    )

@@ -1,0 +1,57 @@
+"""What is asked of new bars, as the rows over the roll show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from app.compose.options import MusicOptions
+from app.compose.plan.lead_sheet import LeadSheet
+from app.player.plan import PlanFrame, plan_frame
+from tokenization.analysis.form import Phrase
+
+SHEET = LeadSheet("C major", (Phrase("A", 0, 8),), (0,) * 8, (("C",), ("G", "Am")) * 4)
+
+
+def frame(form: str = "", chords: str = "", no_form: str = "", **options: Any) -> PlanFrame:
+    return plan_frame(SHEET, 8, replace(MusicOptions(bars=4), **options), (form, chords), no_form)
+
+
+def test_nothing_is_asked_at_first():
+    plan = frame()
+    assert (plan["first"], plan["bars"], plan["sections"], plan["chords"]) == (9, 4, [], [])
+    assert (plan["problem"], plan["asked"], plan["growth"]) == ("", "", None)
+    assert plan["letters"] == [("A", 8), ("B", 8)]  # the last one is new
+    assert plan["known"] == ["C", "G", "Am"]
+
+
+def test_each_bar_has_the_chords_that_are_asked():
+    plan = frame(chords="Am | % | ? | G7  E7")
+    assert plan["chords"] == ["Am", "Am", "", "G7 E7"]
+    assert (plan["written"], plan["asked"]) == (4, "chords in 3 of 4 bars")
+    plan = frame(chords="Am | F")
+    assert (plan["chords"], plan["written"]) == (["Am", "F"] * 2, 2)
+
+
+def test_sections_have_bars_and_those_beyond_the_length_are_cut():
+    plan = frame("B2 A", bars=10)
+    assert plan["sections"] == [("B", 2), ("A", 8)]
+    assert plan["letters"] == [("A", 8), ("B", 2), ("C", 8)]
+    plan = frame("B2 A8 C4")
+    assert plan["sections"] == [("B", 2), ("A", 2)]
+    assert plan["problem"] == "The form has 14 bars, but only 4 are written."
+
+
+def test_what_is_wrong_is_said_in_a_sentence():
+    for wrong in (frame("8A"), frame("Q"), frame(chords="C | H"), frame(chords="|")):
+        assert wrong["problem"].endswith(".")
+        assert wrong["sections"] == wrong["chords"] == []
+
+
+def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
+    assert frame(bars=8, distance=0.25)["growth"] == "fill_4"
+    assert frame(bars=8, distance=0.25)["asked"] == "at most 6 copied bars"
+    assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
+    assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
+    assert frame(ending="natural")["growth"] == "ending"
+    assert frame(ending="cadence")["growth"] is None

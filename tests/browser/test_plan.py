@@ -1,0 +1,316 @@
+"""Form and chords of new bars are chosen in the rows over the roll, and loops grow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.compose.models import Models
+from tests.support.bands import band, model_of
+from tests.support.harness import CHROMIUM, FLAGS
+from tests.support.served import MARKS, served
+from tokenization.midi import write_midi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+SLOWLY = 120_000  # milliseconds: machines are shared
+BARS = 4
+
+pytestmark = [
+    *MARKS,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A page with a model of version 1, and one of version 2."""
+    models = Models.only(model_of(MultitrackRemi(MultitrackRemiConfig(version=2))))
+    models.names = ("first", "second")
+    models._loaded["first"] = replace(model_of(MultitrackRemi()), name="first")
+    with served(tmp_path_factory.mktemp("music"), models=models) as page:
+        yield page.address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[(1280, 900)])
+def page(address, browser, request):
+    """A page with a band of four bars and a model of version 2; no script may fail."""
+    width, height = request.param
+    view = {"width": width, "height": height}
+    tab = browser.new_page(viewport=view, has_touch=width < 600)
+    tab.set_default_timeout(SLOWLY)
+    failures = []
+    tab.on("pageerror", lambda error: failures.append(str(error)))
+    tab.goto(address)
+    tab.wait_for_selector(".player-roll[aria-valuetext]")
+    song = {"name": "band.mid", "mimeType": "audio/midi", "buffer": write_midi(band(bars=BARS))}
+    tab.set_input_files("#write-upload input[type=file]", files=[song])
+    tab.wait_for_selector(".player[data-phase=prompt]")
+    model(tab, "second")
+    tab.locator(".plan button", has_text="Form and chords").click()
+    yield tab
+    tab.close()
+    assert failures == []
+
+
+phone = pytest.mark.parametrize("page", [(390, 800)], indirect=True)
+
+
+def model(page, name):
+    page.locator(".model label", has_text=name).click()
+    page.wait_for_function(
+        "name => document.querySelector('#write-facts').innerText.includes(`The ${name} model`)",
+        arg=name,
+    )
+
+
+def part(page, name):
+    return page.locator(f"[data-part={name}]")
+
+
+def field(page, name):
+    return page.locator(f".text-{name} :is(input, textarea)")
+
+
+def length(page):
+    return page.locator(".length input[type=number]")
+
+
+def row(page, name, *texts):
+    """Waits until a row shows these texts, as answered by the server."""
+    page.wait_for_function(
+        """([name, texts]) => JSON.stringify([...document.querySelectorAll(
+        `[data-part=asked-${name}] button`)].map(cell => cell.textContent)) === texts""",
+        arg=[name, str(list(texts)).replace("'", '"').replace('", "', '","')],
+    )
+
+
+def holds(page, name, text):
+    """Waits until a field has this text."""
+    page.wait_for_function(
+        """([name, text]) =>
+        document.querySelector(`.text-${name} :is(input, textarea)`)?.value === text""",
+        arg=[name, text],
+    )
+
+
+def asked(page, text):
+    page.wait_for_function(
+        "text => document.querySelector('[data-part=asked-text]').innerText === text", arg=text
+    )
+
+
+def chord(page, number):
+    """The cell of a new bar, from 1."""
+    return part(page, "asked-chords").locator("button").nth(number - 1)
+
+
+def pick(page, text):
+    part(page, "pick").get_by_role("button", name=text, exact=True).click()
+
+
+def new_bars(page, number):
+    length(page).fill(str(number))
+    length(page).press("Enter")
+    page.wait_for_function(
+        "n => document.querySelectorAll('[data-part=asked-chords] button').length === n",
+        arg=number,
+    )
+
+
+def beat_x(page, bar):
+    """Where a bar begins, in pixels from the left of the page; counted from 1."""
+    cell = chord(page, 1).bounding_box()
+    return cell["x"] - 1 + (bar - BARS - 1) * (cell["width"] + 2)
+
+
+def write(page):
+    part(page, "continue").click()
+    page.wait_for_selector(".player[data-phase=done]")
+    return part(page, "settings").inner_text()
+
+
+def test_new_bars_are_left_to_the_model_until_something_is_asked(page):
+    new_bars(page, 3)
+    row(page, "chords", "·", "·", "·")
+    row(page, "sections", "+ section")
+    asked(page, "The model chooses form and chords")
+    new_bars(page, 5)
+    settings = write(page)
+    assert "chords" not in settings
+    assert "form" not in settings
+    assert part(page, "asked").is_hidden()
+
+
+def test_chords_are_typed_clicked_and_removed_in_the_row_and_in_the_field(page):
+    new_bars(page, 4)
+    chord(page, 2).click()
+    page.keyboard.type("Am7")
+    page.keyboard.press("Enter")
+    holds(page, "chords", "? | Am7 | ? | ?")
+    row(page, "chords", "·", "Am7", "·", "·")
+    asked(page, "Asked: chords in 1 of 4 bars")
+    known = page.evaluate("document.querySelector('.chart td:nth-child(3)').innerText")
+    chord(page, 4).click()
+    pick(page, known)
+    row(page, "chords", "·", "Am7", "·", known)
+    chord(page, 2).focus()
+    page.keyboard.press("Delete")
+    row(page, "chords", "·", "·", "·", known)
+    chord(page, 4).click()
+    pick(page, "Model chooses")
+    holds(page, "chords", "")
+    row(page, "chords", "·", "·", "·", "·")
+    field(page, "chords").fill("Dm | G7 C")
+    row(page, "chords", "Dm", "G7 C", "Dm", "G7 C")
+    field(page, "chords").fill("Dm | H")
+    page.wait_for_selector("[data-part=asked-text].wrong")
+    assert "H" in part(page, "asked-text").inner_text()
+
+
+def test_what_is_asked_is_written_and_the_chords_that_are_met_are_counted(page):
+    new_bars(page, 2)
+    chord(page, 1).click()
+    page.keyboard.type("F")
+    page.keyboard.press("Enter")
+    holds(page, "chords", "F | ?")
+    row(page, "chords", "F", "·")
+    settings = write(page)
+    assert "chords F | ?" in settings
+    assert "of 1 bars" in settings
+    assert "chords met in" in settings
+
+
+def test_sections_are_chosen_changed_and_removed_and_the_length_grows(page):
+    new_bars(page, 6)
+    add = part(page, "asked-sections").locator("button")
+    add.last.click()
+    pick(page, "B new")
+    holds(page, "form", f"B{BARS}")
+    row(page, "sections", "B", "+ section")
+    add.last.click()
+    pick(page, "A")
+    holds(page, "form", f"B{BARS} A{BARS}")
+    row(page, "sections", "B", "A", "+")
+    assert length(page).input_value() == str(2 * BARS)
+    add.first.click()
+    part(page, "pick").locator("input").fill("2")
+    pick(page, "B")
+    holds(page, "form", f"B2 A{BARS}")
+    row(page, "sections", "B", "A", "+ section")
+    add.first.focus()
+    page.keyboard.press("Delete")
+    holds(page, "form", f"A{BARS}")
+    add.first.click()
+    pick(page, "Remove")
+    holds(page, "form", "")
+    row(page, "sections", "+ section")
+
+
+def test_the_letter_of_a_section_is_dragged_to_new_bars_to_ask_for_its_return(page):
+    new_bars(page, 6)
+    top = part(page, "roll").bounding_box()["y"] + 48
+    page.mouse.move(beat_x(page, 2), top)
+    page.mouse.down()
+    page.mouse.move(beat_x(page, 5) + 20, top, steps=6)
+    assert part(page, "section-ghost").inner_text() == f"A{BARS}"
+    page.mouse.up()
+    holds(page, "form", f"A{BARS}")
+    row(page, "sections", "A", "+ section")
+    assert part(page, "section-ghost").is_hidden()
+    assert part(page, "selection").is_hidden()  # no bars were selected by the drag
+    assert f"form A{BARS}" in write(page)
+
+
+def test_a_model_of_version_1_has_no_form_and_says_why(page):
+    model(page, "first")
+    new_bars(page, 2)
+    add = part(page, "asked-sections").locator("button")
+    assert add.is_disabled()
+    assert "choose a model of version 2" in add.get_attribute("title")
+    chord(page, 1).click()
+    page.keyboard.type("C")
+    page.keyboard.press("Enter")
+    row(page, "chords", "C", "·")
+    assert "chords C | ?" in write(page)
+
+
+def test_the_rows_are_those_of_the_selected_bars(page):
+    part(page, "in-bars").click()
+    part(page, "select-from").press("ArrowRight")
+    row(page, "chords", "·", "·", "·")
+    assert part(page, "selection-bars").inner_text() == f"bars 2–{BARS}"
+    assert part(page, "growth").is_hidden()
+    chord(page, 3).click()
+    page.keyboard.type("E7")
+    page.keyboard.press("Enter")
+    holds(page, "chords", "? | ? | E7")
+    row(page, "chords", "·", "·", "E7")
+    part(page, "write").click()
+    page.wait_for_selector(".player[data-phase=done]")
+    assert "chords ? | ? | E7" in part(page, "settings").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "bars", "told", "settings"),
+    [
+        ("Vary", BARS, "at most 2 copied bars", "distance 0.50"),
+        ("Fill every 4th bar", BARS, "at most 3 copied bars", "distance 0.25"),
+        ("Every 8th", 8, "at most 7 copied bars", "distance 0.125"),
+        ("Next section", BARS, f"form B{BARS}, no copied bars", "distance 1.00"),
+        ("Ending", BARS, "an ending", "natural"),
+    ],
+)
+def test_a_loop_grows(page, name, bars, told, settings):
+    button = part(page, "growth").get_by_role("button", name=name, exact=True)
+    button.click()
+    asked(page, f"Asked: {told}")
+    page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
+    assert length(page).input_value() == str(bars)
+    assert settings in write(page)
+
+
+def test_an_ending_of_a_model_of_version_1_is_a_cadence(page):
+    model(page, "first")
+    part(page, "growth").get_by_role("button", name="Ending", exact=True).click()
+    asked(page, "Asked: a cadence")
+    assert "cadence" in write(page)
+
+
+def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
+    new_bars(page, 12)
+    for name in ("sections", "chords"):
+        assert part(page, f"asked-{name}").locator("[tabindex='0']").count() == 1
+    chord(page, 1).focus()
+    page.keyboard.press("ArrowRight")
+    assert chord(page, 2).evaluate("cell => cell === document.activeElement")
+    page.keyboard.press("End")
+    last = chord(page, 12)
+    assert last.evaluate("cell => cell === document.activeElement")
+    page.wait_for_timeout(600)
+    assert last.bounding_box()["width"] > 20  # it has come into view
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    assert part(page, "pick").is_hidden()
+    assert last.evaluate("cell => cell === document.activeElement")
+
+
+@phone
+def test_on_a_phone_chords_are_tapped(page):
+    new_bars(page, 2)
+    part(page, "zoom-in").scroll_into_view_if_needed()
+    chord(page, 1).tap()
+    page.keyboard.type("G")
+    page.keyboard.press("Enter")
+    row(page, "chords", "G", "·")
+    box = part(page, "pick").bounding_box()
+    assert box is None
