@@ -59,7 +59,8 @@ class BidirectionalAttention(nn.Module):
             raise ValueError(
                 f"order is {order} with {config.kind} attention, expected softmax or windowed"
             )
-        self.operation, self.order = operation, order
+        self.operation = operation
+        self.order: Order = order
         self.layer, self.num_heads = layer, num_heads
         self.project_in = nn.Linear(width, 3 * width, bias=biases)
         self.project_out = nn.Linear(width, width, bias=biases)

@@ -348,7 +348,7 @@ class Decoder(nn.Module):
             after.append(state)
         return codes, tuple(after)
 
-    def embed(self, x: Tensor, codes: list[object]) -> Tensor:
+    def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
         """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
         for encoding, own in zip(self.encodings, codes, strict=True):
             if isinstance(encoding, AbsoluteEncoding):

@@ -119,7 +119,7 @@ def test_outputs_are_those_of_the_original(case: str, pooling: str) -> None:
     model = golden_classifier(case, pooling)
     outputs: list[Tensor] = []
     for block in model.blocks:
-        block.register_forward_hook(lambda module, inputs, out: outputs.append(out))
+        block.register_forward_hook(lambda module, inputs, out: outputs.append(out.detach()))
     logits = model(golden(f"{case}/x"))
     assert len(outputs) == 2
     for number, out in enumerate(outputs):

@@ -49,6 +49,16 @@ MODELS: dict[str, dict[str, Any]] = {
         **{"attention": WINDOW, "encoding": {"kind": "rope"}, "input": TOKENS},
         **{"towers": 2, "combine": "symmetric"},
     },
+    "softmax, RoPE of every second place": {
+        **{"attention": SOFTMAX, "encoding": {"kind": "rope"}, "input": TOKENS},
+        **{"reduction": [2, 1], "pooling": "max"},
+    },
+    "the classifier of Alfons (2022)": {
+        **{"attention": {"kind": "windowed"}, "input": {"kind": "values"}, "norm": "post"},
+        "encoding": {"kind": "siren", "num_axes": 2, "window": SPAN | {"mode": "logit_multiply"}},
+        **{"attention_biases": True, "feed_forward": "relu", "reduction": [2, 1]},
+        **{"pooling": "last", "head_hidden": [8], "head_activation": "norm_relu"},
+    },
     "learned span, SIREN of a grid": {
         "attention": {"kind": "windowed"},
         "encoding": {"kind": "siren", "num_axes": 2, "window": SPAN},
