@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
 from app.errors import CommandError
 from app.files import read_file
-from tokenization.errors import MidiError
+from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
     from app.compose.continuation import Result, Steps
@@ -209,15 +210,16 @@ def fill_command(options: argparse.Namespace) -> None:
         )
     except ValueError as error:
         raise CommandError(f"{name}: {error}") from error
-    model = chosen_models(options, options.model).to_continue(score)
-    prompt = read_prompt(
-        data,
-        name,
-        tokenizer=model.tokenizer,
-        beats=options.beats,
-        score=score,
-        passage=passage,
-    )
+    models = chosen_models(options, options.model)
+    model = models.to_continue(score)
+    read = partial(read_prompt, data, name, beats=options.beats, score=score, passage=passage)
+    try:
+        prompt = read(tokenizer=model.tokenizer)
+    except TokenizerError:
+        other = models.to_fill(score, passage)
+        if other is None or other is model:
+            raise
+        model, prompt = other, read(tokenizer=other.tokenizer)
     music = passage_options(music, passage, prompt)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,6 +30,9 @@ from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import families_of
 from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from app.compose.fill.passage import Passage
 
 _LOG = logging.getLogger(__name__)
 DEFAULT = "piano"
@@ -229,10 +232,14 @@ class Models:
         """Whether a model distinguishes instruments."""
         return families_of(self.load(name).tokenizer).only_track < 0
 
-    def to_fill(self, score: Score) -> MusicModel | None:
-        """The first model that can write parts of a piece, if possible single tracks too."""
+    def to_fill(self, score: Score, passage: Passage) -> MusicModel | None:
+        """The first model that can write parts of a piece, if possible one for its instruments.
+
+        Single tracks and new ones need a model of several instruments.
+        """
         able = [n for n in self.names if families_of(self.load(n).tokenizer).has_plans]
-        several = suited_to(score) == "groove"
+        is_part = passage.tracks is not None and len(passage.tracks) < len(score.tracks)
+        several = is_part or passage.instrument is not None or suited_to(score) == "groove"
         able.sort(key=lambda name: self._plays_several(name) != several)
         return self.load(able[0]) if able else None
 

@@ -142,7 +142,7 @@ class Job:
             timeline=self.timeline,
             variations=self.variations,
         )
-        if self.growing is not None and phase != "done":
+        if self.growing is not None:
             frame["live"] = self._live(self.growing)
         if self.prompt is not None:
             frame["prompt"] = self.prompt

@@ -22,7 +22,7 @@ from app.player.frames import (
     timeline,
 )
 from app.server.sandbox import LimitError, Sandbox
-from tokenization.errors import MidiError
+from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
@@ -175,6 +175,16 @@ class Upload:
             passage=passage,
         )
         return replace(self, prompt=prompt, passage=passage, problem="")
+
+    def writing_by_any(self, passage: Passage, models: Models) -> Upload:
+        """`writing`, by another one of `models` if only that one can."""
+        try:
+            return self.writing(passage)
+        except TokenizerError:
+            other = models.to_fill(self.whole.score, passage)
+            if other is None or other is self.model:
+                raise
+            return self.for_model(other).writing(passage)
 
     def unable(self, passage: Passage, problem: str) -> Upload:
         """The whole file, of which the model cannot write a passage; `problem` is a sentence."""

@@ -149,7 +149,12 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             options = options_of(sent)
             upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
             passage = passage_of(sent, upload)
-            upload = upload.writing(passage)
+            automatic = sent["model"] in (None, "")
+            upload = (
+                upload.writing_by_any(passage, studio.models)
+                if automatic
+                else upload.writing(passage)
+            )
             options = passage_options(options, passage, upload.prompt)
             number_of("bars", options.bars)
             return compose(upload, options, job, request)

@@ -22,7 +22,6 @@ from app.web.cards import refused, said, sentence
 from app.web.examples import finished_example
 from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
 from app.web.tabs.music import form_problem, length_slider, not_of_page, widget_values
-from tokenization.errors import TokenizerError
 from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
@@ -237,13 +236,9 @@ def to_write(models: Models, upload: Upload, name: str, passage: Passage) -> Upl
         upload = for_model(models, upload, name)
         if passage.tracks is not None and not passage.tracks and passage.instrument is None:
             return upload.unable(passage, NO_TRACK)
-        try:
+        if name != AUTOMATIC:
             return upload.writing(passage)
-        except TokenizerError:
-            other = models.to_fill(upload.whole.score) if name == AUTOMATIC else None
-            if other is None or other is upload.model:
-                raise
-            return upload.for_model(other).writing(passage)
+        return upload.writing_by_any(passage, models)
     except input_errors() as error:
         text = str(error).removeprefix(f"{upload.whole.name}: ")
         return upload.unable(passage, sentence(text))

@@ -30,6 +30,8 @@ _MEANT_FOR = {
     "piano": "solo piano",
     "piano-spe": "solo piano, with memory of constant size",
     "groove": "bands with drums",
+    "piano-2": "gaps, forms and classical styles of solo piano",
+    "groove-2": "gaps, single tracks and new tracks",
 }
 
 _HOW = static("about.html")

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.compose import models
+from app.compose.fill.passage import Passage
 from app.compose.models import Models, suited_to
+from tests.support.bands import model_of
 from tests.support.scores import two_hands
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
@@ -72,3 +76,30 @@ def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
     assert suited_to(Score(12, (piano, flute))) == "groove"
     assert suited_to(Score(12, (piano, drums))) == "groove"
     assert suited_to(Score(12, (drums,))) == "groove"
+
+
+def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instruments(
+    small_model: MusicModel,
+) -> None:
+    chosen = Models.only(small_model)
+    tokenizers = {
+        "one": MultitrackRemi(),
+        "piano": PianoRemi(PianoRemiConfig(version=2)),
+        "band": MultitrackRemi(MultitrackRemiConfig(version=2)),
+    }
+    chosen.names = tuple(tokenizers)
+    chosen._loaded = {name: replace(model_of(t), name=name) for name, t in tokenizers.items()}
+    hands = Score(12, (Track.of([(0, 10, 60, 90)]), Track.of([(0, 10, 40, 90)])))
+    drums = Score(12, (Track.of([(0, 10, 36, 90)], is_drum=True),))
+    for score, passage, name in (
+        (hands, Passage(), "piano"),
+        (hands, Passage(tracks=frozenset({0, 1})), "piano"),
+        (hands, Passage(tracks=frozenset({1})), "band"),
+        (hands, Passage(instrument=32), "band"),
+        (drums, Passage(), "band"),
+    ):
+        found = chosen.to_fill(score, passage)
+        assert found is not None
+        assert found.name == name
+    chosen.names = ("one",)
+    assert chosen.to_fill(hands, Passage()) is None

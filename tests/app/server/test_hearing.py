@@ -35,7 +35,7 @@ def test_the_parts_of_finished_bars_follow_each_other_from_the_splice_to_the_end
     assert counts[-1] >= 3
     assert lives[-1]["whole"]
     assert lives[-1]["starts"]
-    assert "live" not in frames[-1]
+    assert frames[-1]["live"]["whole"]  # a page that missed the frames before can still play it
     parts = lives[-1]["parts"]
     prompt = upload.prompt
     at = float(prompt.score.seconds_at(prompt.splice_ticks))

@@ -43,7 +43,8 @@ export class Live {
   show({ job, phase, live }) {
     if (job !== this.job) this.forget(job);
     if (phase === "done") this.isWhole = true; // also if the rest was skipped
-    if (!live || this.isLost || !WRITING.includes(phase)) return;
+    this.isAwaited ||= Boolean(live) && WRITING.includes(phase); // not if a page opens with finished music
+    if (!live || this.isLost || !this.isAwaited) return;
     this.isWhole = live.whole;
     for (const [path, begin, seconds] of live.parts.slice(this.parts.length)) this.load({ path, begin, seconds }, job);
     this.mayStart ||= live.starts;
@@ -54,7 +55,7 @@ export class Live {
   forget(job = "") {
     this.stop();
     [this.job, this.parts] = [job, []];
-    this.isWhole = this.isLost = this.mayStart = this.wasStarted = false;
+    this.isAwaited = this.isWhole = this.isLost = this.mayStart = this.wasStarted = false;
   }
 
   async load(part, job) {
