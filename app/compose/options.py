@@ -141,7 +141,7 @@ class MusicOptions:
             "slider",
             "How far from the prompt",
             "main",
-            "The share of the new bars that are no copy of a bar of your piece: 0.25 is every "
+            "The share of the new bars that must not copy a whole bar of your piece: 0.25 is every "
             "fourth bar, 1 all of them. 0: the model chooses.",
             step=0.125,
         ),
@@ -261,7 +261,14 @@ class MusicOptions:
         "to several instruments only",
         within((0.0, 1.0)),
         only="prompt",
-        widget=Widget("slider", "Similarity to the prompt", "steering", step=0.05),
+        widget=Widget(
+            "slider",
+            "Similarity to the prompt",
+            "steering",
+            "How strongly each instrument keeps to its own notes and rhythms of the prompt, for "
+            "several instruments. Whole bars: see How far from the prompt.",
+            step=0.05,
+        ),
         letter="l",
     )
     memory: float = option(

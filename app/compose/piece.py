@@ -123,9 +123,9 @@ class Opening:
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
         biases = biases_of_prompt(context, grammar, joining, **strengths)
-        biases += steer(
-            options, grammar, tokenizer, context.tolist(), asked_chords(options, bars.planned)
-        )
+        # new tracks fit the chords of those that play in the same bars
+        chords = asked_chords(options, bars.planned) or [bar.chords or () for bar in fixed]
+        biases += steer(options, grammar, tokenizer, context.tolist(), chords)
         if options.distance:
             assert isinstance(grammar, RemiGrammar)  # see `steer`
             ranks = None if gap is None or gap.is_last else gap.ranks

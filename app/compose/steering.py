@@ -31,10 +31,10 @@ def steer(
     context: Sequence[int],
     chords: Sequence[tuple[PlannedChord, ...] | None] = (),
 ) -> tuple[Bias, ...]:
-    """The biases of the steering options; empty if all of them have their defaults.
+    """The biases of the steering options and of chords.
 
     `context` are the ids that the model has read, `grammar` is the state after them, and `chords`
-    those of each new bar, see `asked_chords`.
+    those that each new bar should have, see `asked_chords`.
 
     Raises:
         TokenizerError: the options require a grammar that the model's vocabulary does not have.
@@ -43,7 +43,7 @@ def steer(
     biases: list[Bias] = []
     if options.key is not None:
         biases.append(Key.of(options.key, families))
-    if options.chords is not None:
+    if any(chords):
         # a model that reads the chords in its plan needs less
         strength = 1.0 if families.has_plans else 2.0
         biases.append(Harmony.of(chords, strength))

@@ -134,6 +134,9 @@ def test_every_grey_button_says_why(page):
     assert page.evaluate(GREY) == []
     finish(page)
     assert page.evaluate(GREY) == []
+    button(page, "Edit notes").click()
+    assert page.locator("[data-part=note-delete]").is_disabled()
+    assert page.evaluate(GREY) == []
 
 
 STOPS = """() => {
@@ -174,6 +177,10 @@ def check_stops(page):
 
 def test_tab_stops_once_in_each_group_and_the_focus_is_seen(page):
     assert len(check_stops(page)) < 30
+    page.locator("[data-play=open]").click()
+    names = [stop["name"] for stop in check_stops(page)]
+    assert {"Record", "Tempo in beats per minute", "MIDI keyboard"} <= set(names)
+    page.locator("[data-play=open]").click()
     button(page, "Funk").click()
     page.wait_for_selector(".player[data-phase=prompt]")
     check_stops(page)
@@ -237,15 +244,24 @@ def test_all_states_meet_wcag_at_level_aa(address, browser, width, scheme):
     size = {"width": width, "height": 3600}
     tab = opened(browser.new_page(viewport=size, color_scheme=scheme), address)
     found = violations(tab, "empty")
+    tab.locator("[data-play=open]").click()
+    found += violations(tab, "recorder")
+    tab.locator("[data-play=open]").click()
     button(tab, "Ballad").click()
     tab.wait_for_selector(".player[data-phase=prompt]")
     found += violations(tab, "prompt")
+    tab.locator("[data-part=asked-chords] button").first.click()
+    found += violations(tab, "chords of a bar")
+    tab.keyboard.press("Escape")
     button(tab, "Continue").click()
     tab.wait_for_selector(".player[data-phase=composing]")
     found += violations(tab, "composing")
     finish(tab)
     tab.wait_for_selector("#results h2")
     found += violations(tab, "done")
+    button(tab, "Edit notes").click()
+    found += violations(tab, "editing")
+    button(tab, "Edit notes").click()
     tab.locator("[data-part=rewrite]").click()
     tab.wait_for_selector("[data-part=selection]:not([hidden])")
     found += violations(tab, "selected bars")

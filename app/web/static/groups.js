@@ -32,6 +32,7 @@ function rove(group, chosen) {
 /** Moves the focus within a group; a list of choices keeps its own arrow keys. */
 function walk(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.target.matches?.("select")) return;
+  if (event.target.closest?.(".player-asked")) return; // its own keys bring cells into view
   const group = event.target.closest?.(GROUPS) && groupOf(event.target);
   if (!group) return;
   const all = membersOf(group);

@@ -1,7 +1,7 @@
 // What is asked of the new bars, in the rows over the roll: sections and chords, which are added, changed
 // and removed there. The fields of the form hold them; the rows show these and report changes.
 
-import { make } from "../dom.js";
+import { grey, make } from "../dom.js";
 import { lowerBound } from "./notes.js";
 
 const LEAST_PIXELS = 9; // narrower bars cannot be clicked
@@ -63,8 +63,9 @@ export class AskedRows {
       return chip;
     });
     if (bar < plan.bars) {
-      const title = plan.no_form || "Choose a section for these bars, or drag the letter of a section here; otherwise the model chooses";
-      const add = this.cell(plan.no_form || "+ section", bar, plan.bars - bar, { title, "aria-label": plan.no_form || "Add a section", disabled: Boolean(plan.no_form) });
+      const title = "Choose a section for these bars, or drag the letter of a section here; otherwise the model chooses";
+      const add = this.cell(plan.no_form ? "sections: chosen by the model" : "+ section", bar, plan.bars - bar, { title, "aria-label": "Add a section" });
+      grey(add, plan.no_form);
       add.addEventListener("click", () => this.pickSection(add, plan.sections.length));
       chips.push(add);
     } else if (this.grows) {

@@ -4,7 +4,7 @@ import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
 import { fitCanvas } from "./pen.js";
 
 export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
-export const ROW = 24; // height of the row of sections and of that of chords, below the ruler
+export const ROW = 26; // height of the row of sections and of that of chords, below the ruler
 export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
