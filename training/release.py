@@ -7,12 +7,13 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from relpe.models.checkpoint import StoredPrecision, save_model
+from relpe.models.checkpoint import StoredPrecision, load_model, save_model
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
@@ -32,7 +33,7 @@ from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
-from training.runs.weights import Origin, load_decoder
+from training.runs.weights import Origin, digest, load_decoder
 from training.tasks.music import MusicTask
 
 
@@ -79,13 +80,14 @@ def export(
         why = f" The results in the run's folder belong to other {other}." if measured else ""
         again = f"run `relpe-train evaluate --weights {weights}`, then export again."
         found = [f"Not measured yet: {again}{why}"]
-    runs = history(run, origin)
     fitted = read_pointer(run)
     fit = fitted.fit if fitted is not None and fitted.fit.weights == origin.digest else None
     pointer = [] if fit is None else [*_pointer(fit), ""]
     with _whole(output) as folder:
         save_model(decoder, folder, precision)
-        write_history(runs, folder, fit)
+        stored = digest(load_model(folder))  # int8 changes the weights
+        runs = history(run, origin._replace(digest=stored))
+        write_history(runs, folder, None if fit is None else replace(fit, weights=stored))
         with replacing(folder / "tokenizer.json") as path:
             shutil.copyfile(run / "tokenizer.json", path)
         if (run / "metrics.csv").is_file():

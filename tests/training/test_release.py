@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from relpe.models.checkpoint import load_model
 from tests.support.paths import ROOT
 from training.cli import main
 from training.errors import TrainingError
@@ -16,7 +17,7 @@ from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
 from training.runs.lineage import read_history
-from training.runs.weights import load_decoder
+from training.runs.weights import digest, load_decoder
 
 
 def test_export_does_not_report_results_of_other_weights(experiment, data, tmp_path):
@@ -38,6 +39,7 @@ def test_a_model_is_exported_in_int8_and_its_card_says_so(experiment, tmp_path):
         output = tmp_path / precision
         main(["export", "--run", str(run), "--output", str(output), "--precision", precision])
         sizes.append((output / "model.safetensors").stat().st_size)
+        assert read_history(output)[-1].weights == digest(load_model(output))
         assert ("in int8" in (output / "README.md").read_text()) == (precision == "int8")
     assert sizes[1] < sizes[0]
     weights = [load_decoder(tmp_path / name)[0].project_out.weight for name in ("bfloat16", "int8")]
