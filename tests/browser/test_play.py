@@ -168,6 +168,41 @@ def at(began, beats, tempo=40):
 # the answer
 
 
+# with released models: before `running`, whose model takes the place of all others
+
+
+@pytest.mark.parametrize("bars", [8])
+def test_a_band_of_the_released_model_is_heard_without_a_gap(browser, tmp_path, bars):
+    models = Models("groove")
+    for _ in models.load("groove").preparing():
+        pass
+    with served(tmp_path, models=models) as running:
+        page = opened(browser, running)
+        upload(page, GROOVE.read_bytes())
+        listen(page, bars)
+        page.wait_for_selector(".player.playing")
+        assert page.locator(".player[data-phase=done]").count() == 0  # before the job ends
+        phase(page, "done")
+        page.wait_for_selector(".player:not(.playing)")
+        assert_without_gaps(page)
+        closed(page)
+
+
+def test_a_played_prompt_is_answered_at_once(browser, tmp_path):
+    with served(tmp_path, models=Models.only(model_of(PianoRemi()))) as running:
+        page = opened(browser, running)
+        record(page, tempo=120, click="none", answer=True)
+        for key in "asdfg":
+            page.keyboard.press(key, delay=150)
+        play(page, "record").click()
+        page.wait_for_selector(".player.playing")
+        assert part(page, "title").inner_text() == "Recording 1"
+        phase(page, "done")
+        page.wait_for_selector(".player:not(.playing)")
+        assert_without_gaps(page)
+        closed(page)
+
+
 def test_music_is_heard_while_it_is_written_without_a_gap(page):
     upload(page, fakes.example_midi(4))
     listen(page)
@@ -223,23 +258,6 @@ def test_pause_and_play_while_it_is_written_and_the_whole_sound_takes_over(page)
     assert paused <= begin + now <= paused + 8
 
 
-@pytest.mark.parametrize("bars", [8])
-def test_a_band_of_the_released_model_is_heard_without_a_gap(browser, tmp_path, bars):
-    models = Models("groove")
-    for _ in models.load("groove").preparing():
-        pass
-    with served(tmp_path, models=models) as running:
-        page = opened(browser, running)
-        upload(page, GROOVE.read_bytes())
-        listen(page, bars)
-        page.wait_for_selector(".player.playing")
-        assert page.locator(".player[data-phase=done]").count() == 0  # before the job ends
-        phase(page, "done")
-        page.wait_for_selector(".player:not(.playing)")
-        assert_without_gaps(page)
-        closed(page)
-
-
 # the prompt
 
 
@@ -263,21 +281,6 @@ def test_keys_of_the_computer_after_a_count_in_become_a_prompt_on_the_grid(page,
     sixteenths = (track.notes[:, :3] / [120, 120, 1]).tolist()
     assert sixteenths == [[0, 3, 60], [4, 4, 66], [10, 2, 74]]
     assert (score.ticks_per_beat, round(score.tempos[0].bpm), score.end_ticks) == (480, 40, 1920)
-
-
-def test_a_played_prompt_is_answered_at_once(browser, tmp_path):
-    with served(tmp_path, models=Models.only(model_of(PianoRemi()))) as running:
-        page = opened(browser, running)
-        record(page, tempo=120, click="none", answer=True)
-        for key in "asdfg":
-            page.keyboard.press(key, delay=150)
-        play(page, "record").click()
-        page.wait_for_selector(".player.playing")
-        assert part(page, "title").inner_text() == "Recording 1"
-        phase(page, "done")
-        page.wait_for_selector(".player:not(.playing)")
-        assert_without_gaps(page)
-        closed(page)
 
 
 def test_keys_on_the_screen_by_mouse_and_by_focus(page, running):
