@@ -32,7 +32,7 @@ class Harmony(NamedTuple):
 
     @classmethod
     def of(cls, bars: Sequence[Sequence[PlannedChord] | None], strength: float = 1.0) -> Harmony:
-        """The bias for the chords of each new bar; None: the last one before goes on."""
+        """The bias for the chords of each new bar; None repeats the last chord before it."""
         held: tuple[PlannedChord, ...] = ()
         kept: list[tuple[PlannedChord, ...]] = []
         for chords in bars:

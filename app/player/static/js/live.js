@@ -129,7 +129,7 @@ export class Live {
       this.onEnd();
     } else {
       this.onMove();
-      // a hidden page gets no frames, but its music goes on
+      // hidden pages get no animation frames, but keep playing
       if (document.hidden) setTimeout(() => this.tick(), 200);
       else requestAnimationFrame(() => this.tick());
     }
