@@ -235,6 +235,9 @@ def tree(
     shape = shape._replace(length=min(shape.length, TREE_NODES))
     q, k = inputs(shape, dtype)
     heaps = random_heaps(shape.length)
+    if maps_only:  # in the order in which our maps are stored
+        with torch.no_grad():
+            heaps = heaps[part.prepare(heaps[None, :, None]).nodes[0].argsort()]
     positions = heaps[None, :, None]
 
     def naive(seed: int) -> Outputs:
@@ -246,8 +249,7 @@ def tree(
         return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
 
     def our_maps(seed: int) -> Outputs:
-        codes = part.prepare(positions)
-        return [codes.maps[codes.nodes[0], 0]]
+        return [part.prepare(positions).maps[0].transpose(0, 1)]
 
     ours = our_maps if maps_only else partial(encoded, encoding, q, k, positions)
     leaves = [] if maps_only else [q, k]

@@ -11,73 +11,57 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, InitialGenerators
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
 from relpe.encodings.algebraic.structures import Leaf, TreeStructure, tree_words
+from relpe.encodings.algebraic.tree_products import word_maps
 
-POLISHED_LEVELS = 16
-"""Number of levels after which products in float32 are orthogonalised."""
 GATHERED_BYTES = 16 * 2**20
 """Maximum bytes of copies of maps (one per token) that exist at once."""
+
+
+class Groups(NamedTuple):
+    """Tokens by node, so that one product serves several tokens of a node.
+
+    A node with more tokens than a group has places has several groups; the last may have free
+    places.
+    """
+
+    nodes: Tensor | None  # (g,): node of each group; None: each node has one group, in order
+    places: Tensor  # (n,): place of each token among those of all groups
+    size: int  # places of a group
+    num_groups: int
 
 
 class TreeCodes(NamedTuple):
     """Maps of the distinct nodes of a call, and of all prefixes of their words."""
 
-    maps: Tensor  # (u, layers or 1, h or 1, d, d)
+    maps: Tensor  # (layers or 1, h or 1, u, d, d)
     nodes: Tensor  # (b or 1, l): index into `maps`
+    groups: Groups
 
 
-def word_maps(
-    generators: Float[Tensor, "h k d d"], words: Int[Tensor, "n t"]
-) -> tuple[Float[Tensor, "u h d d"], Int[Tensor, " n"]]:
-    """Maps of all distinct prefixes of words, the empty one first, and the index of each word.
+def grouped(nodes: Int[Tensor, " n"], total: int) -> Groups:
+    """Groups of tokens by their nodes, of which there are `total`.
 
-    Equal nodes are computed only once. Each level of the tree costs one gather and one batched
-    product.
+    The size of a group is the mean number of tokens of a node.
     """
-    heads, letters, features, _ = generators.shape
-    by_branch = generators.transpose(0, 1)
-    levels, index = prefix_tree(words, letters)
-    eye = torch.eye(features, dtype=generators.dtype, device=generators.device)
-    maps = [eye.expand(1, heads, features, features)]
-    for depth, (parents, branches) in enumerate(levels, 1):
-        product = maps[-1][parents] @ by_branch[branches]
-        if depth % POLISHED_LEVELS == 0 and generators.dtype != torch.float64:
-            product = polished(product)
-        maps.append(product)
-    return torch.cat(maps), index
-
-
-def prefix_tree(
-    words: Int[Tensor, "n t"], letters: int
-) -> tuple[list[tuple[Tensor, Tensor]], Int[Tensor, " n"]]:
-    """Distinct prefixes of all words, level by level, and the index of each whole word.
-
-    A level has the index of the parent (in the level above) and the last branch of each node. The
-    index of a word counts the nodes of all levels, starting from the root.
-    """
-    index = words.new_zeros(len(words))
-    place, total = index, 1
-    levels: list[tuple[Tensor, Tensor]] = []
-    for branches in words.unbind(1):
-        inside = branches >= 0
-        keys, inverse = torch.unique(
-            place[inside] * letters + branches[inside], return_inverse=True
-        )
-        if not len(keys):
-            break
-        levels.append((keys // letters, keys % letters))
-        place = place.masked_scatter(inside, inverse)
-        index = index.masked_scatter(inside, inverse + total)
-        total += len(keys)
-    return levels, index
-
-
-def polished(maps: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d d"]:
-    """One Newton-Schulz step towards the nearest orthogonal matrix, which squares the error."""
-    return 1.5 * maps - 0.5 * maps @ (maps.mT @ maps)
+    size = max(1, -(-len(nodes) // total))
+    tokens = torch.bincount(nodes, minlength=total)
+    groups = (tokens + size - 1) // size
+    if total <= 2 * len(nodes) and int(tokens.max()) <= size:
+        groups = torch.ones_like(tokens)  # a few products too many, but no copies of maps
+        chosen = None
+    else:
+        chosen = torch.arange(total, device=nodes.device).repeat_interleave(groups)
+    order = nodes.argsort(stable=True)
+    sorted_nodes = nodes[order]
+    turn = torch.arange(len(nodes), device=nodes.device) - (tokens.cumsum(0) - tokens)[sorted_nodes]
+    places = torch.empty_like(nodes)
+    places[order] = (groups.cumsum(0) - groups)[sorted_nodes] * size + turn
+    return Groups(chosen, places, size, total if chosen is None else len(chosen))
 
 
 class TreeMaps(nn.Module):
@@ -118,58 +102,90 @@ class TreeMaps(nn.Module):
         words = tree_words(self.structure, own)
         generators = self.generators()
         maps, index = word_maps(generators.flatten(0, 1), words.flatten(0, -2))
-        return TreeCodes(maps.unflatten(1, generators.shape[:2]), index.view(words.shape[:-1]))
+        groups = grouped(index, maps.shape[1])
+        maps = maps.unflatten(0, generators.shape[:2])
+        return TreeCodes(maps, index.view(words.shape[:-1]), groups)
 
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: TreeCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
         """The vectors x, each multiplied by the map of its node."""
-        maps = codes.maps[:, 0 if codes.maps.shape[1] == 1 else layer]
+        maps = codes.maps[0 if len(codes.maps) == 1 else layer]
         x = x.to(maps.dtype)
+        # columns (n, h, c, d) of each token: rows that share positions become columns of one
+        # product, and so do heads that share maps
         shared = codes.nodes.shape[0] == 1
-        # rows that share positions become columns of one product
-        columns = x.permute(1, 2, 3, 0) if shared else x.flatten(0, 1)[..., None]
-        shape = columns.shape  # (n, h, d, c)
-        if maps.shape[1] == 1:  # so are heads that share maps
-            columns = columns.transpose(1, 2).flatten(2)[:, None]
-        out = _Gathered.apply(maps, codes.nodes.flatten(), columns)
-        if maps.shape[1] == 1:
-            out = out[:, 0].unflatten(2, (shape[1], shape[3])).transpose(1, 2)
-        return out.permute(3, 0, 1, 2) if shared else out.reshape(x.shape)
+        columns = x.permute(1, 2, 0, 3) if shared else x.flatten(0, 1)[:, :, None]
+        shape = columns.shape
+        if len(maps) == 1:
+            columns = columns.flatten(1, 2)[:, None]
+        out = _Mapped.apply(maps, columns, codes.groups).view(shape)
+        return out.permute(2, 0, 1, 3) if shared else out.view(x.shape)
 
 
-class _Gathered(torch.autograd.Function):
-    """Each of x (n, h, d, c) times the map of its node in maps (u, h, d, d): (n, h, d, c).
+class _Mapped(torch.autograd.Function):
+    """The rows of x (n, h, c, d), each times the map of its node in maps (h, u, d, d), transposed.
 
-    A copy of the map for every token would take d times as much memory as the tokens, so only a few
-    copies exist at once.
+    A copy of the map for every group of tokens would take much memory, so only a few copies exist
+    at once.
     """
 
     @staticmethod
-    def forward(ctx: Any, maps: Tensor, index: Tensor, x: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(maps, index, x)
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for part in _parts(maps, index):
-            torch.matmul(maps[index[part]], x[part], out=out[part])
-        return out
+    def forward(ctx: Any, maps: Tensor, x: Tensor, groups: Groups) -> Tensor:  # noqa: ANN401
+        rows = _in_groups(x, groups)
+        out = torch.empty_like(rows)
+        for part in _parts(maps, groups):
+            torch.matmul(rows[:, part], _of(maps, groups, part).mT, out=out[:, part])
+        ctx.save_for_backward(maps, rows)
+        ctx.groups, ctx.shape = groups, x.shape
+        return _by_token(out, groups, x.shape)
 
     @staticmethod
+    @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
     ) -> tuple[Tensor | None, ...]:
-        maps, index, x = ctx.saved_tensors
-        grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
-        grad_maps = torch.zeros_like(maps)
-        for part in _parts(maps, index):
-            torch.matmul(maps[index[part]].mT, grad[part], out=grad_x[part])
-            grad_maps.index_add_(0, index[part], grad[part] @ x[part].mT)
-        return grad_maps, None, grad_x
+        maps, rows = ctx.saved_tensors
+        groups: Groups = ctx.groups
+        grads = _in_groups(grad, groups)
+        grad_rows, grad_maps = torch.empty_like(rows), torch.zeros_like(maps)
+        for part in _parts(maps, groups):
+            torch.matmul(grads[:, part], _of(maps, groups, part), out=grad_rows[:, part])
+            if groups.nodes is None:
+                torch.matmul(grads[:, part].mT, rows[:, part], out=grad_maps[:, part])
+            else:
+                grad_maps.index_add_(1, groups.nodes[part], grads[:, part].mT @ rows[:, part])
+        return grad_maps, _by_token(grad_rows, groups, ctx.shape), None
 
 
-def _parts(maps: Tensor, index: Tensor) -> list[slice]:
-    size = max(1, GATHERED_BYTES // (maps[0].numel() * maps.element_size()))
-    return [slice(start, start + size) for start in range(0, len(index), size)]
+def _in_groups(x: Float[Tensor, "n h c d"], groups: Groups) -> Float[Tensor, "h g r d"]:
+    """The rows of all tokens of each group; those of free places are 0."""
+    _, heads, columns, features = x.shape
+    rows = x.new_zeros(heads, groups.num_groups * groups.size, columns, features)
+    rows[:, groups.places] = x.transpose(0, 1)
+    return rows.view(heads, groups.num_groups, groups.size * columns, features)
+
+
+def _by_token(
+    rows: Float[Tensor, "h g r d"], groups: Groups, shape: torch.Size
+) -> Float[Tensor, "n h c d"]:
+    """The inverse of `_in_groups`."""
+    _, heads, columns, features = shape
+    return rows.view(heads, -1, columns, features)[:, groups.places].transpose(0, 1)
+
+
+def _of(maps: Tensor, groups: Groups, part: slice) -> Float[Tensor, "h g d d"]:
+    """Maps of some of the groups."""
+    return maps[:, part] if groups.nodes is None else maps[:, groups.nodes[part]]
+
+
+def _parts(maps: Tensor, groups: Groups) -> list[slice]:
+    """All groups, in parts whose maps may be copied."""
+    if groups.nodes is None:
+        return [slice(None)]
+    size = max(1, GATHERED_BYTES // (maps[:, 0].numel() * maps.element_size()))
+    return [slice(start, start + size) for start in range(0, groups.num_groups, size)]
 
 
 def _initial_skew(letters: int, features: int, start: InitialGenerators) -> Tensor:

@@ -18,7 +18,8 @@ from relpe.encodings.algebraic.structures import (
     tree_words,
     words_of_heap,
 )
-from relpe.encodings.algebraic.trees import TreeMaps, prefix_tree, word_maps
+from relpe.encodings.algebraic.tree_products import prefix_tree, word_maps
+from relpe.encodings.algebraic.trees import TreeMaps
 from tests.support import reference_algebraic as reference
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
@@ -70,7 +71,7 @@ def test_trees_match_the_original(name: str, kind: str) -> None:
     assert torch.equal(steps(own, words), golden(f"{name}/steps"))
     codes, _ = encoding.prepare(heap[None, :, None], START)
     (code,) = codes.parts
-    maps = code.maps[code.nodes[0], 0]  # type: ignore[union-attr]
+    maps = code.maps[0, :, code.nodes[0]].transpose(0, 1)  # type: ignore[union-attr]
     close(maps, golden(f"{name}/maps/f64"), {"f64": 1e-12, "f32": 5e-6}[kind])
     q, k = (golden(f"{name}/{side}/{kind}").transpose(2, 3) for side in "qk")
     q, k = (x.transpose(2, 3) for x in encoding.encode(q, k, codes, 0))
@@ -150,7 +151,7 @@ def test_steps_do_not_depend_on_the_batch(words: list[list[int]], others: int) -
 def test_each_node_is_computed_once(words: list[list[int]]) -> None:
     levels, index = prefix_tree(padded(words), 3)
     beginnings = {tuple(word[:length]) for word in words for length in range(len(word) + 1)}
-    assert 1 + sum(len(branches) for _, branches in levels) == len(beginnings)
+    assert 1 + sum(len(level.parents) for level in levels) == len(beginnings)
     assert len(index.unique()) == len({tuple(word) for word in words})
 
 
@@ -166,8 +167,8 @@ def test_a_common_prefix_cancels(words: list[list[int]], prefix: list[int], seed
 
     def relative(with_prefix: list[int]) -> torch.Tensor:
         maps, index = word_maps(generators, padded([with_prefix + word for word in words]))
-        maps = maps[index]
-        return torch.einsum("ahed,bhef->abhdf", maps, maps)
+        maps = maps[:, index]
+        return torch.einsum("haed,hbef->abhdf", maps, maps)
 
     close(relative(prefix), relative([]), 1e-12)
 
@@ -178,9 +179,9 @@ def test_maps_are_products_in_word_order(words: list[list[int]], seed: int) -> N
     generators = torch.matrix_exp(skew_from_triangle(torch.randn(2, 3, 6).double(), 4))
     maps, index = word_maps(generators, padded(words))
     for place, word in zip(index, words, strict=True):
-        close(maps[place], reference.tree_map(generators, word), 1e-12)
+        close(maps[:, place], reference.tree_map(generators, word), 1e-12)
     both, at = word_maps(generators, padded([words[0] + words[-1], words[0], words[-1]]))
-    whole, first, second = both[at]
+    whole, first, second = both[:, at].unbind(1)
     close(first @ second, whole, 1e-12)
 
 
@@ -214,6 +215,27 @@ def test_fast_equals_slow_with_gradients(
         strict=True,
     ):
         close(a, b, 1e-11)
+
+
+@given(
+    ids=st.lists(st.integers(0, 12), max_size=30),
+    heads=st.sampled_from([1, 3]),
+    limit=st.sampled_from([1, 500, 10**6]),
+)
+def test_tokens_of_a_node_share_its_map(ids: list[int], heads: int, limit: int) -> None:
+    """However the tokens are grouped, also without any, and with gradients."""
+    index = torch.tensor(ids, dtype=torch.int64)
+    maps = torch.randn(heads, 13, 4, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(len(ids), heads, 2, 4, dtype=torch.float64, requires_grad=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "GATHERED_BYTES", limit)
+        out = trees._Mapped.apply(maps, x, trees.grouped(index, 13))
+        weights = torch.randn_like(out)
+        grads = torch.autograd.grad(out, (maps, x), weights)
+    slow = torch.einsum("hnij,nhcj->nhci", maps[:, index], x)
+    close(out, slow, 1e-12)
+    for made, wanted in zip(grads, torch.autograd.grad(slow, (maps, x), weights), strict=True):
+        close(made, wanted, 1e-12)
 
 
 def test_every_head_and_branch_has_a_generator_that_learns() -> None:
@@ -303,10 +325,28 @@ def test_deep_maps_stay_orthogonal_in_float32() -> None:
     generators = torch.matrix_exp(skew_from_triangle(torch.randn(1, 2, 28).double(), 8))
     word = torch.randint(0, 2, (1, depth))
     maps, index = word_maps(generators.float(), word)
-    assert len(maps) == depth + 1
+    assert maps.shape[1] == depth + 1
     close(maps.mT @ maps, torch.eye(8).expand_as(maps), 1e-6)
     exact, _ = word_maps(generators, word)
-    assert (maps[index] - exact[index]).abs().amax() < 1e-5
+    assert (maps[:, index] - exact[:, index]).abs().amax() < 1e-5
+
+
+def test_gradients_through_orthogonalised_maps() -> None:
+    """Deep maps in float32, whose products are orthogonalised, against plain ones in float64."""
+    exact = torch.matrix_exp(skew_from_triangle(torch.randn(2, 2, 6).double(), 4)).requires_grad_()
+    word = torch.randint(0, 2, (40,))
+    weights = torch.randn(2, 4, 4, dtype=torch.float64)
+    wanted = torch.eye(4, dtype=torch.float64).expand(2, 4, 4)
+    for branch in word.tolist():
+        wanted = wanted @ exact[:, branch]
+    (of_plain,) = torch.autograd.grad(wanted, exact, weights)
+    rough = exact.detach().float().requires_grad_()
+    maps, index = word_maps(rough, word[None])
+    (grad,) = torch.autograd.grad(maps[:, index[0]], rough, weights.float())
+    # only the part of a gradient that keeps rotations orthogonal reaches their exponents
+    turned = [g.double() @ exact.mT for g in (grad, of_plain)]
+    made, whole = (g - g.mT for g in turned)
+    close(made, whole, 1e-3)
 
 
 def test_equal_angles_have_finite_gradients() -> None:
