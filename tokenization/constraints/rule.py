@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
+from tokenization.constraints.register import Register
 from tokenization.remi.grammar import After, RemiGrammar
 from tokenization.tokenizer import Grammar
 
@@ -106,7 +107,8 @@ def biases_of_prompt(
 
     See `presence.py` and `recall.py`. `ids` is the prompt and `grammar` the state after it. A
     strength of 0 turns a bias off. Music of a single track has neither. `joining` are ranks of
-    tracks that the prompt lacks and the new music should have.
+    tracks that the prompt lacks and the new music should have; they keep to the ranges of their
+    instruments, see `register.py`.
     """
     if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
         return ()
@@ -115,4 +117,6 @@ def biases_of_prompt(
         biases.append(Presence.after(ids, grammar, presence, joining))
     if recall:
         biases.append(Recall.after(grammar.families, ids, recall))
+    if joining:
+        biases.append(Register.of(joining))
     return tuple(biases)

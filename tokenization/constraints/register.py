@@ -1,0 +1,93 @@
+"""A bias that keeps new tracks in the range of their instruments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.vocabulary import DRUMS, NUM_PARTS, PROGRAM_ORDER, Families
+
+OUTSIDE_RANGE = 4.0
+"""Bias against pitches outside the range, which become e^4 times less likely."""
+
+_BASS, _WIDE = (28, 55), (28, 96)
+_RANGES = (
+    # pianos
+    *[(21, 108)] * 6, (41, 89), (36, 96),
+    # celesta, glockenspiel, music box, vibraphone, marimba, xylophone, tubular bells, dulcimer
+    (60, 108), (72, 108), (60, 84), (53, 89), (43, 96), (65, 96), (60, 77), (60, 84),
+    # organs, accordions, harmonica
+    *[(24, 96)] * 3, (21, 108), (36, 96), (41, 89), (60, 84), (41, 89),
+    # guitars
+    *[(40, 84)] * 8,
+    # basses
+    *[_BASS] * 8,
+    # violin, viola, cello, double bass, tremolo, pizzicato, harp, timpani
+    (55, 96), (48, 84), (36, 72), _BASS, _WIDE, _WIDE, (23, 103), (36, 57),
+    # ensembles, voices, orchestra hit
+    *[_WIDE] * 2, *[(36, 96)] * 2, (48, 79), (48, 79), (48, 84), (48, 72),
+    # trumpet, trombone, tuba, muted trumpet, horn, sections
+    (52, 94), (34, 75), (29, 55), (58, 82), (41, 77), *[(36, 96)] * 3,
+    # saxophones, oboe, English horn, bassoon, clarinet
+    (54, 87), (49, 80), (42, 75), (37, 68), (58, 91), (52, 81), (34, 72), (50, 91),
+    # piccolo, flute, recorder, pan flute, bottle, shakuhachi, whistle, ocarina
+    (74, 108), *[(60, 96)] * 4, (55, 84), (60, 96), (60, 84),
+    # leads, pads, effects
+    *[(21, 108)] * 7, (21, 108), *[(36, 96)] * 16,
+    # sitar, banjo, shamisen, koto, kalimba, bagpipe, fiddle, shanai
+    (48, 77), (48, 84), (50, 79), (55, 84), (48, 79), (36, 77), (55, 96), (48, 72),
+    # percussive, noises
+    *[(0, 127)] * 16,
+)  # fmt: skip
+"""Lowest and highest pitch of each General MIDI program.
+
+About the ranges that General MIDI 2 recommends, some of them wider; `bench_registers` compares them
+with music.
+"""
+
+
+class Register(NamedTuple):
+    """Makes pitches outside the ranges of instruments less likely, in some tracks."""
+
+    ranks: frozenset[int]
+    """Ranks of the tracks; drums have no range."""
+
+    @classmethod
+    def of(cls, ranks: Collection[int]) -> Register:
+        """The bias for the tracks with these ranks."""
+        return cls(frozenset(ranks))
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """See `Bias.logits`."""
+        del limit
+        if grammar.track not in self.ranks:
+            return None
+        program = PROGRAM_ORDER[grammar.track // NUM_PARTS]
+        return None if program == DRUMS else _outside(grammar.families, program).copy()
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Register:
+        """See `Bias.advance`."""
+        del token, grammar
+        return self
+
+
+def instrument_range(program: int) -> tuple[int, int]:
+    """Lowest and highest pitch of a General MIDI program."""
+    return _RANGES[program]
+
+
+@lru_cache(maxsize=len(_RANGES))
+def _outside(families: Families, program: int) -> NDArray[np.float64]:
+    lowest, highest = instrument_range(program)
+    pitches = np.arange(families.num_pitches) + families.lowest_pitch
+    bias = np.zeros(families.size)
+    bias[families.pitch : families.drum] = np.where(
+        (pitches < lowest) | (pitches > highest), -OUTSIDE_RANGE, 0
+    )
+    return bias
