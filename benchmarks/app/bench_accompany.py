@@ -42,9 +42,11 @@ def main() -> int:
         data = path.read_bytes()
         score = read_prompt(data, path.name).score
         passage = Passage(instrument=given.instrument)
+        model = models.to_fill(score, passage)
+        if model is None:
+            raise SystemExit(f"{given.model} cannot write new tracks; choose another model")
         counts, of_piece, pitches = [], [], []
         for seed in range(1, given.seeds + 1):
-            model = models.to_fill(score, passage)
             (piece,) = fill_midi(model, data, passage, MusicOptions(seed=seed)).pieces
             new = next(t for t in piece.new.tracks if t.program == given.instrument)
             counts.append(len(new))
