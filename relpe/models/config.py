@@ -100,7 +100,12 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
             return from_plain(choice, value, where)
         except CheckpointError:  # the error of the last choice is raised
             continue
-    return from_plain(choices[-1], value, where)
+    try:
+        return from_plain(choices[-1], value, where)
+    except CheckpointError as error:
+        if type(None) in kinds and typing.get_origin(choices[-1]) is Literal:
+            raise CheckpointError(f"{error} or null") from None
+        raise
 
 
 _LARGEST = 2**53

@@ -285,6 +285,10 @@ def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(
         (("prompts: [prompts]\n", ""), "prompts are empty, but the condition 'real'"),
         (("prompts: [prompts]", "prompts: [3]"), "study.prompts: found 3"),
         (("bars: 2\ncond", "bars: 2\nclip: tale\ncond"), "study.clip: found 'tale'"),
+        (
+            ("bars: 2\ncond", "bars: 2\naudio: mp3\ncond"),
+            "study.audio: found 'mp3', expected one of 'wav', 'flac' or null",
+        ),
         (("bars: 2\ncond", "bars: 2\nloudness: 3\ncond"), "loudness is 3.0, expected -70 to -10"),
         (("name: A study", "name: [A"), "this is not YAML"),
         ((STUDY, "3"), "found no study"),
