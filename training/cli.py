@@ -356,6 +356,12 @@ def _add_sweep(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="only these seeds (default: all)",
     )
+    option(
+        "--known",
+        type=Path,
+        metavar="FILE",
+        help="cells.jsonl of an earlier sweep, whose runs are not made again",
+    )
     option("--list", action="store_true", help="print the runs, and which are done; train nothing")
     option("--table", action="store_true", help="write and print the results; train nothing")
     command.set_defaults(call=_sweep)
@@ -368,6 +374,11 @@ def _sweep(options: argparse.Namespace) -> int:
     check_range("--processes", options.processes, 1, MOST_THREADS)
     sweep = read_sweep(options.config, options.runs)
     cells = sweep.select(options.configs, options.rows, options.seeds)
+    if options.known is not None:
+        from training.evaluation.sweep.kept import take_results
+
+        taken = take_results(options.known, sweep.cells)
+        sys.stderr.write(f"{options.known}: has results of {taken} more runs of the sweep\n")
     if options.list:
         for cell in cells:
             sys.stdout.write(f"{cell.folder}: {cell.name}{', done' * is_done(cell)}\n")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
 
 from training.evaluation.sweep.comparisons import (
     LEVEL,
@@ -21,24 +20,11 @@ from training.evaluation.sweep.comparisons import (
     seeds_needed,
 )
 from training.evaluation.sweep.config import Cell, Sweep
-from training.evaluation.sweep.measures import Measure, measures
+from training.evaluation.sweep.kept import Result, write_results
+from training.evaluation.sweep.measures import measures
 from training.evaluation.sweep.plots import draw_rows, draw_sizes
 from training.evaluation.sweep.processes import is_done
 from training.files import read_json, replacing
-
-
-class Result(NamedTuple):
-    """What was measured of a finished cell."""
-
-    cell: Cell
-    measures: Mapping[str, Measure]
-    parameters: int
-    minutes: float
-    """Of training."""
-    megaflops: float
-    """Of an example or token, in evaluation; nan in results of older versions."""
-    chance: float | None
-    """Percentage of guesses that are right, if the task knows it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +50,9 @@ class Table:
 def read_result(cell: Cell) -> Result:
     """Read the results of a finished cell."""
     remedy = f"delete {cell.folder} to train it again"
+    record = read_json(cell.record, (), remedy)
+    if "result" in record:  # of another machine, see `kept.py`
+        return Result.from_plain(cell, record["result"])
     found = read_json(cell.record.with_name("results.json"), (), remedy)
     run = read_json(cell.folder / "run.json", ("parameters",), remedy)
     with (cell.folder / "metrics.csv").open(newline="") as stream:
@@ -103,17 +92,18 @@ def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
 
 
 def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str]) -> Path:
-    """Write report.md, results.csv, cells.csv and plots to `results` in the folder of the runs.
+    """Write report.md, results.csv, cells.csv and .jsonl, and plots to `results` beside the runs.
 
     Returns the path of report.md.
     """
     folder = sweep.runs / "results"
     folder.mkdir(parents=True, exist_ok=True)
     tables = tables_of(sweep, cells)
+    own = [result for table in tables for rows in table.results.values() for result in rows]
+    write_results(folder / "cells.jsonl", own)
     _write_csv(folder / "cells.csv", _cell_rows(tables))
     _write_csv(folder / "results.csv", _summary_rows(tables))
-    done = sum(len(own) for table in tables for own in table.results.values())
-    lines = [f"# {sweep.name}", "", f"{done} of {len(cells)} runs are finished.", ""]
+    lines = [f"# {sweep.name}", "", f"{len(own)} of {len(cells)} runs are finished.", ""]
     lines += [f"- failed: {name}: {why}" for name, why in failures.items()] + [""] * bool(failures)
     for table in tables:
         lines += _table_lines(table)
