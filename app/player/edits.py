@@ -1,4 +1,4 @@
-"""Edits of a piece, as the player sends them: notes, tempo and transposition."""
+"""Edits of a piece, as the player sends them: notes, tempo, transposition, and sound of tracks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import numpy as np
 from app.player.frames import UNITS_PER_BEAT, onset_units
 from tokenization.errors import MidiError
 from tokenization.midi import replace_in_midi
-from tokenization.midi.change import scale_tempo, transpose_midi
+from tokenization.midi.change import (
+    scale_tempo,
+    set_program,
+    set_volume,
+    transpose_midi,
+    with_own_channel,
+)
+from tokenization.midi.reader import read_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ MOST_CHANGES = 2_000
 """Maximum notes of an edit."""
 MOST_SEMITONES = 36
 TEMPO_FACTORS = (0.1, 10.0)
+_MOST_DATA = 127
+"""The largest program and volume in MIDI."""
 _MOST_UNITS = 1 << 24
 
 
@@ -51,28 +60,38 @@ class Edit:
     """Transposition of all notes except drums."""
     tempo: float = 1.0
     """Factor of all tempos."""
+    programs: tuple[tuple[int, int], ...] = ()
+    """Ids of tracks in the frame, and the General MIDI programs that are to play them."""
+    volumes: tuple[tuple[int, int], ...] = ()
+    """Ids of tracks in the frame, and the volumes with which they are to begin."""
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Edit | None:
         """The edit in the values of an event; None if they are malformed or change nothing."""
         rows, removed = values.get("moved", []), values.get("removed", [])
         semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
+        programs, volumes = values.get("programs", []), values.get("volumes", [])
         if not (_are_rows(rows, 6) and _are_rows(removed, 3)):
             return None
+        for pairs in (programs, volumes):
+            if not _are_rows(pairs, 2) or any(not 0 <= one <= _MOST_DATA for _, one in pairs):
+                return None
         if not _is_whole(semitones, MOST_SEMITONES) or not isinstance(tempo, int | float):
             return None
         if not (math.isfinite(tempo) and TEMPO_FACTORS[0] <= tempo <= TEMPO_FACTORS[1]):
             return None
         changes = [NoteChange(*row) for row in rows]
         changes += [NoteChange(*row, is_removed=True) for row in removed]
-        edit = cls(tuple(changes), semitones, float(tempo))
+        sounds = (tuple(map(tuple, pairs)) for pairs in (programs, volumes))
+        edit = cls(tuple(changes), semitones, float(tempo), *sounds)
         return None if edit == cls() else edit
 
     def apply(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
         """The MIDI file of the edited piece.
 
-        The notes of the edited tracks are written again; all other events keep their bytes. Tempo
-        and transposition change no other bytes.
+        The notes of the edited tracks are written again; all other events keep their bytes. Tempo,
+        transposition, programs and volumes change no other bytes. A track whose program or volume
+        changes gets a channel of its own; drums keep their channel and kit.
 
         Args:
             data: MIDI file of the piece.
@@ -87,7 +106,23 @@ class Edit:
             data = self._with_notes(data, score, ids)
         if self.semitones:
             data = transpose_midi(data, self.semitones)
-        return scale_tempo(data, self.tempo) if self.tempo != 1 else data
+        data = scale_tempo(data, self.tempo) if self.tempo != 1 else data
+        return self._with_sounds(data, score, ids)
+
+    def _with_sounds(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
+        volumes, programs = dict(self.volumes), dict(self.programs)
+        for track, number in zip(score.tracks, ids, strict=True):
+            if number not in volumes and number not in programs:
+                continue
+            own = _same_track(data, track)
+            if own is None:  # without notes after other changes
+                continue
+            data, channel = with_own_channel(data, own)
+            if number in volumes and (now := _same_track(data, replace(own, channel=channel))):
+                data = set_volume(data, now, volumes[number])
+            if number in programs and not track.is_drum:
+                data = set_program(data, channel, track.program, programs[number])
+        return data
 
     def _with_notes(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
         found: list[dict[tuple[int, int], int]] = [
@@ -119,6 +154,13 @@ class Edit:
         written = Score(score.ticks_per_beat, tuple(new))
         stop = max(score.end_ticks, written.end_ticks) + 1
         return replace_in_midi(data, written, [track for track, _ in edited], 0, stop)
+
+
+def _same_track(data: bytes, track: Track) -> Track | None:
+    """The track of a file with the chunk, channel and program of another one; None: none has."""
+    place = track.chunk, track.channel, track.program
+    tracks = read_midi(data).tracks
+    return next((one for one in tracks if (one.chunk, one.channel, one.program) == place), None)
 
 
 def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:

@@ -17,6 +17,7 @@ from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.tracks import instrument_name, track_names
 from app.player.plan import PlanFrame
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
+from tokenization.midi.change import volume_of
 from tokenization.score import Score, Track
 
 UNITS_PER_BEAT = 96
@@ -43,6 +44,10 @@ class TrackFrame(TypedDict):
     """Identifies the track, from 0; the same in the prompt and in the new music."""
     instrument: NotRequired[str]
     """The instrument, if the name of the track does not contain it."""
+    program: NotRequired[int]
+    """Its General MIDI program; missing for drums."""
+    volume: NotRequired[int]
+    """The volume with which it begins."""
     heard: NotRequired[bool]
     """Whether the model reads it as part of the prompt."""
     played: NotRequired[bool]
@@ -198,6 +203,9 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
         frame = TrackFrame(name=name, hue=number, drums=track.is_drum, notes=notes, id=number)
         if (instrument := instrument_name(track)) not in name:
             frame["instrument"] = instrument
+        if not track.is_drum:
+            frame["program"] = track.program
+        frame["volume"] = volume_of(track)
         frames.append(frame)
     return frames
 

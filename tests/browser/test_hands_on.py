@@ -10,6 +10,7 @@ import pytest
 from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.served import MARKS, served
 from tokenization.midi import read_midi, write_midi
+from tokenization.midi.change import volume_of
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -153,9 +154,9 @@ def test_tempo_and_transposition_change_what_is_played_and_downloaded(page):
 
 def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
     part(page, "edit").click()
-    canvas = part(page, "roll").bounding_box()
 
     def drag(x, y, right, down):
+        canvas = part(page, "roll").bounding_box()  # downloads may have scrolled the page
         page.mouse.move(canvas["x"] + x, canvas["y"] + y)
         page.mouse.down()
         page.mouse.move(canvas["x"] + x + right / 2, canvas["y"] + y + down / 2)
@@ -230,3 +231,40 @@ def test_the_midi_file_can_be_dragged_out(page):
     kind, name, address = page.evaluate("dragged").split(":", 2)
     assert (kind, name) == ("audio/midi", "song.mid")
     assert page.request.get(address).body() == SONG
+
+
+def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
+    def sounds():
+        with page.expect_download() as download:
+            part(page, "file-midi").click()
+        score = read_midi(Path(download.value.path()).read_bytes())
+        assert [track.notes.tolist() for track in score.tracks] == [
+            [list(NOTE)],
+            [*map(list, BASS)],
+        ]
+        return [(track.program, volume_of(track)) for track in score.tracks]
+
+    opener = page.locator(".player-tracks .track .sound").nth(1)
+    opener.focus()
+    page.keyboard.press("Enter")
+    program, volume = part(page, "track-program"), part(page, "track-volume")
+    assert program.evaluate("node => node === document.activeElement")
+    assert (program.input_value(), volume.input_value()) == ("0", "100")
+    program.select_option(label="Acoustic Bass")
+    page.wait_for_selector("[data-part=undo]:not([hidden])")
+    page.wait_for_function("!document.querySelector('[data-part=track-program]').disabled")
+    # the window is still open, and its button has been made anew
+    assert part(page, "track-sound").is_visible()
+    volume.focus()
+    for _ in range(3):
+        page.keyboard.press("PageDown")
+    page.wait_for_function("document.querySelector('[data-part=track-volume-value]').value < 90")
+    wanted = int(volume.input_value())
+    page.wait_for_timeout(2500)
+    page.keyboard.press("Escape")
+    assert opener.evaluate("node => node === document.activeElement")
+    assert sounds() == [(0, 100), (32, wanted)]
+    for _ in range(2):
+        part(page, "undo").click()
+        page.wait_for_timeout(1500)
+    assert sounds() == [(0, 100), (0, 100)]

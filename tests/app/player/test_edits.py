@@ -12,6 +12,7 @@ from app.player.frames import UNITS_PER_BEAT, onset_units, track_ids
 from tests.support.midi_files import without_overlaps
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
+from tokenization.midi.change import volume_of
 from tokenization.score import Score, Track
 
 rows = st.lists(
@@ -142,3 +143,39 @@ def test_values_of_the_player_are_an_edit():
     assert Edit.of(values) == Edit(
         (NoteChange(0, UNITS_PER_BEAT, 60, 24), NoteChange(1, 0, 40, is_removed=True))
     )
+
+
+def test_programs_and_volumes_of_tracks_change_and_nothing_else():
+    data, score, ids = piece(
+        Track.of([(0, 96, 60, 80)]),
+        Track.of([(0, 96, 40, 80)], program=33),
+        Track.of([(0, 9, 38, 80)], is_drum=True),
+    )
+    edit = Edit(programs=((ids[1], 38), (ids[2], 5)), volumes=((ids[0], 64), (ids[2], 127)))
+    after = read_midi(edit.apply(data, score, ids)).tracks
+    assert [track.program for track in after] == [0, 38, 0]
+    assert [volume_of(track) for track in after] == [64, 100, 127]
+    assert [track.is_drum for track in after] == [False, False, True]
+    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
+    back = Edit(programs=((ids[1], 33),), volumes=((ids[0], 100), (ids[2], 100)))
+    again = read_midi(back.apply(edit.apply(data, score, ids), replace(score, tracks=after), ids))
+    assert [t.program for t in again.tracks] == [t.program for t in score.tracks]
+    assert [volume_of(track) for track in again.tracks] == [100, 100, 100]
+
+
+def test_a_track_that_shares_its_channel_gets_one_of_its_own():
+    data, score, ids = piece(Track.of([(0, 96, 60, 80)]), Track.of([(0, 96, 40, 80)]))
+    assert len({track.channel for track in score.tracks}) == 1
+    edit = Edit(programs=((ids[1], 32),), volumes=((ids[1], 70),))
+    after = read_midi(edit.apply(data, score, ids)).tracks
+    assert [(track.program, volume_of(track)) for track in after] == [(0, 100), (32, 70)]
+    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
+
+
+def test_sounds_change_together_with_notes():
+    data, score, ids = piece(Track.of([(0, 96, 60, 80), (96, 96, 62, 80)]))
+    moved = NoteChange(ids[0], 0, 60, later=24, higher=1)
+    edit = Edit((moved,), semitones=2, programs=((ids[0], 73),), volumes=((ids[0], 90),))
+    (track,) = read_midi(edit.apply(data, score, ids)).tracks
+    assert (track.program, volume_of(track)) == (73, 90)
+    assert track.notes[:, 2].tolist() == [63, 64]

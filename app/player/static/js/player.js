@@ -76,6 +76,7 @@ class Player {
       },
       onChoice: (ids) => trigger("tracks", ids),
       onWork: (written, rests) => this.selection.setTracks(written, rests),
+      onSound: (row) => this.hands.trackSound.toggle(row),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
     this.sound = new Sound(part, this.server, this.roll, {
@@ -207,8 +208,9 @@ class Player {
       chosen,
     );
     this.renderSound(splice);
+    const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
-    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy });
+    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy, rows });
   }
 
   /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
@@ -239,7 +241,7 @@ class Player {
     part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   renderSound(splice) {

@@ -1,5 +1,5 @@
-// The list of tracks: colour, name and instrument of each, mute and solo, and, if the page offers it,
-// which tracks the model reads and which may play in the new music.
+// The list of tracks: colour, name and instrument of each, mute and solo, a button for its sound, and,
+// if the page offers it, which tracks the model reads and which may play in the new music.
 
 import { BUSY_REASON, grey, make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
@@ -10,8 +10,9 @@ const COLUMNS = [
   ["Prompt", "The model reads this track as part of the prompt"],
   ["May play", "The track may get notes in the new music"],
   ["Selected bars", "Keep the notes of the track in the selected bars, write new ones, or let it rest without notes"],
-  ["Listen", "M mutes a track, S plays it alone; files do not change"],
+  ["Sound", "M mutes a track, S plays it alone, without a change of files; the third button sets instrument and volume"],
 ];
+const SLIDERS = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M6 20v-7M6 9V4M12 20v-3M12 13V4M18 20v-9M18 7V4M3.5 13h5M9.5 17h5M15.5 7h5"/></svg>';
 
 const WORK = [
   ["keep", "Keep", "The notes stay"],
@@ -22,9 +23,9 @@ const WORK = [
 const controlsOf = (node) => [...node.querySelectorAll("button, input")];
 
 export class TrackList {
-  /** `onChoice({heard, played})`; `onWork(written, rests)`; all with ids of tracks. */
-  constructor(list, { onMix, onChoice, onWork }) {
-    Object.assign(this, { list, onMix, onChoice, onWork });
+  /** `onChoice({heard, played})`, `onWork(written, rests)`, with ids of tracks; `onSound(row)`. */
+  constructor(list, { onMix, onChoice, onWork, onSound }) {
+    Object.assign(this, { list, onMix, onChoice, onWork, onSound });
     this.muted = new Set();
     this.solo = new Set();
     this.heardWithout = [[], []]; // mute and solo of the audible mix
@@ -62,19 +63,19 @@ export class TrackList {
   }
 
   /** `writes`: what happens to each track in the selected bars can be chosen; `rests`: ids. */
-  show(layers, { canMix, canChoose, isOpen, writes, rests, isBusy, isSolo }) {
+  show(layers, { canMix, canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
     const canMute = canMix && this.rows.length > 1;
     const wide = canChoose && isOpen;
     [this.writes, this.rests] = [writes, rests];
     this.list.classList.toggle("many", this.rows.length > MANY_TRACKS);
-    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, wide, writes]);
+    const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, hasSound, wide, writes]);
     this.list.hidden = !this.rows.length;
     this.list.classList.toggle("table", wide);
     this.list.classList.toggle("writes", writes);
     if (built !== this.built) {
       const focus = this.controls().findIndex((control) => control === document.activeElement);
-      this.list.replaceChildren(...(wide ? [this.head(canMute)] : []), ...this.rows.map((row) => this.row(row, { canMute, wide })));
+      this.list.replaceChildren(...(wide ? [this.head(canMute || hasSound)] : []), ...this.rows.map((row) => this.row(row, { canMute, hasSound, wide })));
       this.built = built;
       this.rove(this.controls()[Math.max(0, focus)]);
       if (focus >= 0) this.controls()[focus]?.focus();
@@ -94,8 +95,8 @@ export class TrackList {
     return [...rows.values()];
   }
 
-  head(canMute) {
-    const unused = [...(this.writes ? ["Prompt", "May play"] : ["Selected bars"]), ...(canMute ? [] : ["Listen"])];
+  head(canHear) {
+    const unused = [...(this.writes ? ["Prompt", "May play"] : ["Selected bars"]), ...(canHear ? [] : ["Sound"])];
     const columns = COLUMNS.filter(([name]) => !unused.includes(name));
     return make(
       "li",
@@ -104,7 +105,7 @@ export class TrackList {
     );
   }
 
-  row(row, { canMute, wide }) {
+  row(row, { canMute, hasSound, wide }) {
     const isSaid = row.name.toLowerCase() === row.instrument?.toLowerCase();
     const instrument = isSaid ? "" : (row.instrument ?? "");
     const colours = row.old && row.fresh && "left colour: your file, right colour: new music";
@@ -122,10 +123,19 @@ export class TrackList {
         this.box("played", `${row.name}: may play in the new music`),
       );
     }
-    if (canMute) {
-      item.append(make("div", { className: "mix" }, this.button(row, "mute", "M", "Mute"), this.button(row, "solo", "S", "Solo")));
-    }
+    const mix = canMute ? [this.button(row, "mute", "M", "Mute"), this.button(row, "solo", "S", "Solo")] : [];
+    if (hasSound && row.volume !== undefined) mix.push(this.soundButton(row));
+    if (mix.length) item.append(make("div", { className: "mix" }, ...mix));
     return item;
+  }
+
+  soundButton({ id, name }) {
+    const label = `Instrument and volume of ${name}`;
+    const button = make("button", { type: "button", innerHTML: SLIDERS, className: "sound", tabIndex: -1, title: label, "aria-label": label });
+    button.setAttribute("aria-haspopup", "dialog");
+    button.setAttribute("aria-expanded", false);
+    button.addEventListener("click", () => this.onSound(this.rows.find((row) => row.id === id)));
+    return button;
   }
 
   button({ id, name }, kind, letter, word) {

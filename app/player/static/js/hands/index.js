@@ -7,12 +7,13 @@ import { RULER } from "../roll/view.js";
 import { Editor } from "./editor.js";
 import { Loop } from "./loop.js";
 import { Metronome } from "./metronome.js";
+import { TrackSound } from "./track_sound.js";
 
 const TEMPO_RANGE = [20, 300]; // quarter notes per minute
 const MOST_SEMITONES = 24;
 const SEND_MS = 700; // delay between the last click and the edit
 const EDITS = ["slower", "faster", "lower", "higher", "edit"];
-const NO_CHANGE = { semitones: 0, tempo: 1 }; // tempo: a factor
+const NO_CHANGE = { semitones: 0, tempo: 1, programs: [], volumes: [] }; // tempo: a factor
 const NO_NOTE = "Select a note on the roll first: click it, or press the full stop key.";
 
 export class Hands {
@@ -20,9 +21,10 @@ export class Hands {
   asked = NO_CHANGE; // not sent yet, and
   sent = NO_CHANGE; // on its way
 
-  /** `onEdit(edit)`: {moved, removed, semitones, tempo} as in edits.py; `onUndo()`. */
+  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py; `onUndo()`. */
   constructor(part, roll, sound, { onEdit, onUndo }) {
     Object.assign(this, { part, roll, sound, onEdit });
+    this.trackSound = new TrackSound(part, { onChange: (edit) => this.setSound(edit) });
     this.loop = new Loop(sound);
     this.metronome = new Metronome(sound);
     this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools(), onUndo });
@@ -59,9 +61,9 @@ export class Hands {
 
   /**
    * `scene`: what the roll shows, or null; `region`: the bars to loop, {from, to} in quarter notes and the text
-   * that says which; `canEdit`; `isBusy`.
+   * that says which; `canEdit`; `isBusy`; `rows`: those of the tracks.
    */
-  show(scene, { region = null, canEdit = false, isBusy = false } = {}) {
+  show(scene, { region = null, canEdit = false, isBusy = false, rows = [] } = {}) {
     const { part, sound } = this;
     part("hands").hidden = !scene;
     [this.isPending, this.sent] = [false, NO_CHANGE];
@@ -72,6 +74,7 @@ export class Hands {
     this.metronome.show(scene?.bars, scene?.beats);
     this.bpm = 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
     this.editor.show(canEdit);
+    this.trackSound.show(canEdit || isBusy ? rows : [], isBusy);
     this.loop.prepare();
     this.showNumbers();
   }
@@ -110,12 +113,20 @@ export class Hands {
     this.sendSoon();
   }
 
+  /** Changes instruments and volumes of tracks: {programs, volumes}, pairs of an id and a value. */
+  setSound({ programs = [], volumes = [] }) {
+    const { asked } = this;
+    const merged = (known, added) => [...new Map([...known, ...added])];
+    this.asked = { ...asked, programs: merged(asked.programs, programs), volumes: merged(asked.volumes, volumes) };
+    this.sendSoon();
+  }
+
   sendSoon() {
     this.showNumbers();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       const { asked } = this;
-      if (!asked.semitones && asked.tempo === 1) return;
+      if (!asked.semitones && asked.tempo === 1 && !asked.programs.length && !asked.volumes.length) return;
       if (!this.send(asked)) return this.sendSoon();
       [this.sent, this.asked] = [asked, NO_CHANGE];
     }, SEND_MS);
