@@ -297,6 +297,26 @@ def test_keys_on_the_screen_by_mouse_and_by_focus(page, running):
     assert uploaded(running, "Recording 1")[0].notes[:, 2].tolist() == [60, 68, 73]
 
 
+def test_metre_and_instrument_of_a_recording(page, running):
+    play(page, "open").click()
+    play(page, "metre").select_option("6/8")
+    play(page, "instrument").select_option("Flute")
+    record(page, click="none")
+    began = time.monotonic()
+    for beat, name in enumerate(("C 4", "D 4", "E 4")):  # 1.5 seconds each
+        at(began, beat)
+        page.get_by_role("button", name=name, exact=True).click(delay=100)
+    play(page, "record").click()
+    says(page, "Recorded 3 notes in 2 bars.")
+    phase(page, "prompt")
+    track, score = uploaded(running, "Recording 1")
+    assert track.program == 73
+    assert track.notes[:, 0].tolist() == [0, 720, 1440]
+    (metre,) = score.time_signatures
+    assert (metre.numerator, metre.denominator, score.end_ticks) == (6, 8, 2880)
+    assert round(score.tempos[0].bpm) == 60  # quarter notes: 40 dotted ones
+
+
 def test_a_finger_plays_on_a_phone_where_the_keys_fit(browser, running):
     page = opened(browser, running, width=390)
     record(page, click="none", timing="free")

@@ -1,6 +1,6 @@
-// Writes a Standard MIDI file of one track in 4/4.
+// Writes a Standard MIDI file of one track.
 
-import { BAR, TICKS } from "./take.js";
+import { TICKS } from "./take.js";
 
 const bytes = (text) => [...text].map((letter) => letter.charCodeAt(0));
 const number = (value, size) => Array.from({ length: size }, (_, place) => (value >>> (8 * (size - 1 - place))) & 255);
@@ -13,18 +13,21 @@ function variable(value) {
   return groups;
 }
 
-/** The bytes of a finished take at a tempo in quarter notes per minute. */
-export function midiFile({ notes, pedal, bars }, tempo) {
+/** The bytes of a finished take: its tempo in beats of the metre per minute, and its General MIDI program. */
+export function midiFile({ notes, pedal, bars }, { tempo, metre, program }) {
   const off = 0; // of events on the same tick: notes end before others begin
+  const quarter = Math.round((60_000_000 * TICKS) / (tempo * metre.beat)); // microseconds
+  const clicks = (24 * metre.beat) / TICKS; // MIDI clocks between clicks of a metronome
   const events = [
-    { tick: 0, order: off, data: [0xff, 0x51, 3, ...number(Math.round(60_000_000 / tempo), 3)] },
-    { tick: 0, order: off, data: [0xff, 0x58, 4, 4, 2, 24, 8] },
+    { tick: 0, order: off, data: [0xff, 0x51, 3, ...number(quarter, 3)] },
+    { tick: 0, order: off, data: [0xff, 0x58, 4, metre.numerator, Math.log2(metre.denominator), clicks, 8] },
+    { tick: 0, order: off, data: [0xc0, program] },
     ...pedal.map(({ tick, value }) => ({ tick, order: 1, data: [0xb0, 64, value] })),
     ...notes.flatMap((note) => [
       { tick: note.on, order: 2, data: [0x90, note.pitch, note.velocity] },
       { tick: note.off, order: off, data: [0x80, note.pitch, 64] },
     ]),
-    { tick: bars * BAR, order: 3, data: [0xff, 0x2f, 0] },
+    { tick: bars * metre.bar, order: 3, data: [0xff, 0x2f, 0] },
   ].sort((a, b) => a.tick - b.tick || a.order - b.order);
   let before = 0;
   const content = events.flatMap(({ tick, data }) => {

@@ -4,10 +4,9 @@
 import { give } from "../drop.js";
 import { Keys, listenToMidi } from "./keys.js";
 import { midiFile } from "./midi_file.js";
-import { BAR, TICKS, Take } from "./take.js";
+import { METRES, Take } from "./take.js";
 import { Tones } from "./tones.js";
 
-const COUNT_IN = 4; // beats
 const AHEAD = 0.25; // seconds by which clicks are scheduled before they sound
 const TICK_MS = 50;
 const PATIENCE_MS = 30_000; // for the upload of a take
@@ -80,10 +79,11 @@ class Recorder {
     const click = part("click").value;
     const first = clock.currentTime + 0.15; // time of the first click
     const beat = 60 / tempo;
-    const until = performance.now() + 1000 * (first + COUNT_IN * beat - clock.currentTime + this.tones.latency);
+    const metre = METRES[part("metre").value];
+    const until = performance.now() + 1000 * (first + metre.count * beat - clock.currentTime + this.tones.latency);
     const zero = click === "none" ? null : until;
-    this.take = new Take({ tempo, zero, isQuantised: part("timing").value === "grid" });
-    Object.assign(this, { clicks: click === "none" ? 0 : click === "count" ? COUNT_IN : Infinity, clicked: 0, first, beat });
+    this.take = new Take({ tempo, zero, isQuantised: part("timing").value === "grid", metre });
+    Object.assign(this, { clicks: click === "none" ? 0 : click === "count" ? metre.count : Infinity, clicked: 0, first, beat });
     this.show(true);
     this.timer = setInterval(() => this.tick(), TICK_MS);
     this.tick();
@@ -92,15 +92,16 @@ class Recorder {
   /** Schedules the next clicks, and says where the take is. */
   tick() {
     const { take, first, beat } = this;
+    const { beats, count } = take.metre;
     for (; this.clicked < this.clicks; this.clicked += 1) {
       const at = first + this.clicked * beat;
       if (at > this.tones.context.currentTime + AHEAD) break;
-      this.tones.click(at, this.clicked % 4 === 0);
+      this.tones.click(at, this.clicked % beats === 0);
     }
     const ticks = take.zero === null ? null : take.ticksAt(performance.now());
     if (ticks === null) this.say("Recording: the first note begins the first bar.");
-    else if (ticks < 0) this.say(`Count-in: ${Math.min(COUNT_IN, Math.floor(COUNT_IN + ticks / TICKS) + 1)}`);
-    else this.say(`Recording: bar ${Math.floor(ticks / BAR) + 1}`);
+    else if (ticks < 0) this.say(`Count-in: ${Math.min(count, Math.floor(count + ticks / take.metre.beat) + 1)}`);
+    else this.say(`Recording: bar ${Math.floor(ticks / take.metre.bar) + 1}`);
   }
 
   leave() {
@@ -115,7 +116,7 @@ class Recorder {
     const button = this.part("record");
     button.classList.toggle("on", isRecording);
     button.lastElementChild.textContent = isRecording ? "Stop" : "Record";
-    for (const name of ["tempo", "click", "timing"]) this.part(name).disabled = isRecording;
+    for (const name of ["tempo", "metre", "click", "timing"]) this.part(name).disabled = isRecording;
   }
 
   async stop(time) {
@@ -127,7 +128,7 @@ class Recorder {
     }
     this.takes += 1;
     const name = `Recording ${this.takes}`;
-    give(new File([midiFile({ notes, pedal, bars }, take.tempo)], `${name}.mid`, { type: "audio/midi" }));
+    give(new File([midiFile({ notes, pedal, bars }, { ...take, program: Number(this.part("instrument").value) })], `${name}.mid`, { type: "audio/midi" }));
     this.say(`Recorded ${counted(notes.length, "note")} in ${counted(bars, "bar")}.`);
     const listen = document.querySelector("#write-listen input");
     if (listen && !listen.checked) listen.click();

@@ -1,7 +1,18 @@
 // A take: the notes that are played between Record and Stop, in ticks. Without elements of the page.
 
 export const TICKS = 480; // in a quarter note
-export const BAR = 4 * TICKS;
+
+/** Beats in a bar, ticks in a beat and in a bar, and beats of the count-in: one bar, or two short ones. */
+const metre = (numerator, denominator, beat, count) => {
+  const bar = (numerator * 4 * TICKS) / denominator;
+  return { numerator, denominator, beat, bar, beats: bar / beat, count };
+};
+export const METRES = {
+  "4/4": metre(4, 4, TICKS, 4),
+  "3/4": metre(3, 4, TICKS, 3),
+  "2/4": metre(2, 4, TICKS, 4),
+  "6/8": metre(6, 8, 1.5 * TICKS, 4),
+};
 const SIXTEENTH = TICKS / 4;
 const EARLY = SIXTEENTH / 2; // a note that is at most so early belongs to the first beat
 const OVERHANG = TICKS / 2; // a note that sounds at most so far into another bar does not need it
@@ -10,14 +21,17 @@ export class Take {
   notes = []; // {on, off, pitch, velocity} in ticks; no `off` while the key is down
   pedal = []; // {tick, value}
 
-  /** `zero`: time of the first beat in milliseconds; null: the first note is the first beat. */
-  constructor({ tempo, zero, isQuantised }) {
-    Object.assign(this, { tempo, zero, isQuantised });
+  /**
+   * `tempo`: beats of the metre in a minute; `zero`: time of the first beat in milliseconds; null: the first
+   * note is the first beat; `metre`: one of METRES.
+   */
+  constructor({ tempo, zero, isQuantised, metre }) {
+    Object.assign(this, { tempo, zero, isQuantised, metre });
   }
 
   /** Ticks since the first beat; negative during the count-in. */
   ticksAt(time) {
-    return ((time - this.zero) * this.tempo * TICKS) / 60_000;
+    return ((time - this.zero) * this.tempo * this.metre.beat) / 60_000;
   }
 
   press(pitch, velocity, time) {
@@ -52,13 +66,14 @@ export class Take {
     }
     notes.sort((a, b) => a.on - b.on || a.pitch - b.pitch);
     if (!notes.length) return { notes, pedal: [], bars: 0 };
-    const skipped = Math.floor(notes[0].on / BAR) * BAR;
+    const { bar } = this.metre;
+    const skipped = Math.floor(notes[0].on / bar) * bar;
     const lastOff = Math.max(...notes.map(({ off }) => off));
-    const end = Math.max(Math.floor(notes.at(-1).on / BAR) + 1, Math.ceil((lastOff - OVERHANG) / BAR)) * BAR;
+    const end = Math.max(Math.floor(notes.at(-1).on / bar) + 1, Math.ceil((lastOff - OVERHANG) / bar)) * bar;
     return {
       notes: notes.map((note) => ({ ...note, on: note.on - skipped, off: Math.min(note.off, end) - skipped })),
       pedal: this.pedal.filter(({ tick }) => tick >= skipped && tick <= end).map(({ tick, value }) => ({ tick: tick - skipped, value })),
-      bars: (end - skipped) / BAR,
+      bars: (end - skipped) / bar,
     };
   }
 }
