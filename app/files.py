@@ -18,7 +18,8 @@ from app.errors import CommandError
 
 RAW_SOUND = ".stems-"
 """Prefix of the temporary folders that hold raw audio."""
-MIDI_SUFFIXES = (".mid", ".midi")
+PROMPT_SUFFIXES = (".mid", ".midi", ".musicxml", ".mxl")
+"""Files that are prompts in a folder; .xml can be anything."""
 """Suffixes of the files that `find_midi` finds."""
 MOST_NAME_BYTES = 60
 """Maximum length in bytes of a title in a file name; file systems allow 255 in total."""
@@ -100,8 +101,18 @@ def read_file(path: Path, most: int) -> bytes:
     return content
 
 
+def read_music(path: Path, most: int) -> bytes:
+    """Reads a MIDI file, or a MusicXML file as a MIDI file.
+
+    Raises CommandError like `read_file`, and MidiError if it is MusicXML that cannot be read.
+    """
+    from tokenization.midi.musicxml import as_midi
+
+    return as_midi(read_file(path, most), path.name)
+
+
 def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
-    """Finds MIDI files; `places` are files, or folders that are searched recursively.
+    """Finds MIDI and MusicXML files; `places` are files, or folders that are searched recursively.
 
     Returns a dict from paths to names; the files of each folder are sorted by path. A file in a
     folder is named after its path in the folder, without suffix. Hidden files, files in the folder
@@ -116,7 +127,10 @@ def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
             raise CommandError(f"{place}: no such file or folder; check the prompts")
         files = dict(_in_folder(place, besides)) if place.is_dir() else {place: place.stem}
         if not files:
-            raise CommandError(f"{place}: the folder contains no MIDI file (.mid or .midi)")
+            raise CommandError(
+                f"{place}: found no file that ends with {', '.join(PROMPT_SUFFIXES)}; choose "
+                "another folder"
+            )
         for path, name in files.items():
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
@@ -129,7 +143,7 @@ def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)
         if (
-            path.suffix.lower() in MIDI_SUFFIXES
+            path.suffix.lower() in PROMPT_SUFFIXES
             and not any(part.startswith(".") for part in below.parts)
             and path.is_file()
             and not os.path.realpath(path).startswith(os.path.join(left_out, ""))  # noqa: PTH118

@@ -27,6 +27,7 @@ from app.errors import CommandError
 from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
+from tokenization.midi.musicxml import as_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -266,7 +267,8 @@ def _read(options: BatchOptions, path: Path) -> tuple[bytes, str]:
     """A prompt as a MIDI file, and the hash of its file."""
     data = read_file(path, options.max_file_size)
     sha256 = hashlib.sha256(data).hexdigest()
-    return (midi_of_prompt(data, printable(path)) if is_mirex(path) else data), sha256
+    read = midi_of_prompt if is_mirex(path) else as_midi
+    return read(data, printable(path)), sha256
 
 
 def prompt_data(options: BatchOptions, source: Source) -> bytes:

@@ -66,7 +66,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIR_OR_FILE",
-        help="MIDI files to continue, and folders to search for .mid and .midi files (default: "
+        help="MIDI and MusicXML files to continue, and folders to search for them (default: "
         "none; pieces are generated from nothing)",
     )
     parser.add_argument(

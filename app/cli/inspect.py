@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import add_beats, add_file_size
-from app.files import read_file
+from app.files import read_music
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `relpe inspect`."""
-    parser.add_argument("file", type=Path, metavar="FILE.mid", help="MIDI file to analyse")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.mid", help="MIDI or MusicXML file to analyse"
+    )
     add_beats(parser)
     add_file_size(parser)
     parser.add_argument(
@@ -33,7 +35,7 @@ def inspect_command(options: argparse.Namespace) -> None:
     from tokenization.midi import read_midi
 
     name = options.file.name
-    score = read_midi(read_file(options.file, options.max_file_size), name=name)
+    score = read_midi(read_music(options.file, options.max_file_size), name=name)
     _, beats = find_beats(score, options.beats)
     sheet = LeadSheet.of(Timing.of(score, beats).counted)
     print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))

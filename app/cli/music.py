@@ -26,7 +26,7 @@ from app.compose import replay
 from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
 from app.errors import CommandError
-from app.files import read_file
+from app.files import read_file, read_music
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ AS_BEFORE = "as in the settings"
 
 def add_continue(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `relpe continue`."""
-    parser.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
+    parser.add_argument(
+        "prompt", type=Path, metavar="PROMPT.mid", help="MIDI or MusicXML file to continue"
+    )
     add_targets(parser, "groove for drums or several instruments, otherwise piano")
     add_music_options(parser, without=only_for("nothing"))
     add_beats(parser)
@@ -88,7 +90,10 @@ def add_accompany(parser: argparse.ArgumentParser) -> None:
 def _add_piece(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of both commands that write a part of a piece."""
     parser.add_argument(
-        "prompt", type=Path, metavar="PIECE.mid", help="MIDI file of which a part is written"
+        "prompt",
+        type=Path,
+        metavar="PIECE.mid",
+        help="MIDI or MusicXML file of which a part is written",
     )
     add_targets(parser, "groove for drums or several instruments, otherwise piano")
     add_music_options(parser, without=(*only_for("nothing"), "bars", "seconds", "ending"))
@@ -149,7 +154,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--prompt",
         type=Path,
         metavar="PROMPT.mid",
-        help="MIDI file that the piece continues, if any",
+        help="MIDI or MusicXML file that the piece continues, if any",
     )
     add_targets(parser, AS_BEFORE)
     add_file_size(parser)
@@ -167,7 +172,7 @@ def continue_command(options: argparse.Namespace) -> None:
 
     music = music_options(options)
     targets = _targets(options, music)
-    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
     score = read_midi(data, name=name, strict=options.strict)
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
@@ -190,7 +195,7 @@ def fill_command(options: argparse.Namespace) -> None:
 
     music = music_options(options)
     targets = _targets(options, music)
-    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
     score = read_midi(data, name=name, strict=options.strict)
     first, last = options.bar_range
     chosen: dict[str, frozenset[int]] = {}
@@ -263,7 +268,7 @@ def replay_command(options: argparse.Namespace) -> None:
     if options.prompt is None:
         _finish(options, music, targets, model, generate_piece(model, music))
         return
-    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
     if not told.fits(data):
         raise CommandError(
             f"{name}: not the file that was continued, since its content differs; give that file "

@@ -24,6 +24,7 @@ from app.player.frames import (
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
+from tokenization.midi.musicxml import as_midi, is_musicxml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -270,6 +271,8 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
             "part"
         )
+    if is_musicxml(data):
+        data = _in_sandbox(path.name, as_midi, data, path.name)
     return upload_of(data, path.name, models, beats)
 
 

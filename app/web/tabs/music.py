@@ -45,8 +45,8 @@ TITLES = {
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 _LEAD = (
-    "Drop a MIDI file anywhere to continue it, write bars of it again or add a track, or press "
-    "Generate for a new piece."
+    "Drop a MIDI or MusicXML file anywhere to continue it, write bars of it again or add a track, "
+    "or press Generate for a new piece."
 )
 TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
@@ -121,7 +121,10 @@ def build_music_tab(models: Models) -> MusicWidgets:
 
 def _upload() -> UploadWidgets:
     file = gr.File(
-        label="Your piece (MIDI)", elem_classes="upload", elem_id="write-upload", height=84
+        label="Your piece (MIDI or MusicXML)",
+        elem_classes="upload",
+        elem_id="write-upload",
+        height=84,
     )
     with gr.Row(elem_classes="examples"):
         gr.HTML("<span>Or try one of these</span>", apply_default_css=False)

@@ -16,7 +16,9 @@ from app.compose.models import Models, files_sha256, find_model
 from app.compose.options import OF_PROMPT, MusicOptions
 from app.errors import CommandError
 from relpe.models.checkpoint import released_model
+from tests.support import musicxml
 from tests.support.commands import relpe
+from tokenization.midi.musicxml import as_midi
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +31,25 @@ def test_a_prompt_is_parsed_once(folder: Path, parsed: Counter[bytes]) -> None:
     # seeded: in one of 35 pieces the new bar is empty, and the output, parsed too, is the prompt
     assert relpe(folder, "continue", "--bars", "1", "--seed", "1") == 0
     assert parsed[(folder / "prompt.mid").read_bytes()] == 1
+
+
+def test_musicxml_is_continued_like_the_same_midi_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("music21")
+    written = musicxml.score({"Piano": musicxml.bars(*[musicxml.note("C4", 16)] * 4)})
+    (folder / "prompt.mid").rename(folder / "other.mid")
+    outputs = []
+    for content in (written, musicxml.compressed(written), as_midi(written, "song.mxl")):
+        (folder / "prompt.mid").write_bytes(content)  # recognised by its contents
+        assert relpe(folder, "continue", "--bars", "1", "--seed", "3") == 0
+        outputs.append((folder / "out.mid").read_bytes())
+    assert outputs[0] == outputs[1] == outputs[2]
+    (folder / "out.mid").unlink()
+    (folder / "prompt.mid").write_bytes(b"<score")
+    assert relpe(folder, "continue", "--bars", "1") == 2
+    assert "prompt.mid: this MusicXML cannot be read" in capsys.readouterr().err
+    assert not (folder / "out.mid").exists()
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])

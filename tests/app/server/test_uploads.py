@@ -21,9 +21,10 @@ from app.server.uploads import READER, Upload, read_upload
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.choose import choose_steps
 from relpe.models.decoder import DecoderConfig
-from tests.support import fakes
+from tests.support import fakes, musicxml
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
+from tokenization.midi.musicxml import as_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -328,3 +329,16 @@ def test_a_missing_upload_is_reported_in_one_sentence(model, tmp_path, kind):
         path.mkdir()
     with pytest.raises(MidiError, match=r"^song.mid: the upload cannot be read .*; upload"):
         read_upload(path, 1000, Models.only(model))
+
+
+def test_musicxml_is_uploaded_as_a_midi_file(model: MusicModel, tmp_path: Path) -> None:
+    pytest.importorskip("music21")
+    written = musicxml.score({"Piano": musicxml.bars(*[musicxml.note("C4", 16)] * 4)})
+    path = tmp_path / "song.mxl"
+    path.write_bytes(musicxml.compressed(written))
+    uploaded = read_upload(path, 100_000, Models.only(model))
+    assert uploaded.whole.data == as_midi(written, "song.mxl")
+    assert (uploaded.whole.bars, uploaded.score.num_notes) == (4, 4)
+    path.write_bytes(written[:-30])
+    with pytest.raises(MidiError, match=r"song\.mxl: this MusicXML cannot be read"):
+        read_upload(path, 100_000, Models.only(model))

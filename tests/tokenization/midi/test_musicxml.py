@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.midi_files import END, midi_file
+from tests.support.midi_files import note as midi_note
+from tests.support.musicxml import FOUR_FOUR, HEAD, bars, compressed, note, score
+from tokenization.errors import MidiError
+from tokenization.midi import musicxml, read_midi
+from tokenization.midi.musicxml import TICKS, as_midi
+from tokenization.score import Score
+
+pytest.importorskip("music21")
+REPEAT = '<barline location="right"><repeat direction="backward"/></barline>'
+WHOLE = score({"Piano": bars(note("C4", 16))})
+
+
+def read(data: bytes) -> Score:
+    return read_midi(as_midi(data, "song.musicxml"))
+
+
+def sixteenths(found: Score, track: int = 0) -> list[tuple[float, float, int]]:
+    """Onset and length in sixteenths, and pitch."""
+    unit = TICKS // 4
+    return [(on / unit, length / unit, pitch) for on, length, pitch, _ in found.tracks[track].notes]
+
+
+def test_midi_files_stay_as_they_are() -> None:
+    data = midi_file(midi_note(60) + END)
+    assert as_midi(data, "song.mid") is data
+
+
+@pytest.mark.parametrize(
+    "data", [WHOLE, compressed(WHOLE), WHOLE.decode().replace("UTF-8", "UTF-16").encode("utf-16")]
+)
+def test_plain_and_compressed_files_are_read(data: bytes) -> None:
+    found = read(data)
+    assert sixteenths(found) == [(0, 16, 60)]
+    assert found.tracks[0].name == "Piano"
+
+
+def test_chords_ties_triplets_and_rests() -> None:
+    tie = '<tie type="{}"/>'
+    triplet = (
+        "<time-modification><actual-notes>3</actual-notes><normal-notes>2</normal-notes>"
+        "</time-modification>"
+    )
+    first = FOUR_FOUR.replace("<divisions>4", "<divisions>12")
+    content = bars(
+        note("C4", 12)
+        + note("E4", 12, "<chord/>")
+        + note(None, 24)
+        + note("G4", 12, tie.format("start")),
+        note("G4", 12, tie.format("stop")) + "".join(note("A4", 4, triplet) for _ in range(3)),
+        first=first,
+    )
+    assert sixteenths(read(score({"Piano": content}))) == [
+        *[(0, 4, 60), (0, 4, 64), (12, 8, 67)],
+        *[(20, 4 / 3, 69), (20 + 4 / 3, 4 / 3, 69), (20 + 8 / 3, 4 / 3, 69)],
+    ]
+
+
+def test_two_staves_and_voices_sound_together_and_repeats_are_played() -> None:
+    backup = "<backup><duration>16</duration></backup>"
+    one = note("E5", 16, staff=1) + backup + note("C4", 8, staff=2) + note("G3", 8, staff=2)
+    found = read(score({"Piano": bars(one + REPEAT, note("D5", 16, staff=1))}))
+    every = sorted(one for track in range(len(found.tracks)) for one in sixteenths(found, track))
+    assert every == [
+        *[(0, 8, 60), (0, 16, 76), (8, 8, 55)],
+        *[(16, 8, 60), (16, 16, 76), (24, 8, 55), (32, 16, 74)],
+    ]
+    assert [metre.tick for metre in found.time_signatures] == [0]
+
+
+def test_first_and_second_endings() -> None:
+    def ending(number: int, kind: str, side: str, more: str = "") -> str:
+        return (
+            f'<barline location="{side}"><ending number="{number}" type="{kind}"/>{more}</barline>'
+        )
+
+    back = '<repeat direction="backward"/>'
+    content = bars(
+        note("C4", 16),
+        ending(1, "start", "left") + note("D4", 16) + ending(1, "stop", "right", back),
+        ending(2, "start", "left") + note("E4", 16) + ending(2, "stop", "right"),
+    )
+    pitches = [pitch for _, _, pitch in sixteenths(read(score({"Piano": content})))]
+    assert pitches == [60, 62, 60, 64]
+
+
+def test_transposing_instruments_and_programs_sound_as_they_do() -> None:
+    transpose = "<transpose><diatonic>-1</diatonic><chromatic>-2</chromatic></transpose>"
+    first = FOUR_FOUR.replace("</attributes>", transpose + "</attributes>")
+    clarinet = (
+        '<midi-instrument id="P0-I1"><midi-channel>1</midi-channel><midi-program>72</midi-program>'
+        "</midi-instrument>"
+    )
+    found = read(score({"Clarinet": bars(note("D5", 16), first=first)}, {"Clarinet": clarinet}))
+    assert sixteenths(found) == [(0, 16, 72)]
+    assert found.tracks[0].program == 71
+
+
+def kit(*keys: int) -> str:
+    """A list of percussion instruments with MIDI keys, which MusicXML counts from 1."""
+    return "".join(
+        f'<score-instrument id="I{key}"><instrument-name>Drum {key}</instrument-name>'
+        "</score-instrument>"
+        for key in keys
+    ) + "".join(
+        f'<midi-instrument id="I{key}"><midi-channel>10</midi-channel><midi-program>1'
+        f"</midi-program><midi-unpitched>{key + 1}</midi-unpitched></midi-instrument>"
+        for key in keys
+    )
+
+
+@pytest.mark.parametrize("keys", [(38, 38), (36, 38)])
+def test_drums_have_the_keys_of_their_instruments(keys: tuple[int, ...]) -> None:
+    strokes = "".join(
+        "<note><unpitched><display-step>C</display-step><display-octave>5</display-octave>"
+        f'</unpitched><duration>8</duration><instrument id="I{key}"/></note>'
+        for key in keys
+    )
+    instruments = {"Drums": kit(*dict.fromkeys(keys))}
+    (track,) = read(score({"Drums": bars(strokes)}, instruments)).tracks
+    assert track.is_drum
+    assert track.notes[:, 2].tolist() == list(keys)
+
+
+def test_tempos_dynamics_and_metres() -> None:
+    def direction(inside: str, sound: str = "") -> str:
+        return f"<direction><direction-type>{inside}</direction-type>{sound}</direction>"
+
+    metronome = "<metronome><beat-unit>quarter</beat-unit><per-minute>90</per-minute></metronome>"
+    loud = direction("<dynamics><ff/></dynamics>")
+    three = FOUR_FOUR.replace("<beats>4", "<beats>3")
+    content = bars(
+        direction(metronome) + note("C4", 16), loud + three + note("C4", 12), note("C4", 12)
+    )
+    found = read(score({"Piano": content}))
+    assert [round(tempo.bpm) for tempo in found.tempos] == [90]
+    assert [(m.tick, m.numerator) for m in found.time_signatures] == [(0, 4), (4 * TICKS, 3)]
+    first, second, third = found.tracks[0].notes[:, 3].tolist()
+    assert first < second == third
+
+
+def test_a_pickup_is_completed_by_rests() -> None:
+    content = bars(note("G4", 4), note("C5", 16))
+    assert sixteenths(read(score({"Piano": content}))) == [(12, 4, 67), (16, 16, 72)]
+
+
+BOMB = HEAD + (
+    '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(
+        f'<!ENTITY {b} "{10 * f"&{a};"}">' for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    + "]><score-partwise>&i;</score-partwise>"
+)
+OUTSIDE = HEAD + (
+    '<!DOCTYPE x [<!ENTITY file SYSTEM "file:///etc/hostname">]>'
+    "<score-partwise><part-list>&file;</part-list></score-partwise>"
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (WHOLE[:-60], "cannot be read"),
+        (BOMB.encode(), "cannot be read"),
+        (OUTSIDE.encode(), "cannot be read"),
+        (b"<html><body>no</body></html>", "found the XML element html, expected score-partwise"),
+        (HEAD.encode() + b"<score-timewise/>", "found the XML element score-timewise"),
+        (score({"Piano": bars(note(None, 16))}), "the file has no notes"),
+        (HEAD.encode() + b"<score-partwise/>", "no notes"),
+        (compressed(WHOLE)[:-30], "cannot be read"),
+        (compressed(WHOLE, "<container/>")[:4] + b"junk", "cannot be read"),
+    ],
+)
+def test_other_files_are_refused_in_one_sentence(data: bytes, said: str) -> None:
+    with pytest.raises(MidiError, match=r"^song\.mxl: .*") as refused:
+        as_midi(data, "song.mxl")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("pack", [bytes, compressed])
+def test_too_much_xml_is_refused_before_it_is_parsed(pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(musicxml, "MOST_XML", len(WHOLE) - 1)
+    with pytest.raises(MidiError, match=rf"found {len(WHOLE):,} bytes of XML"):
+        as_midi(pack(WHOLE), "song.mxl")

@@ -1,0 +1,249 @@
+"""MusicXML files as MIDI files, read by music21."""
+
+# pyright: basic
+# music21 lacks complete type hints.
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from xml.etree import ElementTree
+
+from tokenization.errors import MidiError
+from tokenization.midi.writer import write_midi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_XML: Final = 20 << 20
+"""Maximum size of the XML in bytes; an opera has about this size, and takes minutes."""
+TICKS: Final = 480
+"""Ticks in a quarter note, of which a triplet has a whole number."""
+_STEPS: Final = ("C", "C1", "D", "D1", "E", "F", "F1", "G", "G1", "A", "A1", "B")
+"""Name and alteration of each pitch class."""
+_VELOCITY: Final = 80
+"""Velocity of notes before any dynamics."""
+
+ValueT = TypeVar("ValueT")
+
+
+def as_midi(data: bytes, name: str) -> bytes:
+    """The contents of a MIDI file, or of a MusicXML file as a MIDI file.
+
+    Repeats are played, tied notes are joined, and transposing instruments sound as they do. Written
+    dynamics become velocities. Grace notes, lyrics, articulations and pedals are left out. If the
+    first bar is a pickup, rests complete it, so that later bar lines stay where they are.
+
+    Args:
+        data: contents of the file, compressed (.mxl) or not.
+        name: name of the file in errors.
+
+    Raises:
+        MidiError: this is MusicXML that cannot be read or has no notes.
+    """
+    if not is_musicxml(data):
+        return data
+    try:
+        root = ElementTree.fromstring(_unpacked(data, name))
+    except (ElementTree.ParseError, zipfile.BadZipFile, ValueError) as error:
+        raise _damaged(name, str(error)) from error
+    tag = root.tag.rpartition("}")[2]
+    if tag != "score-partwise":
+        raise MidiError(
+            f"{name}: found the XML element {tag}, expected score-partwise; export the piece as "
+            "MusicXML or MIDI"
+        )
+    try:
+        import music21
+    except ImportError as error:
+        raise MidiError(
+            f"{name}: MusicXML needs the package music21; install it with pip install music21, or "
+            "export the piece as MIDI"
+        ) from error
+    drums = _pitched_drums(root)
+    try:
+        parsed: Any = music21.converter.parseData(
+            ElementTree.tostring(root, encoding="unicode"), format="musicxml"
+        )
+        score = _score_of(parsed, drums)
+    except Exception as error:  # music21 raises many kinds of errors
+        raise _damaged(name, str(error) or type(error).__name__) from error
+    if not score.num_notes:
+        raise MidiError(f"{name}: the file has no notes, expected at least one; choose another")
+    return write_midi(score)
+
+
+def _damaged(name: str, why: str) -> MidiError:
+    said = " ".join(why.split())[:200]
+    return MidiError(
+        f"{name}: this MusicXML cannot be read ({said}); export it again, or export it as MIDI"
+    )
+
+
+def is_musicxml(data: bytes) -> bool:
+    """Whether this looks like a zip archive or XML, as a MIDI file never does."""
+    start = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start.startswith((b"PK\x03\x04", b"<", b"\xff\xfe<", b"\xfe\xff\x00<"))
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    """The XML of a compressed or plain file. Raises MidiError, BadZipFile or ValueError."""
+    if data.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            place = _place_of_score(archive)
+            if archive.getinfo(place).file_size > MOST_XML:
+                raise _too_large(name, archive.getinfo(place).file_size)
+            with archive.open(place) as stream:
+                data = stream.read(MOST_XML + 1)
+    if len(data) > MOST_XML:
+        raise _too_large(name, len(data))
+    return data
+
+
+def _too_large(name: str, size: int) -> MidiError:
+    return MidiError(
+        f"{name}: found {size:,} bytes of XML, expected at most {MOST_XML:,}; export a part of the "
+        "piece, or MIDI"
+    )
+
+
+def _place_of_score(archive: zipfile.ZipFile) -> str:
+    """Name of the score in a compressed file, from its container or as the first XML file."""
+    names = archive.namelist()
+    container = "META-INF/container.xml"
+    if container in names and archive.getinfo(container).file_size <= 1 << 16:
+        for element in ElementTree.fromstring(archive.read(container)).iter():
+            place = element.get("full-path")
+            if element.tag.rpartition("}")[2] == "rootfile" and place in names:
+                return str(place)
+    for place in names:
+        if place.endswith((".xml", ".musicxml")) and not place.startswith("META-INF/"):
+            return place
+    raise ValueError("the archive contains no score")
+
+
+def _pitched_drums(root: ElementTree.Element) -> set[str]:
+    """Gives percussion the pitches of its MIDI keys; returns the ids of the parts with drums.
+
+    music21 loses which of several instruments of a part plays a note.
+    """
+    keys: dict[str | None, int] = {}
+    only: dict[str | None, int] = {}
+    drums: set[str] = set()
+    for part in root.iterfind("part-list/score-part"):
+        own = {
+            one.get("id"): int(key) - 1
+            for one in part.iterfind("midi-instrument")
+            if (key := one.findtext("midi-unpitched", "").strip()).isdecimal()
+        }
+        keys |= own
+        if len(own) == 1:
+            only[part.get("id")] = next(iter(own.values()))
+        if any(channel.text == "10" for channel in part.iterfind("midi-instrument/midi-channel")):
+            drums.add(part.get("id", ""))
+    for part in root.iterfind("part"):
+        for bar in part.iterfind("measure"):
+            for note in bar.findall("note"):
+                where = note.find("unpitched")
+                if where is None:
+                    continue
+                drums.add(part.get("id", ""))
+                instrument = note.find("instrument")
+                name = None if instrument is None else instrument.get("id")
+                key = keys.get(name, only.get(part.get("id"), -1))
+                where.clear()
+                if not 0 <= key < 128:
+                    where.tag = "rest"
+                    continue
+                where.tag = "pitch"
+                step = _STEPS[key % 12]
+                octave = str(key // 12 - 1)
+                for tag, text in (("step", step[0]), ("alter", step[1:]), ("octave", octave)):
+                    ElementTree.SubElement(where, tag).text = text or "0"
+    return drums
+
+
+def _score_of(parsed: Any, drums: set[str]) -> Score:  # noqa: ANN401
+    written = list(parsed.parts)
+    are_drums = [not drums.isdisjoint(part.groups) for part in written]  # with the part's id
+    parts = _as_played(written)
+    pickup = _pickup(parts[0]) if parts else 0.0
+    flat = [part.flatten() for part in parts]
+    tempos: dict[int, float] = {}
+    metres: dict[int, tuple[int, int]] = {}
+    for one in flat:
+        for mark in one.getElementsByClass("MetronomeMark"):
+            if bpm := mark.getQuarterBPM():
+                tempos.setdefault(_ticks(mark.offset, pickup), float(bpm))
+        for metre in one.getElementsByClass("TimeSignature"):
+            tick = _ticks(metre.offset, pickup if metre.offset else 0.0)
+            metres.setdefault(tick, (metre.numerator, metre.denominator))
+    if tempos and pickup:  # the rests before the first bar have its tempo
+        tempos[0] = tempos.pop(min(tempos)) if 0 not in tempos else tempos[0]
+    return Score(
+        TICKS,
+        tuple(
+            track
+            for one, is_drum in zip(flat, are_drums, strict=True)
+            if len(track := _track_of(one, pickup, is_drum=is_drum))
+        ),
+        # a repeat says again what holds already
+        tuple(Tempo(tick, bpm) for tick, bpm in _changes(tempos)),
+        tuple(TimeSignature(tick, *metre) for tick, metre in _changes(metres)),
+    )
+
+
+def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
+    """Values by tick, in order, without those that equal the one before."""
+    found: list[tuple[int, ValueT]] = []
+    for tick, value in sorted(values.items()):
+        if not found or found[-1][1] != value:
+            found.append((tick, value))
+    return found
+
+
+def _as_played(parts: Sequence[Any]) -> list[Any]:
+    """The parts with repeats played, if they all can be and stay equally long."""
+    sounding = [part.toSoundingPitch() for part in parts]
+    try:
+        expanded = [part.expandRepeats() for part in sounding]
+    except Exception:  # noqa: BLE001 - repeats that make no sense are not played
+        return sounding
+    lengths = {round(float(part.highestTime), 6) for part in sounding}
+    longer = {round(float(part.highestTime), 6) for part in expanded}
+    return expanded if len(longer) <= len(lengths) else sounding
+
+
+def _pickup(part: Any) -> float:  # noqa: ANN401
+    """Quarter notes that a first bar lacks; 0 if it is whole or the only one."""
+    bars = list(part.getElementsByClass("Measure"))
+    if len(bars) < 2:
+        return 0.0
+    whole = float(bars[0].barDuration.quarterLength)
+    missing = whole - float(bars[0].highestTime)
+    return missing if 0 < missing < whole else 0.0
+
+
+def _ticks(offset: Any, pickup: float) -> int:  # noqa: ANN401
+    return round((float(offset) + pickup) * TICKS)
+
+
+def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN401
+    """The notes of a flat part."""
+    marks = [(float(one.offset), one.volumeScalar) for one in part.getElementsByClass("Dynamic")]
+    instrument = next(iter(part.getElementsByClass("Instrument")), None)
+    rows: list[tuple[int, int, int, int]] = []
+    for note in part.stripTies().notes:
+        if note.duration.isGrace or not note.duration.quarterLength:
+            continue
+        scalars = [scalar for offset, scalar in marks if offset <= float(note.offset) and scalar]
+        velocity = round(127 * scalars[-1]) if scalars else _VELOCITY
+        start = _ticks(note.offset, pickup)
+        end = _ticks(note.offset + note.duration.quarterLength, pickup)
+        length = max(end - start, 1)
+        rows += [(start, length, int(pitch.midi), velocity) for pitch in note.pitches]
+    program = getattr(instrument, "midiProgram", None) or 0
+    track = Track.of(sorted(set(rows)), 0 if is_drum else program, is_drum=is_drum)
+    name = str(getattr(part, "partName", None) or getattr(instrument, "partName", None) or "")
+    return Track(track.notes, track.program, is_drum, name)
