@@ -29,7 +29,7 @@ MAY_USE = {
 }
 EXTRAS = {
     "relpe": ["train", "fast", "jax"],
-    "tokenization": ["convert", "fast"],
+    "tokenization": ["convert", "fast", "musicxml"],
     "training": ["train", "images", "translation"],
     "app": ["app"],
 }
@@ -41,6 +41,7 @@ OPTIONAL = {
 # Files that convert objects of other libraries, draw, compile or serve another framework; nothing
 # else needs their packages.
 MEETS_OTHERS = {
+    "musicxml.py": {"music21"},
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
     "plots.py": {"matplotlib"},
     "compiled.py": {"llvmlite", "numba"},
