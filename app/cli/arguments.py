@@ -138,6 +138,12 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
     )
     add_soundfont(parser)
     parser.add_argument(
+        "--score",
+        type=Path,
+        metavar="FILE",
+        help="also write sheet music, if the piece is for the piano: a .musicxml file",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print the result as a JSON object on standard output"
     )
 

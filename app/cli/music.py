@@ -174,6 +174,7 @@ def continue_command(options: argparse.Namespace) -> None:
     targets = _targets(options, music)
     name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
     score = read_midi(data, name=name, strict=options.strict)
+    targets.check_piano(score)
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(music, prompt)
@@ -197,6 +198,7 @@ def fill_command(options: argparse.Namespace) -> None:
     targets = _targets(options, music)
     name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
     score = read_midi(data, name=name, strict=options.strict)
+    targets.check_piano(score)
     first, last = options.bar_range
     chosen: dict[str, frozenset[int]] = {}
     for option, field in (("tracks", "tracks"), ("rest", "rests")):
@@ -331,7 +333,7 @@ def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
 
         open_soundfont(options.soundfont)
     prompt = getattr(options, "prompt", None)
-    return Targets.of(options.output, options.audio, music.variations, prompt)
+    return Targets.of(options.output, options.audio, options.score, music.variations, prompt)
 
 
 def _finish(
@@ -351,6 +353,7 @@ def _finish(
                 {
                     "output": [str(path) for path in targets.midi],
                     "audio": [str(path) for path in targets.audio],
+                    "score": [str(path) for path in targets.scores],
                     "seed": music.seed,
                     "seeds": [piece.seed for piece in result.pieces],
                     **({} if music.takes == 1 else {"takes": _takes(result)}),
@@ -374,7 +377,7 @@ def _finish(
         from app.compose.plan.asked import chords_met
         from app.text import plural
 
-        names = ", ".join(map(str, [*targets.midi, *targets.audio]))
+        names = ", ".join(map(str, targets.paths))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
         first = prompt.bars_before if prompt else 0
         for piece in result.pieces:
@@ -396,9 +399,9 @@ def _takes(result: Result) -> list[dict[str, object]]:
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
-    """Writes the files, or only the MIDI files if a piece is too long for audio.
+    """Writes the files, without audio or sheet music that cannot be made of a piece.
 
-    The duration of a piece from nothing is not known before it has been generated.
+    The duration and the instruments of a piece may not be known before it has been generated.
     """
     from app.audio.render import SoundError, check_length
 
@@ -406,9 +409,17 @@ def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
         for piece in result.pieces if targets.audio else ():
             check_length(float(piece.score.seconds_at(piece.score.end_ticks)))
     except SoundError as error:
-        replace(targets, audio=()).save(result.pieces)
+        replace(targets, audio=(), scores=()).save(result.pieces)
         names = ", ".join(map(str, targets.midi))
         raise CommandError(f"{names}: written without audio: {error}") from error
+    try:
+        for piece in result.pieces:
+            targets.check_piano(piece.score)
+    except CommandError as error:
+        targets = replace(targets, scores=())
+        targets.save(result.pieces, soundfont)
+        names = ", ".join(map(str, targets.paths))
+        raise CommandError(f"{names}: written without sheet music: {error}") from error
     targets.save(result.pieces, soundfont)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.compose.piece import Piece
+    from tokenization.score import Score
 
 
 LEFT_SECONDS = 24 * 3600.0
@@ -29,21 +30,53 @@ class Targets:
     midi: tuple[Path, ...]
     audio: tuple[Path, ...]
     """One for each MIDI file, or none."""
+    scores: tuple[Path, ...] = ()
+    """Sheet music for each MIDI file, or none."""
 
     @classmethod
-    def of(cls, output: Path, audio: Path | None, count: int, prompt: Path | None) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; audio files are numbered alike.
+    def of(
+        cls,
+        output: Path,
+        audio: Path | None,
+        score: Path | None,
+        count: int,
+        prompt: Path | None,
+    ) -> Targets:
+        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; other files are numbered alike.
 
         Raises CommandError if a file cannot be written or would overwrite the prompt.
         """
         _check_suffix("--output", output, (".mid", ".midi"))
         if audio is not None:
             _check_suffix("--audio", audio, AUDIO_SUFFIXES)
-        targets = cls(_numbered(output, count), _numbered(audio, count) if audio else ())
-        for option, paths in (("--output", targets.midi), ("--audio", targets.audio)):
+        if score is not None:
+            _check_suffix("--score", score, (".musicxml",))
+        targets = cls(
+            _numbered(output, count),
+            _numbered(audio, count) if audio else (),
+            _numbered(score, count) if score else (),
+        )
+        by_option = {"--output": targets.midi, "--audio": targets.audio, "--score": targets.scores}
+        for option, paths in by_option.items():
             for path in paths:
                 _check(option, path, prompt)
         return targets
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files."""
+        return (*self.midi, *self.audio, *self.scores)
+
+    def check_piano(self, score: Score) -> None:
+        """Raises CommandError if sheet music is wanted of a piece that is not for the piano."""
+        from app.compose.plan.sheet_music import SheetMusicError, check_piano
+
+        if not self.scores:
+            return
+        try:
+            check_piano(score)
+        except SheetMusicError as error:
+            raise CommandError(f"--score {self.scores[0]}: {error}; leave out --score") from error
 
     def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
         """Writes all files; none of them appears before all are complete.
@@ -51,8 +84,9 @@ class Targets:
         Audio is rendered one piece at a time, to save memory.
         """
         from app.audio.render import SoundError, render, save_audio
+        from app.compose.plan.sheet_music import sheet_music
 
-        for folder in {path.parent for path in (*self.midi, *self.audio)}:
+        for folder in {path.parent for path in self.paths}:
             remove_parts(folder, untouched_seconds=LEFT_SECONDS)
         with ExitStack() as stack:
             for piece, path in zip(pieces, self.midi, strict=True):
@@ -63,6 +97,9 @@ class Targets:
                     save_audio(render(piece.score, soundfont=soundfont), beside)
                 except SoundError as error:
                     raise CommandError(f"{path}: {error}") from error
+            for piece, path in zip(pieces, self.scores, strict=False):
+                beside = stack.enter_context(_appearing(path))
+                beside.write_bytes(sheet_music(piece.score, path.stem))
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
@@ -72,7 +109,7 @@ def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
 
 def _any(words: Sequence[str]) -> str:
     *first, last = words
-    return f"{', '.join(first)} or {last}"
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _check(option: str, path: Path, prompt: Path | None) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from app.audio.formats import AUDIO_FORMATS
 from app.compose.piece import Piece
+from app.compose.plan.sheet_music import is_for_piano, sheet_music
 
 Content = Callable[[Piece, Callable[[], bytes]], bytes]
 """Returns the content of a file, given a piece and a function that returns its settings as JSON."""
@@ -26,6 +27,8 @@ class Download(NamedTuple):
     """None for sound, which `job_audio.py` renders."""
     after_prompt: bool = False
     """Whether only continuations have this file."""
+    of: Callable[[Piece], bool] = lambda _: True
+    """Whether a piece has this file."""
 
 
 _SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "compressed audio"}
@@ -38,6 +41,14 @@ DOWNLOADS = (
         "only the new music",
         lambda piece, _: piece.new_midi,
         after_prompt=True,
+    ),
+    Download(
+        "score",
+        ".musicxml",
+        "Score",
+        "sheet music (MusicXML)",
+        lambda piece, _: sheet_music(piece.score),
+        of=lambda piece: is_for_piano(piece.score),
     ),
     *(Download(name, f".{name}", name.upper(), _SOUND[name]) for name in AUDIO_FORMATS),
     Download("stems", "_stems.zip", "Stems", "one audio file per track (ZIP)"),

@@ -273,7 +273,7 @@ class Job:
                 midi=self.file(index, "midi").as_posix(),
                 settings=self._how_made(piece),
                 sound="making",
-                files=list(self._files()),
+                files=list(self._files(piece)),
                 facts=self._facts(piece),
             )
             if self.upload is not None:
@@ -354,8 +354,10 @@ class Job:
         if kind == "new_midi" and upload is None:
             raise LookupError("a piece from nothing has no file of new music; request midi")
         is_prompt = upload is not None and variation == PROMPT_ALONE
-        made = self._files()
-        if kind not in (["midi"] if is_prompt else made):
+        made = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
+        if not is_prompt:
+            made = self._files(self.pieces[variation])
+        if kind not in made:
             raise LookupError(f"there is no file of the kind {kind}")
         path = self._own_folder() / f"{name}{made[kind].suffix}"
         with self._making[variation, kind]:
@@ -368,15 +370,20 @@ class Job:
                     raise DiskError(error) from error
         return path
 
-    def _files(self) -> dict[str, Download]:
+    def _files(self, piece: Piece) -> dict[str, Download]:
         """The files of a variation except sound, keyed by kind."""
         kept = (d for d in DOWNLOADS if d.content is not None)
-        return {d.kind: d for d in kept if self.upload is not None or not d.after_prompt}
+        return {
+            d.kind: d
+            for d in kept
+            if (self.upload is not None or not d.after_prompt) and d.of(piece)
+        }
 
     def _content(self, variation: int, kind: str) -> bytes:
         if self.upload is not None and variation == PROMPT_ALONE:
             return self.upload.whole.data
-        piece, content = self.pieces[variation], self._files()[kind].content
+        piece = self.pieces[variation]
+        content = self._files(piece)[kind].content
         assert content is not None
         return content(piece, lambda: self._replay(piece))
 

@@ -113,7 +113,9 @@ def _fill(measure: Any, one: Bar, staff: Staff, sharps: int) -> None:  # noqa: A
     """Puts the notes and rests of a bar into a measure."""
     from music21 import note, stream
 
-    voices = [[s for s in voice if s.onset < one.end and s.end > one.start] for voice in staff.voices]
+    voices = [
+        [s for s in voice if s.onset < one.end and s.end > one.start] for voice in staff.voices
+    ]
     used = [voice for voice in voices if voice]
     if not used:
         rest = note.Rest(quarterLength=_quarters(one.end - one.start))

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ def _bars(score: Score) -> tuple[Bar, ...]:
     starts = [metre.tick for metre in metres]
     return tuple(
         Bar(start, stop, *metres[bisect_right(starts, start) - 1][1:])
-        for start, stop in zip(lines[:-1], lines[1:], strict=True)
+        for start, stop in pairwise(lines)
     )
 
 

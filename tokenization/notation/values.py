@@ -64,8 +64,7 @@ class Bar:
             half = start + 2 * self.beat
             if start in (self.start, self.middle) and self.middle < self.end and half <= end:
                 stop = half
-            for begin, until in self.values(start, stop):
-                yield begin, until
+            yield from self.values(start, stop)
             start = stop
 
     def _value(self, start: int, end: int) -> int:
@@ -85,7 +84,7 @@ class Bar:
             if not start < self.middle < syncopated:
                 return beat
         room = beat - past
-        if beat != STEPS_PER_BEAT and past % EIGHTH == 0 and 12 <= min(length, room):
+        if beat != STEPS_PER_BEAT and past % EIGHTH == 0 and min(length, room) >= 12:
             return 12
         cell = self.cell if beat == STEPS_PER_BEAT or past % EIGHTH else beat
         room = cell - place % cell
