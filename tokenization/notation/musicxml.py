@@ -28,8 +28,9 @@ _OF_MUSIC21: Final = {
     rb'(?<=id=")P[0-9a-f]{32}(?=")': b"P1",
     rb"\s*<encoding-date>[^<]*</encoding-date>": b"",
     rb'\s*<creator type="composer">Music21</creator>': b"",
+    rb"\s*<work>\s*<work-title />\s*</work>|\s*<movement-title />": b"",
 }
-"""What music21 adds: random ids, the date, and itself as the composer."""
+"""What music21 adds: random ids, the date, itself as the composer, and empty titles."""
 
 
 def as_musicxml(score: Score, title: str) -> bytes:
