@@ -79,10 +79,15 @@ def _bars(score: Score) -> tuple[Bar, ...]:
     end = nearest_step(score.end_ticks, score.ticks_per_beat) + 8 * STEPS_PER_BEAT
     lines = bar_lines(metres, end, split=False).tolist()
     starts = [metre.tick for metre in metres]
-    return tuple(
-        Bar(start, stop, *metres[bisect_right(starts, start) - 1][1:])
-        for start, stop in pairwise(lines)
-    )
+    bars: list[Bar] = []
+    for start, stop in pairwise(lines):
+        _, numerator, denominator = metres[bisect_right(starts, start) - 1]
+        length = stop - start
+        if length * denominator != 4 * STEPS_PER_BEAT * numerator:  # as before a change of metre
+            denominator = 8 if length % STEPS_PER_BEAT else 4
+            numerator = length * denominator // (4 * STEPS_PER_BEAT)
+        bars.append(Bar(start, stop, numerator, denominator))
+    return tuple(bars)
 
 
 def _hands(score: Score) -> tuple[list[_Note], list[_Note]]:

@@ -15,7 +15,7 @@ _IN_BEAT: Final = (9, 8, 6, 4, 3, 2)
 
 @dataclass(frozen=True)
 class Bar:
-    """A notated bar, with times in grid steps."""
+    """A notated bar, with times in grid steps; its length is that of its time signature."""
 
     start: int
     end: int
@@ -74,9 +74,11 @@ class Bar:
         if past == 0 and length >= beat:
             whole = [beats for beats in (4, 3, 2) if beats != 3 or beat == STEPS_PER_BEAT]
             for beats in whole:
-                crosses = start < self.middle < start + beats * beat and (place, beats) != (beat, 2)
-                if beats * beat <= length and (place == 0 or not crosses):
-                    return beats * beat
+                value = beats * beat
+                crosses = start < self.middle < start + value
+                is_usual = place == 0 or (place == beat and value == length == 2 * beat)
+                if value <= length and (is_usual or not crosses):
+                    return value
             is_dotted = beat == STEPS_PER_BEAT and length == 18
             return 18 if is_dotted and not start < self.middle < end else beat
         if beat == STEPS_PER_BEAT and past == EIGHTH and length >= beat:

@@ -163,7 +163,7 @@ def test_frames_list_the_files_and_the_state_of_the_sound(job):
     frame = job.frame("rendering")
     rows = frame["variations"]
     assert [row.get("sound") for row in rows] == ["making"] * 2
-    assert rows[0].get("files") == ["midi", "new_midi", "replay"]
+    assert rows[0].get("files") == ["midi", "new_midi", "score", "replay"]
     assert frame["prompt"].get("sound") == "ready"
     assert list(job.rendering(0, lambda: False)) == []  # done before its first progress report
     rows = job.frame("done")["variations"]

@@ -43,7 +43,7 @@ def test_examples_keep_all_notes_bars_and_tempo(name: str) -> None:
     found = read(as_musicxml(score, name))
     step = score.ticks_per_beat // STEPS_PER_BEAT
     onsets = [(on // step, pitch) for t in score.tracks for on, _, pitch, _ in t.notes.tolist()]
-    assert sorted(onsets) == [(onset, pitch) for onset, _, pitch in notes(found)]
+    assert sorted(onsets) == sorted((onset, pitch) for onset, _, pitch in notes(found))
     assert [metre[1:] for metre in found.time_signatures] == [
         metre[1:] for metre in score.time_signatures
     ]

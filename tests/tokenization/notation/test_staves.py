@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,10 @@ from tokenization.score import Score, Track
 @given(scores())
 def test_every_note_is_written_at_most_one_step_from_its_onset(score: Score) -> None:
     played = {(onset, pitch) for t in score.tracks for onset, _, pitch, _ in t.notes.tolist()}
-    written = {(onset, pitch) for onset, _, pitch in strikes(Notation.of(score))}
+    written = [(onset, pitch) for onset, _, pitch in strikes(Notation.of(score))]
     near = {(onset + move, pitch) for onset, pitch in written for move in (-1, 0, 1)}
     assert played <= near
-    assert len(written) <= len(played)
+    assert len(played) // 3 <= len(written) <= score.num_notes
 
 
 @given(scores())
@@ -32,14 +34,14 @@ def test_strikes_of_a_voice_and_of_a_pitch_follow_each_other(score: Score) -> No
                 ends[pitch] = strike.end
         for voice in staff.voices:
             ordered = [(strike.onset, strike.end) for strike in voice]
-            assert all(a[1] <= b[0] for a, b in zip(ordered[:-1], ordered[1:], strict=True))
+            assert all(a[1] <= b[0] for a, b in pairwise(ordered))
 
 
 @given(scores())
 def test_bars_follow_each_other_and_hold_all_notes(score: Score) -> None:
     notation = Notation.of(score)
     assert notation.bars[0].start == 0
-    for before, after in zip(notation.bars[:-1], notation.bars[1:], strict=True):
+    for before, after in pairwise(notation.bars):
         assert before.end == after.start
     last = max(end for _, end, _ in strikes(notation))
     assert notation.bars[-1].start < last <= notation.bars[-1].end
