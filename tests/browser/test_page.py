@@ -23,6 +23,7 @@ from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.scores import performance
 from tests.support.served import MARKS, served
 from tokenization.midi import read_midi, write_midi
+from tokenization.midi.musicxml import as_midi
 from tokenization.score import Score, Track
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -202,6 +203,10 @@ def test_upload_region_continue_play_and_download(page):
     told = page.locator("[data-part=chips] [role=radio]").nth(1).inner_text()
     assert f"{read_midi(alone).num_notes} notes" in told
     assert read_midi(midi).num_notes > read_midi(alone).num_notes
+    page.locator("[data-part=more]").click()
+    name, sheet = downloaded(page, "file-score")
+    assert name.endswith("_v2.musicxml")
+    assert read_midi(as_midi(sheet, name)).num_notes == read_midi(midi).num_notes
     for kind, magic in (("flac", "FLAC"), ("wav", "WAV"), ("ogg", "OGG")):
         page.locator("[data-part=more]").click()
         name, content = downloaded(page, f"file-{kind}")

@@ -12,7 +12,9 @@ from app.audio import render as sound
 from app.cli.main import main
 from tests.support.commands import relpe
 from tokenization.midi import read_midi
-from tokenization.score import Score
+from tokenization.midi.musicxml import as_midi
+from tokenization.midi.writer import write_midi
+from tokenization.score import Score, Track
 
 
 def test_sound_is_rendered_one_variation_at_a_time(
@@ -128,3 +130,35 @@ def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixtu
     assert main(["continue", str(folder / "prompt.1.mid"), *output]) == 2
     assert (folder / "prompt.1.mid").read_bytes() == before
     assert (folder / "prompt.mid").read_bytes() == before
+
+
+def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
+    score = ["--score", str(folder / "out.musicxml"), "--variations", "2"]
+    assert relpe(folder, "continue", "--bars", "1", *score) == 0
+    for row in (1, 2):
+        midi = read_midi((folder / f"out.{row}.mid").read_bytes())
+        sheet = as_midi((folder / f"out.{row}.musicxml").read_bytes(), "out")
+        assert read_midi(sheet).num_notes == midi.num_notes
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("out.xml", "ends in .musicxml"), ("no/a.musicxml", "no")]
+)
+def test_names_of_sheet_music_are_checked_in_advance(
+    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(folder.iterdir())
+    assert relpe(folder, "continue", "--bars", "1", "--score", str(folder / name)) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    band = Score(12, (Track.of([(0, 12, 40, 80)], 33), Track.of([(0, 1, 36, 80)], is_drum=True)))
+    (folder / "prompt.mid").write_bytes(write_midi(band))
+    before = sorted(folder.iterdir())
+    assert relpe(folder, "continue", "--score", str(folder / "out.musicxml")) == 2
+    said = capsys.readouterr().err
+    assert "sheet music is for pieces for the piano; found Drums, Electric Bass (finger)" in said
+    assert said.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
