@@ -10,9 +10,9 @@ import pytest
 
 from app.audio import render as sound
 from app.cli.main import main
+from app.compose.plan.sheet_music import sheet_music
 from tests.support.commands import relpe
 from tokenization.midi import read_midi
-from tokenization.midi.musicxml import as_midi
 from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Track
 
@@ -137,8 +137,8 @@ def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
     assert relpe(folder, "continue", "--bars", "1", *score) == 0
     for row in (1, 2):
         midi = read_midi((folder / f"out.{row}.mid").read_bytes())
-        sheet = as_midi((folder / f"out.{row}.musicxml").read_bytes(), "out")
-        assert read_midi(sheet).num_notes == midi.num_notes
+        written = (folder / f"out.{row}.musicxml").read_bytes()
+        assert written == sheet_music(midi, f"out.{row}")
 
 
 @pytest.mark.parametrize(
