@@ -19,8 +19,7 @@ from app.errors import CommandError
 RAW_SOUND = ".stems-"
 """Prefix of the temporary folders that hold raw audio."""
 PROMPT_SUFFIXES = (".mid", ".midi", ".musicxml", ".mxl")
-"""Files that are prompts in a folder; .xml can be anything."""
-"""Suffixes of the files that `find_midi` finds."""
+"""Suffixes of the files that `find_midi` finds in folders; .xml can be anything."""
 MOST_NAME_BYTES = 60
 """Maximum length in bytes of a title in a file name; file systems allow 255 in total."""
 

@@ -234,15 +234,25 @@ def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN
     marks = [(float(one.offset), one.volumeScalar) for one in part.getElementsByClass("Dynamic")]
     instrument = next(iter(part.getElementsByClass("Instrument")), None)
     rows: list[tuple[int, int, int, int]] = []
-    for note in part.stripTies().notes:
+    tied: dict[tuple[int, int], int] = {}  # row of each pitch whose tie is open at a tick
+    for note in part.notes:
         if note.duration.isGrace or not note.duration.quarterLength:
             continue
         scalars = [scalar for offset, scalar in marks if offset <= float(note.offset) and scalar]
         velocity = round(127 * scalars[-1]) if scalars else _VELOCITY
         start = _ticks(note.offset, pickup)
-        end = _ticks(note.offset + note.duration.quarterLength, pickup)
-        length = max(end - start, 1)
-        rows += [(start, length, int(pitch.midi), velocity) for pitch in note.pitches]
+        end = max(_ticks(note.offset + note.duration.quarterLength, pickup), start + 1)
+        for one in getattr(note, "notes", (note,)):
+            pitch, tie = int(one.pitch.midi), one.tie.type if one.tie else ""
+            # stripTies of music21 loses ties of chords while another voice plays
+            row = tied.pop((start, pitch), None) if tie in ("stop", "continue") else None
+            if row is None:
+                row = len(rows)
+                rows.append((start, end - start, pitch, velocity))
+            else:
+                rows[row] = (rows[row][0], end - rows[row][0], *rows[row][2:])
+            if tie in ("start", "continue"):
+                tied[end, pitch] = row
     program = getattr(instrument, "midiProgram", None) or 0
     track = Track.of(sorted(set(rows)), 0 if is_drum else program, is_drum=is_drum)
     name = str(getattr(part, "partName", None) or getattr(instrument, "partName", None) or "")

@@ -187,3 +187,15 @@ def test_too_much_xml_is_refused_before_it_is_parsed(pack, monkeypatch: pytest.M
     monkeypatch.setattr(musicxml, "MOST_XML", len(WHOLE) - 1)
     with pytest.raises(MidiError, match=rf"found {len(WHOLE):,} bytes of XML"):
         as_midi(pack(WHOLE), "song.mxl")
+
+
+def test_ties_of_chords_are_joined_while_another_voice_plays() -> None:
+    def chord(length: int, tie: str) -> str:
+        inside = f'<tie type="{tie}"/>'
+        return note("A2", length, inside) + note("F3", length, "<chord/>" + inside)
+
+    backup = "<backup><duration>16</duration></backup>"
+    moving = "".join(note(pitch, 4) for pitch in ("E4", "F4", "G4", "A4"))
+    content = bars(moving + backup + chord(12, "start") + chord(4, "stop"))
+    held = [row for row in sixteenths(read(score({"Piano": content}))) if row[2] < 60]
+    assert held == [(0, 16, 45), (0, 16, 53)]
