@@ -15,6 +15,7 @@ from training.tasks.images.cifar10 import Cifar10Task
 from training.tasks.images.digits import DigitsTask
 from training.tasks.images.mnist import MnistTask
 from training.tasks.images.mnist1d import Mnist1dTask
+from training.tasks.images.pixels import PixelsTask
 from training.tasks.likelihood import LikelihoodTask
 from training.tasks.lra.image import LraImageTask
 from training.tasks.lra.listops import ListOpsTask
@@ -48,6 +49,7 @@ TASKS: dict[
     "mnist": MnistTask,
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
+    "pixels": PixelsTask,
     "sequence_transduction": SequenceTask,
     "tree_transduction": TreeTask,
     "translation": TranslationTask,

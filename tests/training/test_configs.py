@@ -100,11 +100,11 @@ def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(samples, "NEW_BARS", 1)
 
 
-PACKAGES = {"digits": "sklearn", "mnist1d": "mnist1d", "translation": "tokenizers"}
+PACKAGES = {"digits": "sklearn", "pixels": "sklearn", "mnist1d": "mnist1d", "translation": "tokenizers"}
 """Packages that have the data of a task, which the development environment need not have."""
 CLASSES = ("lra", "images", "series")
 """Folders of configurations of classifiers."""
-GENERATED = ("digits", "mnist1d", "listops", "pathfinder")
+GENERATED = ("digits", "pixels", "mnist1d", "listops", "pathfinder")
 
 
 def fit_two_steps(path, corpora, folder, *overrides):
@@ -116,7 +116,7 @@ def fit_two_steps(path, corpora, folder, *overrides):
     if path.parent.name in CLASSES:
         of_task = () if kind in GENERATED else (f"task.data={data}",)
         of_task += ("task.validation_examples=4",)
-        if kind != "forecasting":
+        if kind not in ("forecasting", "pixels"):
             of_task += ("task.test_examples=4",)
         if kind in ("listops", "lra_text", "lra_retrieval"):
             of_task += ("task.max_length=40",)

@@ -42,9 +42,13 @@ class RunOptions:
         round_as_released(model)
         model.to(choose_device(self.device, "--device")).eval()
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the results."""
+        return self.output or Path(self.model) / "evaluation"
+
     def write(self, results: dict[str, Any]) -> None:
         """Write results.json."""
-        output = self.output or Path(self.model) / "evaluation"
-        output.mkdir(parents=True, exist_ok=True)
-        with replacing(output / "results.json") as path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self.folder / "results.json") as path:
             path.write_text(json.dumps(results, indent=1) + "\n")

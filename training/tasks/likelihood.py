@@ -30,7 +30,7 @@ from training.tasks.batches import Passes, StepData
 from training.tasks.generated import NO_TARGET, GeneratedModule, Split
 from training.tasks.module import new_model
 
-Rows = NDArray[np.int64]
+Rows = NDArray[np.integer[Any]]
 """(n, l, 2): the input and the target, or NO_TARGET, of each position."""
 
 
@@ -72,6 +72,11 @@ class LikelihoodTask(ABC):
     @abstractmethod
     def length(self) -> int:
         """Number of positions of a row."""
+
+    @property
+    def axes(self) -> int:
+        """Number of axes of the positions."""
+        return 1
 
     @property
     @abstractmethod
@@ -117,7 +122,7 @@ class LikelihoodTask(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        decoder = new_model(self.model, trainer.seed, axes=1)
+        decoder = new_model(self.model, trainer.seed, self.axes)
         return LikelihoodModule(decoder, self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> DecoderConfig:
@@ -155,7 +160,7 @@ class LikelihoodData(StepData):
         padding = -len(self._held_out) % self._processes.world
         empty = np.stack([np.zeros((padding, self._task.length), np.int64)] * 2, -1)
         empty[..., 1] = NO_TARGET
-        return self.validation_loader(np.concatenate([self._held_out, empty]))
+        return self.validation_loader(np.concatenate([self._held_out.astype(np.int64), empty]))
 
 
 class LikelihoodBatches:
@@ -168,7 +173,7 @@ class LikelihoodBatches:
     def __getitem__(self, step: int) -> Tensor:
         """The rows (b, l, 2) of this process."""
         chosen = self._passes[step][self._rows.start : self._rows.stop]
-        return torch.from_numpy(self._examples[chosen])
+        return torch.from_numpy(self._examples[chosen].astype(np.int64))
 
 
 class LikelihoodModule(GeneratedModule):

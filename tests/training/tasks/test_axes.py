@@ -27,6 +27,7 @@ AXES = {
     "images/digits": 2,
     "images/cifar10": 2,
     "images/mnist1d": 1,
+    "images/pixels": 3,
     "series/gun_point": 1,
     "series/forecasting": 1,
     "piano/softmax_rope": 3,
@@ -37,12 +38,12 @@ AXES = {
 def grid(name: str, axes: int) -> list[str]:
     """Settings of a model with a grid of some axes, for a configuration."""
     structure = f"{{kind: grid, num_axes: {axes}}}"
-    kind = name.partition("/")[0]
+    kind, classifies = name.partition("/")[0], name != "images/pixels"
     return [
         f"task.model.encoding={{kind: algebraic, structure: {structure}}}",
         *("task.model.attention={kind: softmax}", "task.model.width=32", "task.model.num_heads=2"),
         *(["task.model.axes=null"] if kind == "transduction" else []),
-        *(["task.model.pooling=mean"] if kind in ("lra", "images") else []),
+        *(["task.model.pooling=mean"] if classifies and kind in ("lra", "images") else []),
     ]
 
 

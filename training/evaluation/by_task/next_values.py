@@ -12,11 +12,13 @@ import torch
 from tqdm import tqdm
 
 from training.errors import TrainingError
+from training.evaluation.by_task.generated_images import draw_images
 from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
 from training.runs.weights import load_decoder
 from training.tasks.generated import NO_TARGET
+from training.tasks.images.pixels import PixelsTask
 from training.tasks.likelihood import LikelihoodTask
 
 
@@ -36,6 +38,8 @@ class NextValuesOptions(RunOptions):
 
 def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
     """Measure the likelihood of a split of the data of a run; write results.json.
+
+    For images, `images.png` beside it has some that the model completes or generates.
 
     Weights are rounded to bfloat16 as for a release; computation is in float32.
 
@@ -59,11 +63,11 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
     with torch.inference_mode():
         for start in tqdm(starts, desc="evaluate", disable=None, delay=2):
             part = slice(start, start + options.batch_size)
-            tokens, targets = torch.from_numpy(rows[part]).to(device).unbind(-1)
+            tokens, targets = torch.from_numpy(rows[part]).to(device, torch.int64).unbind(-1)
             logits, _ = decoder(tokens, task.positions(tokens), decoder.init_state(len(tokens)))
             found = -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
             nats[part] = found[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
-    tokens = torch.from_numpy(rows[: options.batch_size, :, 0]).to(device)
+    tokens = torch.from_numpy(rows[: options.batch_size, :, 0]).to(device, torch.int64)
     positions, state = task.positions(tokens), decoder.init_state(len(tokens))
     results = {
         "model": options.model,
@@ -78,6 +82,8 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
         "costs": costs(decoder, lambda: decoder(tokens, positions, state), len(tokens)),
     }
     options.write(results)
+    if isinstance(task, PixelsTask):
+        draw_images(decoder, task, task.ids(name), options.folder / "images.png")
     return results
 
 

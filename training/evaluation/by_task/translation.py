@@ -119,9 +119,7 @@ def evaluate_translation(options: TranslationOptions) -> dict[str, Any]:
     }
     results["signatures"] = {key: str(one.get_signature()) for key, one in metrics.items()}
     options.write(results)
-    _write_translations(
-        (options.output or folder / "evaluation") / NAME, texts, found["greedy"], found["beam"]
-    )
+    _write_translations(options.folder / NAME, texts, found["greedy"], found["beam"])
     return results
 
 

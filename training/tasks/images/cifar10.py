@@ -32,9 +32,18 @@ class Cifar10Task(LoadedImageTask):
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Images and classes of a split."""
-        images, labels = read_cifar10(self.data, "test" if name == "test" else "train")
-        part = slice(None) if name == "test" else part_of_train(name, len(labels))
-        return images[part], labels[part]
+        return cifar10(self.data, name)
+
+
+def cifar10(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (n, 32, 32, 3) and classes of a split.
+
+    Raises:
+        TrainingError: a file is missing or damaged.
+    """
+    images, labels = read_cifar10(data, "test" if name == "test" else "train")
+    part = slice(None) if name == "test" else part_of_train(name, len(labels))
+    return images[part], labels[part]
 
 
 @cache

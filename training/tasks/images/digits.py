@@ -31,14 +31,23 @@ class DigitsTask(LoadedImageTask):
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Images and classes of a split, in an order drawn at random, always the same."""
-        try:
-            from sklearn.datasets import load_digits
-        except ModuleNotFoundError as error:
-            raise missing_package("digits", "scikit-learn", "images") from error
+        return digits(name)
 
-        pixels, labels = (np.asarray(one) for one in load_digits(return_X_y=True))
-        order = generator(0, 0, "data").permutation(len(labels))
-        part = {"train": slice(1257), "validation": slice(1257, 1437), "test": slice(1437, None)}
-        chosen = order[part[name]]
-        images = (pixels[chosen] * (255 / 16)).round().astype(np.uint8).reshape(-1, *self.shape)
-        return images, labels[chosen].astype(np.int64)
+
+def digits(name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (n, 8, 8, 1) and classes of a split.
+
+    Raises:
+        TrainingError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise missing_package("digits", "scikit-learn", "images") from error
+
+    pixels, labels = (np.asarray(one) for one in load_digits(return_X_y=True))
+    order = generator(0, 0, "data").permutation(len(labels))
+    part = {"train": slice(1257), "validation": slice(1257, 1437), "test": slice(1437, None)}
+    chosen = order[part[name]]
+    images = (pixels[chosen] * (255 / 16)).round().astype(np.uint8).reshape(-1, *DigitsTask.shape)
+    return images, labels[chosen].astype(np.int64)

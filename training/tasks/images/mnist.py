@@ -35,20 +35,29 @@ class MnistTask(LoadedImageTask):
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Images and classes of a split."""
-        stem = "t10k" if name == "test" else "train"
-        images = read_idx(self.data, f"{stem}-images-idx3-ubyte", 3)
-        labels = read_idx(self.data, f"{stem}-labels-idx1-ubyte", 1)
-        if images.shape[1:] != self.shape[:2] or len(images) != len(labels) or labels.max() > 9:
-            raise TrainingError(
-                f"{self.data}: found {images.shape} and {len(labels):,} classes, expected as many "
-                "images of 28 x 28 with classes from 0 to 9"
-            )
-        part = slice(None) if name == "test" else part_of_train(name, len(labels))
-        images, labels = images[part], labels[part].astype(np.int64)
+        images, labels = mnist(self.data, name)
         if self.permuted:
             order = generator(0, 1, "data").permutation(28 * 28)
-            images = images.reshape(len(images), -1)[:, order]
-        return images.reshape(-1, *self.shape), labels
+            images = images.reshape(len(images), -1)[:, order].reshape(images.shape)
+        return images, labels
+
+
+def mnist(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (n, 28, 28, 1) and classes of a split.
+
+    Raises:
+        TrainingError: a file is missing or damaged.
+    """
+    stem = "t10k" if name == "test" else "train"
+    images = read_idx(data, f"{stem}-images-idx3-ubyte", 3)
+    labels = read_idx(data, f"{stem}-labels-idx1-ubyte", 1)
+    if images.shape[1:] != (28, 28) or len(images) != len(labels) or labels.max() > 9:
+        raise TrainingError(
+            f"{data}: found {images.shape} and {len(labels):,} classes, expected as many "
+            "images of 28 x 28 with classes from 0 to 9"
+        )
+    part = slice(None) if name == "test" else part_of_train(name, len(labels))
+    return images[part, ..., None], labels[part].astype(np.int64)
 
 
 @cache

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.tasks.classification.task import Split
-from training.tasks.images.cifar10 import read_cifar10
-from training.tasks.images.task import LoadedImageTask, part_of_train
+from training.tasks.images.cifar10 import cifar10
+from training.tasks.images.task import LoadedImageTask
 
 _GREY = (0.2989, 0.587, 0.114)
 
@@ -28,7 +28,6 @@ class LraImageTask(LoadedImageTask):
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Grey images and classes of a split."""
-        images, labels = read_cifar10(self.data, "test" if name == "test" else "train")
-        part = slice(None) if name == "test" else part_of_train(name, len(labels))
-        grey = np.rint(images[part].astype(np.float32) @ np.array(_GREY, np.float32))
-        return grey.astype(np.uint8)[..., None], labels[part]
+        images, labels = cifar10(self.data, name)
+        grey = np.rint(images.astype(np.float32) @ np.array(_GREY, np.float32))
+        return grey.astype(np.uint8)[..., None], labels
