@@ -121,14 +121,14 @@ class Opening:
         )
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
+        ranks = None if gap is None or gap.is_last else gap.ranks
         strengths = {"presence": options.presence, "recall": options.recall}
-        biases = biases_of_prompt(context, grammar, joining, **strengths)
+        biases = biases_of_prompt(context, grammar, joining, ranks=ranks, **strengths)
         # new tracks fit the chords of those that play in the same bars
         chords = asked_chords(options, bars.planned) or [bar.chords or () for bar in fixed]
         biases += steer(options, grammar, tokenizer, context.tolist(), chords)
         if options.distance:
             assert isinstance(grammar, RemiGrammar)  # see `steer`
-            ranks = None if gap is None or gap.is_last else gap.ranks
             biases += (Distance.after(context, grammar, options.distance, ranks),)
         limit = BarLimit(
             grammar.bar,

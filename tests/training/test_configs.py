@@ -100,7 +100,12 @@ def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(samples, "NEW_BARS", 1)
 
 
-PACKAGES = {"digits": "sklearn", "pixels": "sklearn", "mnist1d": "mnist1d", "translation": "tokenizers"}
+PACKAGES = {
+    "digits": "sklearn",
+    "pixels": "sklearn",
+    "mnist1d": "mnist1d",
+    "translation": "tokenizers",
+}
 """Packages that have the data of a task, which the development environment need not have."""
 CLASSES = ("lra", "images", "series")
 """Folders of configurations of classifiers."""

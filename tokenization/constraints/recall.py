@@ -10,7 +10,7 @@ since music that imitates itself would end up repeating one bar.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -114,6 +114,8 @@ class Recall(NamedTuple):
     place: _Place
     strength: float = 1.0
     """Factor of the bias."""
+    begin: _Place = _Place()
+    """The context at the beginning of the bar."""
 
     @classmethod
     def after(
@@ -121,9 +123,14 @@ class Recall(NamedTuple):
         families: Families,
         ids: Sequence[int] | NDArray[np.integer],
         strength: float = 1.0,
+        ranks: Collection[int] | None = None,
     ) -> Recall:
-        """The bias after a prompt; a last bar without notes is the first new bar."""
-        tokens = np.asarray(ids, np.int64)
+        """The bias after a prompt; a last bar without notes is the first new bar.
+
+        `ranks` are those of the tracks that are written beside given ones. Their notes follow those
+        of all given tracks, unlike in the prompt, so the cache has no others.
+        """
+        tokens = np.array(ids if ranks is None else _of_tracks(ids, families, ranks), np.int64)
         bars = np.flatnonzero(tokens == BAR)
         last = tokens[bars[-1] :] if len(bars) else tokens
         if len(bars) and not ((last >= families.pitch) & (last < families.velocity)).any():
@@ -131,7 +138,7 @@ class Recall(NamedTuple):
         else:
             opening = len(tokens)
         first = int(bars[-HEARD]) if len(bars) > HEARD else 0
-        place = _Place()
+        place = begin = _Place()
         heard: list[tuple[_Place, int]] = []
         notes: list[set[tuple[int, ...]]] = []
         for at, token in enumerate(tokens.tolist()):
@@ -143,6 +150,8 @@ class Recall(NamedTuple):
                 elif after.kind == _PITCH and notes:
                     notes[-1].add((after.position, *after.track, token))
             place = after
+            if token == BAR:
+                begin = place
         phrase = phrase_bars(notes[: min(len(bars), HEARD)])
         followed: dict[_Context, dict[int, int]] = {}
         for before, token in heard:
@@ -150,7 +159,7 @@ class Recall(NamedTuple):
                 for context in contexts:
                     found = followed.setdefault(context, {})
                     found[token] = found.get(token, 0) + 1
-        return cls(families, followed, phrase, place, strength)
+        return cls(families, followed, phrase, place, strength, begin)
 
     def logits(
         self, grammar: RemiGrammar | None = None, limit: BarLimit | None = None
@@ -176,7 +185,35 @@ class Recall(NamedTuple):
     def advance(self, token: int, grammar: RemiGrammar | None = None) -> Recall:
         """See `Bias.advance`."""
         del grammar
-        return self._replace(place=self.place.after(token, self.families))
+        if token == self.families.write:  # what came before it is given
+            return self._replace(place=self.begin)
+        place = self.place.after(token, self.families)
+        if token == BAR:
+            return self._replace(place=place, begin=place)
+        return self._replace(place=place)
+
+
+def _of_tracks(
+    ids: Sequence[int] | NDArray[np.integer], families: Families, ranks: Collection[int]
+) -> list[int]:
+    """Ids without the notes of other tracks, and without positions that then have none."""
+    kept: list[int] = []
+    position: list[int] = []
+    track: list[int] = []
+    rank = -1
+    for token in map(int, ids):
+        if POSITION <= token < TEMPO:
+            position = [token]
+        elif families.program <= token < families.part:
+            track, rank = [token], int(families.values[token])
+        elif families.part <= token < families.pitch:
+            track, rank = [*track, token], rank + int(families.values[token])
+        elif not families.pitch <= token < families.return_:
+            kept.append(token)
+        elif rank in ranks:  # a track is named once for all its notes at a position
+            kept += [*position, *track, token]
+            position, track = [], []
+    return kept
 
 
 def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:

@@ -100,6 +100,7 @@ def biases_of_prompt(
     grammar: Grammar,
     joining: Collection[int] = (),
     *,
+    ranks: Collection[int] | None = None,
     presence: float = 1.0,
     recall: float = 1.0,
 ) -> tuple[Bias, ...]:
@@ -108,7 +109,8 @@ def biases_of_prompt(
     See `presence.py` and `recall.py`. `ids` is the prompt and `grammar` the state after it. A
     strength of 0 turns a bias off. Music of a single track has neither. `joining` are ranks of
     tracks that the prompt lacks and the new music should have; they keep to the ranges of their
-    instruments, see `register.py`.
+    instruments, see `register.py`. `ranks` are those of the tracks that are written beside given
+    ones; None: all tracks are written.
     """
     if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
         return ()
@@ -116,7 +118,7 @@ def biases_of_prompt(
     if presence:
         biases.append(Presence.after(ids, grammar, presence, joining))
     if recall:
-        biases.append(Recall.after(grammar.families, ids, recall))
+        biases.append(Recall.after(grammar.families, ids, recall, ranks))
     if joining:
         biases.append(Register.of(joining))
     return tuple(biases)

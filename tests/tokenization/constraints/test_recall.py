@@ -13,10 +13,11 @@ from tokenization.constraints.recall import (
     LONGEST_PHRASE,
     MANNER,
     Recall,
+    _of_tracks,
     phrase_bars,
 )
-from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.vocabulary import BAR, POSITION, TEMPO
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.vocabulary import BAR, POSITION, PROGRAM_ORDER, TEMPO
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REMI = MultitrackRemi()
@@ -24,18 +25,18 @@ FAMILIES = REMI.families
 MOST = GAIN * MANNER * (ANYWHERE[0] + IN_PHRASE[0])
 
 
-def loop(bars):
+def loop(bars, remi=REMI, *, drums=True):
     """A repeated bar of bass and drums."""
     bass = [
         (1920 * bar + at, 240, pitch, 80)
         for bar in range(bars)
         for at, pitch in ((0, 40), (720, 43))
     ]
-    drums = [
+    beats = [
         (1920 * bar + 480 * beat, 60, 36 + beat, 90) for bar in range(bars) for beat in range(4)
     ]
-    tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
-    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    tracks = (*([Track.of(beats, is_drum=True)] if drums else []), Track.of(bass, 33))
+    return remi.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
 
 
 def test_a_loop_is_recalled_token_by_token():
@@ -49,6 +50,44 @@ def test_a_loop_is_recalled_token_by_token():
         assert bias[token] > GAIN / 2
         assert np.count_nonzero(bias) <= 2  # the first bar has a metre besides
         recall = recall.advance(token)
+
+
+def test_a_track_beside_given_ones_is_recalled_alone_whatever_is_given():
+    remi = MultitrackRemi(MultitrackRemiConfig(version=2))
+    families = remi.families
+    plan = families.return_
+    ids = [token for token in loop(9, remi).tolist() if token < plan]
+    bars = [at for at, token in enumerate(ids) if token == BAR]
+    begin, last = ids[: bars[8]], ids[bars[8] : -1]
+    bass = families.program + PROGRAM_ORDER.index(33)
+    rank = int(families.values[bass])
+    written = _of_tracks(last, families, {rank})
+    given = _of_tracks(last, families, {0})
+    assert sum(token == bass for token in written) == 2
+    assert bass not in given
+    for before_write in ([BAR, *given[1:]], [BAR]):
+        recall = Recall.after(families, begin, ranks={rank})
+        for token in [*before_write, families.write]:
+            recall = recall.advance(token)
+        for token in [*written[1:], BAR]:
+            bias = recall.logits()
+            assert bias is not None
+            assert bias.argmax() == token
+            assert bias[token] > GAIN / 2
+            recall = recall.advance(token)
+
+
+def test_positions_and_tracks_without_written_notes_are_left_out():
+    families = FAMILIES
+    ids = loop(2)
+    alone = loop(2, drums=False)
+    bass = families.program + PROGRAM_ORDER.index(33)
+    kept = _of_tracks(ids, families, {int(families.values[bass])})
+    is_tempo = {TEMPO <= token < families.program: token for token in kept}
+    assert is_tempo.get(True)
+    assert [one for one in kept if one != is_tempo[True]] == [
+        one for one in alone.tolist() if one != is_tempo[True]
+    ]
 
 
 def form(num_bars, phrase, seed=0):
