@@ -13,8 +13,12 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.errors import CommandError
+
+if TYPE_CHECKING:
+    from tokenization.score import Score
 
 RAW_SOUND = ".stems-"
 """Prefix of the temporary folders that hold raw audio."""
@@ -100,14 +104,14 @@ def read_file(path: Path, most: int) -> bytes:
     return content
 
 
-def read_music(path: Path, most: int) -> bytes:
-    """Reads a MIDI file, or a MusicXML file as a MIDI file.
+def read_music_file(path: Path, most: int, *, strict: bool = False) -> tuple[bytes, Score]:
+    """Reads a file as a MIDI file, and its score, as `tokenization.midi.musicxml.read_music` does.
 
-    Raises CommandError like `read_file`, and MidiError if it is MusicXML that cannot be read.
+    Raises CommandError like `read_file`, and MidiError if the music cannot be read.
     """
-    from tokenization.midi.musicxml import as_midi
+    from tokenization.midi.musicxml import read_music
 
-    return as_midi(read_file(path, most), path.name)
+    return read_music(read_file(path, most), path.name, strict=strict)
 
 
 def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:

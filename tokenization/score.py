@@ -228,6 +228,8 @@ class Score:
     """Tick at which the piece ends, with the rests at its end; at or after `Track.end_ticks`."""
     damage: str = field(default="", compare=False)
     """Description of the part of the file that could not be read; empty if all of it was read."""
+    left_out: str = field(default="", compare=False)
+    """What of the music in the file is not read, such as `2 grace notes and lyrics`, or empty."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:
@@ -286,6 +288,7 @@ class Score:
             tuple(metre._replace(tick=metre.tick * factor) for metre in self.time_signatures),
             self.end_ticks * factor,
             self.damage,
+            self.left_out,
         )
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import add_beats, add_file_size
-from app.files import read_music
+from app.files import read_music_file
 
 if TYPE_CHECKING:
     import argparse
@@ -32,10 +32,9 @@ def inspect_command(options: argparse.Namespace) -> None:
     """Prints the form, key and chords of a MIDI file."""
     from app.compose.plan.lead_sheet import LeadSheet
     from app.compose.timing import Timing, find_beats
-    from tokenization.midi import read_midi
 
     name = options.file.name
-    score = read_midi(read_music(options.file, options.max_file_size), name=name)
+    _, score = read_music_file(options.file, options.max_file_size)
     _, beats = find_beats(score, options.beats)
     sheet = LeadSheet.of(Timing.of(score, beats).counted)
     print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))

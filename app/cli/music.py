@@ -26,7 +26,7 @@ from app.compose import replay
 from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
 from app.errors import CommandError
-from app.files import read_file, read_music
+from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
@@ -168,12 +168,11 @@ def continue_command(options: argparse.Namespace) -> None:
     from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
     from app.compose.prompt import read_prompt
-    from tokenization.midi import read_midi
 
     music = music_options(options)
     targets = _targets(options, music)
-    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
-    score = read_midi(data, name=name, strict=options.strict)
+    name = options.prompt.name
+    data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
     targets.check_piano(score)
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
@@ -192,12 +191,11 @@ def fill_command(options: argparse.Namespace) -> None:
     from app.compose.continuation import continue_prompt
     from app.compose.fill.passage import Passage, find_tracks
     from app.compose.prompt import passage_options, read_prompt
-    from tokenization.midi import read_midi
 
     music = music_options(options)
     targets = _targets(options, music)
-    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
-    score = read_midi(data, name=name, strict=options.strict)
+    name = options.prompt.name
+    data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
     targets.check_piano(score)
     first, last = options.bar_range
     chosen: dict[str, frozenset[int]] = {}
@@ -270,7 +268,8 @@ def replay_command(options: argparse.Namespace) -> None:
     if options.prompt is None:
         _finish(options, music, targets, model, generate_piece(model, music))
         return
-    name, data = options.prompt.name, read_music(options.prompt, options.max_file_size)
+    name = options.prompt.name
+    data, score = read_music_file(options.prompt, options.max_file_size)
     if not told.fits(data):
         raise CommandError(
             f"{name}: not the file that was continued, since its content differs; give that file "
@@ -285,6 +284,7 @@ def replay_command(options: argparse.Namespace) -> None:
         first_bar=told.first_bar,
         heard=told.heard,
         played=told.played,
+        score=score,
         passage=told.passage,
     )
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)

@@ -126,6 +126,7 @@ def prompt_facts(
     about_beats = _beats_notice(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}")
     notices = [
         *([f"{score.damage}; the rest is used"] if score.damage else []),
+        *([f"the file was read without its {score.left_out}"] if score.left_out else []),
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]

@@ -40,7 +40,7 @@ class PlanFrame(TypedDict):
     asked: str
     """What is asked, in short; empty: the model chooses everything."""
     growth: Growth | None
-    """The way to continue a loop that the options are those of."""
+    """The way to continue a loop that the options are those of; None for a piece from nothing."""
 
 
 def plan_frame(
@@ -78,7 +78,7 @@ def plan_frame(
     letters = lengths | dict(sections)
     new = new_letter([*letters])
     size = before[-1].num_bars if before else min(options.bars, 8)
-    ways = presets(sheet, first, has_plans=not no_form)
+    ways = presets(sheet, first, has_plans=not no_form) if first else {}
     now = (options.bars, options.distance, form.strip() or None, options.ending)
     return PlanFrame(
         first=first + 1,

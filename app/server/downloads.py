@@ -46,7 +46,7 @@ DOWNLOADS = (
         "score",
         ".musicxml",
         "Score",
-        "sheet music (MusicXML)",
+        "sheet music (MusicXML), rounded, no dynamics",
         lambda piece, _: sheet_music(piece.score),
         of=lambda piece: is_for_piano(piece.score),
     ),

@@ -24,7 +24,7 @@ from app.player.frames import (
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
-from tokenization.midi.musicxml import as_midi, is_musicxml
+from tokenization.midi.musicxml import read_music
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,14 +271,18 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
             "part"
         )
-    if is_musicxml(data):
-        data = _in_sandbox(path.name, as_midi, data, path.name)
-    return upload_of(data, path.name, models, beats)
+    data, score = _in_sandbox(path.name, read_music, data, path.name)
+    return _accepted(data, score, path.name, models, beats)
 
 
 def upload_of(data: bytes, name: str, models: Models, beats: BeatSource = "auto") -> Upload:
     """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`."""
     score = _in_sandbox(name, read_midi, data, name=name)
+    return _accepted(data, score, name, models, beats)
+
+
+def _accepted(data: bytes, score: Score, name: str, models: Models, beats: BeatSource) -> Upload:
+    """A file with its score as an upload. Raises MidiError if it has too much music."""
     if score.num_notes > MOST_NOTES:
         raise MidiError(
             f"{name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "

@@ -131,6 +131,7 @@ def build_page(
             (roll.favourite, calls.history.favour),
             (roll.undo, calls.history.undo),
             (roll.edit, calls.uploads.edit),
+            (roll.plan_new, calls.uploads.plan_new),
             (roll.continue_this, calls.uploads.continue_this),
             (results.back, calls.history.go_back),
             (results.opened, calls.history.adopt),

@@ -8,18 +8,23 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from app.compose.options import MusicOptions
+from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.replay import Replay
-from app.player.frames import Frame, VariationFrame
+from app.player.frames import Frame, PromptFrame, VariationFrame, blank_timeline
 from app.player.plan import PlanFrame, plan_frame
+from app.server.job import NEW_PIECE
 from app.server.memory.sizes import size_of
 from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import finished_example
 from tokenization.remi.remi import families_of
+
+if TYPE_CHECKING:
+    from app.compose.models import MusicModel
 
 FIRST_EXAMPLE = "ballad"
 """The example that an empty page shows."""
@@ -117,17 +122,21 @@ class Workspace:
         """The present state."""
         return Step(self.upload, self.frame, self.heard, self.played, self.model)
 
-    def plan(self) -> PlanFrame | None:
-        """What is asked of the new bars by the form; None if there is nothing to ask of."""
+    def plan(self, new: MusicModel) -> PlanFrame | None:
+        """What is asked of the new bars by the form; None if there is nothing to ask of.
+
+        `new` is the model that writes a piece from nothing.
+        """
         upload = self.upload
-        if upload is None or upload.problem or self.length is None:
+        if (upload is not None and upload.problem) or self.length is None:
             return None
         options = MusicOptions(distance=self.distance, ending=self.ending)
         if self.unit == "seconds":
             options = replace(options, seconds=self.length)
         else:
             options = replace(options, bars=int(self.length))
-        return _plan(upload, upload.with_length(options), (self.form, self.chords))
+        options = upload.with_length(options) if upload else without_prompt(options)
+        return _plan(upload, new, options, (self.form, self.chords))
 
     def go(self, step: Step) -> None:
         """Moves to another state; undo restores the present one, unless it is empty."""
@@ -140,12 +149,45 @@ class Workspace:
         self.upload, self.frame, self.heard, self.played, self.model = step
 
 
-def _plan(upload: Upload, options: MusicOptions, texts: tuple[str, str]) -> PlanFrame:
-    """What is asked of the new bars after an upload, or in its selected bars."""
-    has_plans = families_of(upload.model.tokenizer).has_plans
-    no_form = NO_FORM.format(upload.model.name) * (not has_plans)
+NEW = Step(
+    None,
+    Frame(
+        job="",
+        phase="prompt",
+        title=NEW_PIECE,
+        subtitle="Ask for sections and chords of its bars, or leave them to the model",
+        prompt=PromptFrame(tracks=[], splice=0.0, first=0.0),
+        variations=[],
+    ),
+)
+"""A piece from nothing before it is written: `Session.shown` adds its bars."""
+
+
+def without_prompt(options: MusicOptions) -> MusicOptions:
+    """The options for a piece from nothing, with defaults for those that only suit a prompt.
+
+    For a length in seconds, bars are what the player shows at first, at two seconds each.
+    """
+    defaults = {name: OPTIONS[name].default for name in OF_PROMPT}
+    if options.seconds:
+        return replace(options, bars=max(1, round(options.seconds / 2)), **defaults)
+    return replace(options, **defaults)
+
+
+def _plan(
+    upload: Upload | None, new: MusicModel, options: MusicOptions, texts: tuple[str, str]
+) -> PlanFrame:
+    """What is asked of the new bars: after an upload, in its selected bars, or from nothing."""
+    model = upload.model if upload else new
+    has_plans = families_of(model.tokenizer).has_plans
+    no_form = NO_FORM.format(model.name) * (not has_plans)
+    if upload is None:
+        return plan_frame(_NO_SHEET, 0, options, texts, no_form)
     first = upload.passage.first_bar - 1 if upload.passage else upload.bars
     return plan_frame(upload.sheet, first, options, texts, no_form)
+
+
+_NO_SHEET = LeadSheet("", (), (), ())
 
 
 class Session:
@@ -209,8 +251,11 @@ class Session:
         self.work.form = self.work.chords = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
-    def shown(self) -> Frame:
-        """The frame that the player shows, with the actions that are possible."""
+    def shown(self, new: MusicModel) -> Frame:
+        """The frame that the player shows, with the actions that are possible.
+
+        `new` is the model that writes a piece from nothing.
+        """
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
         job = work.frame.get("job", "")
@@ -224,10 +269,14 @@ class Session:
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
             texts = options.form or "", options.chords or ""
-            plan = _plan(asked, options, texts) if asked else None
+            plan = _plan(asked, new, options, texts)
         else:
-            plan = work.plan() if work.frame.get("phase") == "prompt" else None
-        return work.frame | lost | state | (Frame(plan=plan) if plan else Frame())
+            plan = work.plan(new) if work.frame.get("phase") == "prompt" else None
+        if plan is not None:
+            state["plan"] = plan
+        if "timeline" not in work.frame and work.frame.get("phase") == "prompt":
+            state["timeline"] = blank_timeline(plan["bars"] if plan else MusicOptions.bars)
+        return work.frame | lost | state
 
     def favour(self, variation: int) -> None:
         """Adds a variation of the result that is shown to the favourites, or removes it."""

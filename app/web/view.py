@@ -105,9 +105,13 @@ class View:
                 *self._plan_fields(work),
             )
 
+    def frame(self, session: Session) -> Frame:
+        """The frame that the player shows."""
+        return session.shown(self.studio.models.load(self.new_model(session.work)))
+
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
         """The value of the player."""
-        frame = session.shown() | (Frame(alert=alert) if alert else Frame())
+        frame = self.frame(session) | (Frame(alert=alert) if alert else Frame())
         # Gradio sends only values that have changed, but repeated alerts must also be sent
         return {**frame, "serial": next(self._serial)}
 

@@ -42,8 +42,8 @@ def browser():
 
 
 @pytest.fixture(params=[(1280, 900)])
-def page(address, browser, request):
-    """A page with a band of four bars and a model of version 2; no script may fail."""
+def empty(address, browser, request):
+    """A page without a piece, with the fields of form and chords open; no script may fail."""
     width, height = request.param
     view = {"width": width, "height": height}
     tab = browser.new_page(viewport=view, has_touch=width < 600)
@@ -52,17 +52,33 @@ def page(address, browser, request):
     tab.on("pageerror", lambda error: failures.append(str(error)))
     tab.goto(address)
     tab.wait_for_selector(".player-roll[aria-valuetext]")
-    song = {"name": "band.mid", "mimeType": "audio/midi", "buffer": write_midi(band(bars=BARS))}
-    tab.set_input_files("#write-upload input[type=file]", files=[song])
-    tab.wait_for_selector(".player[data-phase=prompt]")
-    model(tab, "second")
     tab.locator(".plan button", has_text="Form and chords").click()
     yield tab
     tab.close()
     assert failures == []
 
 
-phone = pytest.mark.parametrize("page", [(390, 800)], indirect=True)
+@pytest.fixture
+def page(empty):
+    """A page with a band of four bars and a model of version 2."""
+    song = {"name": "band.mid", "mimeType": "audio/midi", "buffer": write_midi(band(bars=BARS))}
+    empty.set_input_files("#write-upload input[type=file]", files=[song])
+    empty.wait_for_selector(".player[data-phase=prompt]")
+    model(empty, "second")
+    return empty
+
+
+@pytest.fixture
+def planned(empty):
+    """The bars of a piece from nothing, by a model of version 2."""
+    part(empty, "plan-new").click()
+    empty.wait_for_selector(".player[data-phase=prompt]")
+    empty.locator(".model label", has_text="second").click()
+    empty.wait_for_selector("[data-part=asked-sections] button:enabled")
+    return empty
+
+
+phone = pytest.mark.parametrize("empty", [(390, 800)], indirect=True)
 
 
 def model(page, name):
@@ -315,3 +331,77 @@ def test_on_a_phone_chords_are_tapped(page):
     row(page, "chords", "G", "·")
     box = part(page, "pick").bounding_box()
     assert box is None
+
+
+def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
+    page = planned
+    assert part(page, "ways").is_hidden()
+    assert part(page, "where").is_hidden()
+    assert part(page, "new-track").is_hidden()
+    new_bars(page, 4)
+    asked(page, "The model chooses form and chords")
+    add = part(page, "asked-sections").locator("button")
+    add.last.click()
+    part(page, "pick").locator("input").fill("2")
+    pick(page, "A new")
+    row(page, "sections", "A", "+ section")
+    add.last.click()
+    pick(page, "B new")
+    holds(page, "form", "A2 B4")
+    row(page, "sections", "A", "B", "+")
+    assert length(page).input_value() == "6"  # it grows with the form
+    chord(page, 2).click()
+    page.keyboard.type("Am7")
+    page.keyboard.press("Enter")
+    holds(page, "chords", "? | Am7 | ? | ? | ? | ?")
+    asked(page, "Asked: form A2 B4, chords in 1 of 6 bars")
+    settings = write(page)
+    assert "6 bars requested" in settings
+    assert "form A2 B4" in settings
+    assert "of 1 bars" in settings
+    part(page, "plan-again").click()
+    row(page, "sections", "A", "B", "+")
+    part(page, "undo").click()
+    page.wait_for_selector(".player[data-phase=done]")
+
+
+def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
+    page = planned
+    new_bars(page, 6)
+    field(page, "form").fill("A2 B2")
+    row(page, "sections", "A", "B", "+ section")
+    first, _, rest = part(page, "asked-sections").locator("button").all()
+    place = first.bounding_box()
+    x, y = place["x"] + 20, place["y"] + 12
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 15, y, steps=3)  # within the section: it stays
+    page.mouse.up()
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(rest.bounding_box()["x"] + 20, y, steps=6)
+    assert part(page, "section-ghost").inner_text() == "A2"
+    page.mouse.up()
+    holds(page, "form", "A2 B2 A2")
+    row(page, "sections", "A", "B", "A", "+")
+    assert part(page, "section-ghost").is_hidden()
+    assert part(page, "pick").is_hidden()
+
+
+def test_typing_chords_on_an_empty_page_shows_the_rows_of_a_new_piece(empty):
+    assert part(empty, "asked").is_hidden()
+    bars = int(length(empty).input_value())
+    field(empty, "chords").fill("C | G7")
+    row(empty, "chords", *["C", "G7"] * (bars // 2))
+    assert part(empty, "title").inner_text() == "A new piece"
+    assert part(empty, "play").is_disabled()
+
+
+@phone
+def test_on_a_phone_chords_of_a_new_piece_are_tapped(planned):
+    new_bars(planned, 2)
+    part(planned, "zoom-in").scroll_into_view_if_needed()
+    chord(planned, 1).tap()
+    planned.keyboard.type("G")
+    planned.keyboard.press("Enter")
+    row(planned, "chords", "G", "·")

@@ -222,6 +222,14 @@ def test_a_finger_selects_on_the_bar_numbers_and_still_moves_the_view(page):
     write(page)
 
 
+def test_tracks_hold_one_row_and_their_choices_that_of_the_transport(page):
+    tops = {chip.bounding_box()["y"] for chip in part(page, "tracks").locator("li").all()}
+    assert len(tops) == 1
+    play = part(page, "play").bounding_box()
+    for name in ("new-track", "open-tracks"):
+        assert play["y"] < part(page, name).bounding_box()["y"] < play["y"] + play["height"]
+
+
 def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
     part(page, "instrument").select_option("Flute")
     selected(page, "bars 1–6")

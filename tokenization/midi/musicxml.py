@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from xml.etree import ElementTree
 
 from tokenization.errors import MidiError
+from tokenization.midi.reader import read_midi
 from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -25,15 +27,37 @@ _STEPS: Final = ("C", "C1", "D", "D1", "E", "F", "F1", "G", "G1", "A", "A1", "B"
 _VELOCITY: Final = 80
 """Velocity of notes before any dynamics."""
 
+_LEFT_OUT: Final = {
+    "lyrics": "note/lyric",
+    "chord symbols": "harmony",
+    "ornaments": "note/notations/ornaments",
+    "articulations": "note/notations/articulations",
+    "arpeggios": "note/notations/arpeggiate",
+    "fermatas": "note/notations/fermata",
+    "hairpins": "direction/direction-type/wedge",
+    "pedals": "direction/direction-type/pedal",
+}
+"""What is not read, by its elements in a bar."""
+
 ValueT = TypeVar("ValueT")
+
+
+def read_music(data: bytes, name: str, *, strict: bool = False) -> tuple[bytes, Score]:
+    """A MIDI file, or a MusicXML file as a MIDI file, and its score.
+
+    The score's `left_out` says what of MusicXML is not in it. Arguments and errors are those of
+    `as_midi` and `read_midi`.
+    """
+    midi, left_out = _converted(data, name)
+    return midi, replace(read_midi(midi, name=name, strict=strict), left_out=left_out)
 
 
 def as_midi(data: bytes, name: str) -> bytes:
     """The contents of a MIDI file, or of a MusicXML file as a MIDI file.
 
     Repeats are played, tied notes are joined, and transposing instruments sound as they do. Written
-    dynamics become velocities. Grace notes, lyrics, articulations and pedals are left out. If the
-    first bar is a pickup, rests complete it, so that later bar lines stay where they are.
+    dynamics become velocities. Grace notes, and what `_LEFT_OUT` names, are left out. If the first
+    bar is a pickup, rests complete it, so that later bar lines stay where they are.
 
     Args:
         data: contents of the file, compressed (.mxl) or not.
@@ -42,8 +66,13 @@ def as_midi(data: bytes, name: str) -> bytes:
     Raises:
         MidiError: this is MusicXML that cannot be read or has no notes.
     """
+    return _converted(data, name)[0]
+
+
+def _converted(data: bytes, name: str) -> tuple[bytes, str]:
+    """`as_midi`, and what it leaves out."""
     if not is_musicxml(data):
-        return data
+        return data, ""
     try:
         root = ElementTree.fromstring(_unpacked(data, name))
     except (ElementTree.ParseError, zipfile.BadZipFile, ValueError) as error:
@@ -61,17 +90,46 @@ def as_midi(data: bytes, name: str) -> bytes:
             f"{name}: MusicXML needs the package music21; install it with pip install music21, or "
             "export the piece as MIDI"
         ) from error
-    drums = _pitched_drums(root)
+    drums, num_unknown = _pitched_drums(root)
     try:
         parsed: Any = music21.converter.parseData(
             ElementTree.tostring(root, encoding="unicode"), format="musicxml"
         )
-        score = _score_of(parsed, drums)
+        score, repeats_played = _score_of(parsed, drums)
     except Exception as error:  # music21 raises many kinds of errors
         raise _damaged(name, str(error) or type(error).__name__) from error
     if not score.num_notes:
         raise MidiError(f"{name}: the file has no notes, expected at least one; choose another")
-    return write_midi(score)
+    return write_midi(score), _left_out(root, num_unknown, repeats_played=repeats_played)
+
+
+def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bool) -> str:
+    """What of the music is not read, as a list in words; empty if nothing is known to be lost."""
+    bars = root.findall("part/measure")
+    num_grace = sum(len(bar.findall("note/grace")) for bar in bars)
+    found = [
+        *_counted(num_grace, "grace note"),
+        *_counted(num_unknown, "stroke of unknown drums", "strokes of unknown drums"),
+        *(
+            what
+            for what, place in _LEFT_OUT.items()
+            if any(bar.find(place) is not None for bar in bars)
+        ),
+    ]
+    if not repeats_played and any(_repeats(bar) for bar in bars):
+        found.append("repeats")
+    *before, last = found or [""]
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _counted(number: int, what: str, several: str = "") -> list[str]:
+    return [f"{number:,} {what if number == 1 else several or f'{what}s'}"] * bool(number)
+
+
+def _repeats(bar: ElementTree.Element) -> bool:
+    """Whether music before the end of a bar is played again after it."""
+    jumps = [sound for sound in bar.iter("sound") if {"dacapo", "dalsegno"} & set(sound.keys())]
+    return bool(jumps) or bar.find("barline/repeat[@direction='backward']") is not None
 
 
 def _damaged(name: str, why: str) -> MidiError:
@@ -123,14 +181,16 @@ def _place_of_score(archive: zipfile.ZipFile) -> str:
     raise ValueError("the archive contains no score")
 
 
-def _pitched_drums(root: ElementTree.Element) -> set[str]:
-    """Gives percussion the pitches of its MIDI keys; returns the ids of the parts with drums.
+def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
+    """Gives percussion the pitches of its MIDI keys.
 
-    music21 loses which of several instruments of a part plays a note.
+    Returns the ids of the parts with drums, and the number of notes without a key, which become
+    rests. music21 loses which of several instruments of a part plays a note.
     """
     keys: dict[str | None, int] = {}
     only: dict[str | None, int] = {}
     drums: set[str] = set()
+    num_unknown = 0
     for part in root.iterfind("part-list/score-part"):
         own = {
             one.get("id"): int(key) - 1
@@ -155,19 +215,21 @@ def _pitched_drums(root: ElementTree.Element) -> set[str]:
                 where.clear()
                 if not 0 <= key < 128:
                     where.tag = "rest"
+                    num_unknown += 1
                     continue
                 where.tag = "pitch"
                 step = _STEPS[key % 12]
                 octave = str(key // 12 - 1)
                 for tag, text in (("step", step[0]), ("alter", step[1:]), ("octave", octave)):
                     ElementTree.SubElement(where, tag).text = text or "0"
-    return drums
+    return drums, num_unknown
 
 
-def _score_of(parsed: Any, drums: set[str]) -> Score:  # noqa: ANN401
+def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN401
+    """The score, and whether repeats are played in it."""
     written = list(parsed.parts)
     are_drums = [not drums.isdisjoint(part.groups) for part in written]  # with the part's id
-    parts = _as_played(written)
+    parts, repeats_played = _as_played(written)
     pickup = _pickup(parts[0]) if parts else 0.0
     flat = [part.flatten() for part in parts]
     tempos: dict[int, float] = {}
@@ -181,17 +243,15 @@ def _score_of(parsed: Any, drums: set[str]) -> Score:  # noqa: ANN401
             metres.setdefault(tick, (metre.numerator, metre.denominator))
     if tempos and pickup:  # the rests before the first bar have its tempo
         tempos[0] = tempos.pop(min(tempos)) if 0 not in tempos else tempos[0]
-    return Score(
-        TICKS,
-        tuple(
-            track
-            for one, is_drum in zip(flat, are_drums, strict=True)
-            if len(track := _track_of(one, pickup, is_drum=is_drum))
-        ),
-        # a repeat says again what holds already
-        tuple(Tempo(tick, bpm) for tick, bpm in _changes(tempos)),
-        tuple(TimeSignature(tick, *metre) for tick, metre in _changes(metres)),
+    tracks = tuple(
+        track
+        for one, is_drum in zip(flat, are_drums, strict=True)
+        if len(track := _track_of(one, pickup, is_drum=is_drum))
     )
+    # a repeat says again what holds already
+    new_tempos = tuple(Tempo(tick, bpm) for tick, bpm in _changes(tempos))
+    new_metres = tuple(TimeSignature(tick, *metre) for tick, metre in _changes(metres))
+    return Score(TICKS, tracks, new_tempos, new_metres), repeats_played
 
 
 def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
@@ -203,16 +263,21 @@ def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
     return found
 
 
-def _as_played(parts: Sequence[Any]) -> list[Any]:
-    """The parts with repeats played, if they all can be and stay equally long."""
+def _as_played(parts: Sequence[Any]) -> tuple[list[Any], bool]:
+    """The parts with repeats played, if they all can be and stay equally long.
+
+    Also returns whether this has made the music longer.
+    """
     sounding = [part.toSoundingPitch() for part in parts]
     try:
         expanded = [part.expandRepeats() for part in sounding]
     except Exception:  # noqa: BLE001 - repeats that make no sense are not played
-        return sounding
+        return sounding, False
     lengths = {round(float(part.highestTime), 6) for part in sounding}
     longer = {round(float(part.highestTime), 6) for part in expanded}
-    return expanded if len(longer) <= len(lengths) else sounding
+    if len(longer) > len(lengths):
+        return sounding, False
+    return expanded, max(longer, default=0.0) > max(lengths, default=0.0)
 
 
 def _pickup(part: Any) -> float:  # noqa: ANN401

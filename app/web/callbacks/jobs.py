@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
-from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions, new_seed
+from app.compose.options import MusicOptions, new_seed
 from app.compose.plan.asked import check_asked
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.cards import sentence
-from app.web.session import Asked, Session
+from app.web.session import Asked, Session, without_prompt
 from app.web.tabs.music import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
 from tokenization.errors import TokenizerError
@@ -116,7 +115,7 @@ class JobCallbacks:
             if session.dropped or session.asked is not asked:
                 return gr.skip()
             session.work.frame = frame
-            return session.shown()
+            return self._view.frame(session)
 
     def end(self, request: gr.Request) -> tuple[object, ...]:
         """Ends the session's job, with or without music."""
@@ -154,14 +153,3 @@ def _check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
         check_asked(options, tokenizer)
     except TokenizerError as error:
         raise AlertError(sentence(str(error))) from error
-
-
-def without_prompt(options: MusicOptions) -> MusicOptions:
-    """The options for a piece from nothing, with defaults for those that only suit a prompt.
-
-    For a length in seconds, bars are what the player shows at first, at two seconds each.
-    """
-    defaults = {name: OPTIONS[name].default for name in OF_PROMPT}
-    if options.seconds:
-        return replace(options, bars=max(1, round(options.seconds / 2)), **defaults)
-    return replace(options, **defaults)

@@ -20,7 +20,7 @@ from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
 from app.web.cards import refused, said, sentence
 from app.web.examples import finished_example
-from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
+from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
 from app.web.tabs.music import form_problem, length_slider, not_of_page, widget_values
 from tokenization.plan_text import parse_form
 
@@ -152,7 +152,10 @@ class SettingsCallbacks:
         ending: object,
         request: gr.Request,
     ) -> object:
-        """The player with what is asked of new bars, after a field has changed; values as sent."""
+        """The player with what is asked of new bars, after a field has changed; values as sent.
+
+        On an empty page, a form or chords begin a new piece.
+        """
         numbers = {"bars": length, "distance": distance, "ending": ending}
         with self._view.locked(request) as session:
             work = session.work
@@ -163,6 +166,9 @@ class SettingsCallbacks:
                 work.length, work.unit = float(cast("float", length)), str(unit)
                 work.distance = float(cast("float", distance))
                 work.ending = cast("Any", ending)
+            is_empty = work.frame.get("phase") == "empty"
+            if session.asked is None and is_empty and (work.form or work.chords):
+                work.go(NEW._replace(model=work.model))
             if session.asked is not None or work.frame.get("phase") != "prompt":
                 return gr.skip()
             return self._view.player(session)
@@ -176,10 +182,10 @@ class SettingsCallbacks:
         sent = values_of(event)
         fields: dict[str, object] = {}
         with self._view.locked(request) as session:
-            upload, plan = session.work.upload, session.shown().get("plan")
-            if upload is None or plan is None or session.asked is not None:
+            upload, plan = session.work.upload, self._view.frame(session).get("plan")
+            if plan is None or session.asked is not None:
                 return (gr.skip(),) * len(ASKED_BY_ROWS)
-            if (way := sent.get("growth")) is not None:
+            if upload is not None and (way := sent.get("growth")) is not None:
                 has_plans = not plan["no_form"]
                 ways = presets(upload.sheet, upload.bars, has_plans=has_plans)
                 if way in ways:
@@ -190,7 +196,8 @@ class SettingsCallbacks:
                     fields[name] = _text(name, sent[name])
             with suppress(ValueError):
                 total = len(parse_form(str(fields.get("form", "")), ascii_uppercase))
-                if upload.passage is None and total > plan["bars"] and "bars" not in fields:
+                is_gap = upload is not None and upload.passage is not None
+                if not is_gap and total > plan["bars"] and "bars" not in fields:
                     fields |= {"bars": total, "unit": "bars"}
         if "bars" in fields:
             length = MusicOptions(bars=cast("int", fields["bars"]))

@@ -18,7 +18,7 @@ from app.web.callbacks.events import chosen_passage, track_numbers, values_of, w
 from app.web.callbacks.settings import SettingsCallbacks, for_model, shown, to_write
 from app.web.cards import refused, said, sentence
 from app.web.examples import example_file, finished_example, label_of
-from app.web.session import AUTOMATIC, FIRST_EXAMPLE, Session, Step
+from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
 from app.web.view import View, session_of
 from tokenization.errors import MidiError, TokenizerError
 
@@ -102,6 +102,16 @@ class UploadCallbacks:
             work.note = ""
             if work.upload is not None:
                 work.go(Step(None, finished_example(FIRST_EXAMPLE), model=work.model))
+            return self._view.show(session)
+
+    def plan_new(self, request: gr.Request) -> tuple[object, ...]:
+        """Shows the bars of a piece from nothing, whose form and chords can be chosen."""
+        with self._view.locked(request) as session:
+            if session.asked is not None:
+                return self._view.show(session, alert=BUSY)
+            work = session.work
+            if work.upload is None:
+                work.go(NEW._replace(model=work.model))
             return self._view.show(session)
 
     def count_anew(self, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:

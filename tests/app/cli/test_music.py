@@ -45,6 +45,11 @@ def test_musicxml_is_continued_like_the_same_midi_file(
         assert relpe(folder, "continue", "--bars", "1", "--seed", "3") == 0
         outputs.append((folder / "out.mid").read_bytes())
     assert outputs[0] == outputs[1] == outputs[2]
+    assert "without its" not in capsys.readouterr().err
+    sung = musicxml.note("C4", 16, "<lyric><text>la</text></lyric>")
+    (folder / "prompt.mid").write_bytes(musicxml.score({"Piano": musicxml.bars(*[sung] * 4)}))
+    assert relpe(folder, "continue", "--bars", "1", "--seed", "3") == 0
+    assert "prompt.mid: the file was read without its lyrics\n" in capsys.readouterr().err
     (folder / "out.mid").unlink()
     (folder / "prompt.mid").write_bytes(b"<score")
     assert relpe(folder, "continue", "--bars", "1") == 2

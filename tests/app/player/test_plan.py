@@ -55,3 +55,11 @@ def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
     assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
     assert frame(ending="natural")["growth"] == "ending"
     assert frame(ending="cadence")["growth"] is None
+
+
+def test_a_piece_from_nothing_has_the_sections_that_are_asked_and_nothing_grows():
+    plan = plan_frame(LeadSheet("", (), (), ()), 0, MusicOptions(bars=6), ("A4 B2", "Am"), "")
+    assert (plan["first"], plan["bars"]) == (1, 6)
+    assert plan["sections"] == [("A", 4), ("B", 2)]
+    assert plan["letters"] == [("A", 4), ("B", 2), ("C", 6)]
+    assert (plan["known"], plan["growth"], plan["problem"]) == ([], None, "")

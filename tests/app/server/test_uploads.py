@@ -331,6 +331,16 @@ def test_a_missing_upload_is_reported_in_one_sentence(model, tmp_path, kind):
         read_upload(path, 1000, Models.only(model))
 
 
+def test_what_musicxml_lost_is_said_of_all_its_prompts(model: MusicModel, tmp_path: Path) -> None:
+    pytest.importorskip("music21")
+    sung = musicxml.note("C4", 16, "<lyric><text>la</text></lyric>")
+    path = tmp_path / "song.musicxml"
+    path.write_bytes(musicxml.score({"Piano": musicxml.bars(*[sung] * 4)}))
+    uploaded = read_upload(path, 100_000, Models.only(model))
+    for one in (uploaded, uploaded.until(2), uploaded.counted_by("grid")):
+        assert "the file was read without its lyrics" in one.prompt.facts.notices
+
+
 def test_musicxml_is_uploaded_as_a_midi_file(model: MusicModel, tmp_path: Path) -> None:
     pytest.importorskip("music21")
     written = musicxml.score({"Piano": musicxml.bars(*[musicxml.note("C4", 16)] * 4)})

@@ -7,7 +7,7 @@ from tests.support.midi_files import note as midi_note
 from tests.support.musicxml import FOUR_FOUR, HEAD, bars, compressed, note, score
 from tokenization.errors import MidiError
 from tokenization.midi import musicxml, read_midi
-from tokenization.midi.musicxml import TICKS, as_midi
+from tokenization.midi.musicxml import TICKS, as_midi, read_music
 from tokenization.score import Score
 
 pytest.importorskip("music21")
@@ -28,6 +28,7 @@ def sixteenths(found: Score, track: int = 0) -> list[tuple[float, float, int]]:
 def test_midi_files_stay_as_they_are() -> None:
     data = midi_file(midi_note(60) + END)
     assert as_midi(data, "song.mid") is data
+    assert read_music(data, "song.mid")[1].left_out == ""
 
 
 @pytest.mark.parametrize(
@@ -199,3 +200,68 @@ def test_ties_of_chords_are_joined_while_another_voice_plays() -> None:
     content = bars(moving + backup + chord(12, "start") + chord(4, "stop"))
     held = [row for row in sixteenths(read(score({"Piano": content}))) if row[2] < 60]
     assert held == [(0, 16, 45), (0, 16, 53)]
+
+
+def direction(inside: str) -> str:
+    return f"<direction><direction-type>{inside}</direction-type></direction>"
+
+
+def notation(inside: str) -> str:
+    return note("C4", 8, f"<notations>{inside}</notations>")
+
+
+PLAIN = note("C4", 8)
+GRACE = note("B3", 0).replace("<note>", "<note><grace/>").replace("<duration>0</duration>", "")
+MARK = "<sound dacapo='yes'/>"
+
+
+@pytest.mark.parametrize(
+    ("content", "left_out"),
+    [
+        (PLAIN, ""),
+        (GRACE + PLAIN, "1 grace note"),
+        (GRACE * 2 + PLAIN, "2 grace notes"),
+        (note("C4", 8, "<lyric><text>la</text></lyric>"), "lyrics"),
+        (
+            "<harmony><root><root-step>C</root-step></root><kind>major</kind></harmony>" + PLAIN,
+            "chord symbols",
+        ),
+        (notation("<ornaments><trill-mark/></ornaments>"), "ornaments"),
+        (notation("<articulations><staccato/></articulations>"), "articulations"),
+        (notation("<arpeggiate/>"), "arpeggios"),
+        (notation("<fermata/>"), "fermatas"),
+        (direction('<wedge type="crescendo"/>') + PLAIN, "hairpins"),
+        (direction('<pedal type="start"/>') + PLAIN, "pedals"),
+        (GRACE + notation("<fermata/>") + direction('<pedal type="start"/>'), None),
+    ],
+)
+def test_what_is_left_out_is_named_and_changes_nothing(content: str, left_out: str | None) -> None:
+    midi, found = read_music(score({"Piano": bars(content + note("E4", 8))}), "song.musicxml")
+    plain = score({"Piano": bars(PLAIN + note("E4", 8))})
+    assert found.left_out == ("1 grace note, fermatas and pedals" if left_out is None else left_out)
+    assert midi == as_midi(plain, "song.musicxml")
+
+
+@pytest.mark.parametrize(
+    ("parts", "left_out"),
+    [
+        ({"Piano": bars(PLAIN * 2 + REPEAT, PLAIN * 2)}, ""),
+        ({"Piano": bars(PLAIN * 2 + REPEAT), "Flute": bars(PLAIN * 2)}, "repeats"),
+        ({"Piano": bars(PLAIN * 2, PLAIN * 2 + MARK)}, "repeats"),  # without a mark to read
+    ],
+)
+def test_repeats_that_are_not_played_are_named(parts: dict[str, str], left_out: str) -> None:
+    _, found = read_music(score(parts), "song.musicxml")
+    assert found.left_out == left_out
+    assert (found.num_notes > 4) == (not left_out)
+
+
+def test_drums_without_a_key_are_counted() -> None:
+    stroke = (
+        "<note><unpitched><display-step>C</display-step><display-octave>5</display-octave>"
+        "</unpitched><duration>8</duration></note>"
+    )
+    parts = {"Piano": bars(PLAIN * 2), "Drums": bars(stroke * 2)}
+    _, found = read_music(score(parts), "song.musicxml")
+    assert found.left_out == "2 strokes of unknown drums"
+    assert found.num_notes == 2

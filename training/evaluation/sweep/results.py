@@ -110,12 +110,13 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
         for measure in chosen_measures(sweep, table):
             lines += _comparison_lines(table, measure, sweep.config.difference)
             name = f"{table.config}_{''.join(c if c.isalnum() else '_' for c in measure)}.png"
-            draw_rows(table.values[measure], f"{measure}, {table.units[measure]}", folder / name)
+            label = _with_unit(measure, table.units[measure])
+            draw_rows(table.values[measure], label, folder / name)
             lines += [f"![{measure} of {table.config}]({name})", ""]
         for kind, values in by_size(table).items():
             name = f"{table.config}_{kind.replace(' ', '_')}_by_size.png"
             unit = table.units[f"{kind}, {next(iter(values))}"]
-            draw_sizes(values, f"{kind}, {unit}", folder / name)
+            draw_sizes(values, _with_unit(kind, unit), folder / name)
             lines += [f"![{kind} of {table.config} by size]({name})", ""]
     with replacing(folder / "report.md") as path:
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -156,7 +157,7 @@ def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
             **{"config": table.config, "row": row, "seed": result.cell.seed},
             **{"parameters": result.parameters, "minutes": result.minutes},
             **{"megaflops": result.megaflops},
-            **{f"{n} ({m.unit})": m.value for n, m in result.measures.items()},
+            **{n + f" ({m.unit})" * bool(m.unit): m.value for n, m in result.measures.items()},
         }
         for table in tables
         for row, own in table.results.items()
@@ -185,7 +186,7 @@ def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
 
 
 def _table_lines(table: Table) -> list[str]:
-    heads = [f"{name}, {unit}" for name, unit in table.units.items()]
+    heads = [_with_unit(name, unit) for name, unit in table.units.items()]
     chance = next(iter(table.results.values()))[0].chance
     lines = [f"## {table.config}" + ("" if chance is None else f", chance {chance:.1f} %"), ""]
     lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
@@ -213,6 +214,11 @@ def mean_text(values: Sequence[float], unit: str) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
+def _with_unit(text: str, unit: str, between: str = ", ") -> str:
+    """A text and its unit, if there is one: a perplexity has none."""
+    return f"{text}{between}{unit}" if unit else text
+
+
 def _digits(unit: str) -> int:
     """Decimal places of a measure."""
     return 1 if unit == "%" else 3
@@ -226,7 +232,7 @@ def _comparison_lines(table: Table, measure: str, difference: float | None) -> I
     if not found:
         yield from (f"Tests need two seeds of {table.baseline} and of another row.", "")
         return
-    yield f"| | difference, {points} | 95 % interval | p | p, corrected |"
+    yield f"| | {_with_unit('difference', points)} | 95 % interval | p | p, corrected |"
     yield "|---|---|---|---|---|"
     for one in found:
         rest = "no deviation | |"
@@ -237,17 +243,19 @@ def _comparison_lines(table: Table, measure: str, difference: float | None) -> I
         yield f"| {one.row} | {one.difference:+.{digits}f} | {rest} |"
     seeds = min(len(values) for values in table.values[measure].values() if len(values) > 1)
     least = detectable(deviation, seeds, len(found))
+    pooled = _with_unit(f"{deviation:.{digits + 1}f}", points, " ")
+    found_from = _with_unit(f"{least:.{digits + 1}f}", points, " ")
     yield ""
     yield (
         f"Welch's test, two-sided, corrected for {len(found)} comparisons (Holm); intervals are "
-        f"not corrected. The pooled deviation is {deviation:.{digits + 1}f} {points}; with {seeds} "
-        f"seeds of each row, a difference of {least:.{digits + 1}f} {points} is found with a power "
-        f"of {100 * POWER:.0f} %."
+        f"not corrected. The pooled deviation is {pooled}; with {seeds} seeds of each row, a "
+        f"difference of {found_from} is found with a power of {100 * POWER:.0f} %."
     )
     if difference is not None:
         needed = seeds_needed(difference, deviation, len(found))
         many = "more than 1,000" if needed is None else f"{needed:,}"
-        yield f"A difference of {difference:g} {points} needs {many} seeds of each row."
+        wanted = _with_unit(f"{difference:g}", points, " ")
+        yield f"A difference of {wanted} needs {many} seeds of each row."
     yield ""
 
 

@@ -144,6 +144,7 @@ class Player {
     this.box.classList.toggle("example", Boolean(frame.example));
     part("title").textContent = part("title").title = frame.title || "No music yet";
     part("empty").hidden = frame.phase !== "empty" || Boolean(frame.example);
+    part("offers").hidden = frame.phase !== "empty";
     part("like-this").hidden = !frame.example;
     this.renderAlert();
     this.renderProgress();
@@ -188,9 +189,10 @@ class Player {
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
     this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
-    const canSelect = canChange || (frame.phase === "done" && !this.isBusy && !frame.example);
+    const hasBars = canChange && splice > 0; // a piece from nothing has none yet
+    const canSelect = hasBars || (frame.phase === "done" && !this.isBusy && !frame.example);
     this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
-    this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: canChange, isSet: canChange });
+    this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
       this.sound.isNewPiece = true;
@@ -210,7 +212,7 @@ class Player {
     this.renderSound(splice);
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
-    this.hands.show(frame.example ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy, rows });
+    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy, rows });
   }
 
   /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
@@ -250,7 +252,7 @@ class Player {
     const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
     this.sound.show({
       wanted: this.wantedSound(start),
-      why: this.isBusy ? "It can be played when the music is written." : frame.phase === "empty" ? "There is no music yet." : "This music has no sound.",
+      why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
       job: frame.job,
       tempo,
       splice,
@@ -322,6 +324,7 @@ class Player {
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
+    part("plan-again").hidden = !isDone || Boolean(frame.prompt);
     part("settings").textContent = variation?.settings || "";
     part("actions").hidden = Boolean(frame.example) || [...part("actions").children].every((child) => child.hidden || !child.textContent);
   }
@@ -351,6 +354,8 @@ class Player {
       },
       discard: () => trigger("discard"),
       "like-this": () => this.sound.toggle(),
+      "plan-new": () => trigger("plan_new"),
+      "plan-again": () => trigger("plan_new"),
       favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => {
         this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone

@@ -9,7 +9,10 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from tests.support.seen import SOMEONE, event, filled_form, make, read, seen
+from app.compose.options import MusicOptions
+from app.web.callbacks.alerts import BUSY
+from app.web.callbacks.settings import ASKED_BY_ROWS
+from tests.support.seen import SOMEONE, begin, event, filled_form, make, read, seen
 
 
 def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path):
@@ -138,3 +141,30 @@ def test_settings_of_a_result_fill_the_form(calls, midi):
     calls.settings.use_settings(event(variation=1), SOMEONE)
     filled = filled_form(calls)
     assert (filled["seed"], filled["density"], filled["variations"]) == (8, 3.0, 1)
+
+
+def test_form_and_chords_of_a_piece_from_nothing_are_asked_as_those_after_a_file(calls, second):
+    view = seen(calls.uploads.plan_new(SOMEONE))
+    plan = view.frame["plan"]
+    assert (view.frame["phase"], plan["first"], plan["bars"]) == ("prompt", 1, MusicOptions.bars)
+    assert view.frame["timeline"]["bars"].count(";") == plan["bars"] + 1
+    rows = calls.settings.ask(event(form="A4 B20", chords="C | ?"), SOMEONE)
+    filled = dict(zip(ASKED_BY_ROWS, rows, strict=True))
+    assert (filled["form"], filled["chords"], filled["bars"].value) == ("A4 B20", "C | ?", 24)
+    ignored = calls.settings.ask(event(growth="vary"), SOMEONE)  # there is no loop
+    assert set(map(str, ignored)) == {str(gr.skip())}
+    shown = calls.settings.plan(6, "bars", "", "C | ?", 0.5, "bar", SOMEONE)
+    assert shown["plan"]["asked"] == "chords in 3 of 6 bars"  # a distance is one from a prompt
+    seen(calls.uploads.choose_model(second, SOMEONE))
+    assert begin(calls, bars=2, chords="C | ?")[1].frame["plan"]["chords"] == ["C", ""]
+    assert seen(calls.uploads.plan_new(SOMEONE)).frame["alert"] == BUSY
+
+
+def test_a_text_that_asks_begins_a_new_piece_on_an_empty_page(calls, midi):
+    asked = ("", "C | G", 0, "bar", SOMEONE)
+    assert calls.settings.plan(8, "bars", "", "", 0, "bar", SOMEONE) == gr.skip()
+    shown = calls.settings.plan(8, "bars", *asked)
+    assert (shown["phase"], shown["plan"]["chords"]) == ("prompt", ["C", "G"] * 4)
+    read(calls, midi)
+    make(calls, bars=2)
+    assert calls.settings.plan(8, "bars", *asked) == gr.skip()  # a result is shown

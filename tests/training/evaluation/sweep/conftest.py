@@ -40,6 +40,8 @@ else:
     if "sizes" in run.name:
         answers = {size: {"tokens": share, "examples": share / 2} for size in ("32", "8", "16")}
         found = {"size": 16, "chance": 0.25, "answers": answers}
+    if "words" in run.name:
+        found = {"size": 40, "transduced": {"40": {"perplexity": 1 + share, "exact": share}}}
     (run / "evaluation" / "results.json").write_text(json.dumps(found))
 """
 TASK = {

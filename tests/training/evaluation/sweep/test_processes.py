@@ -126,6 +126,17 @@ def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp
     assert drawn == kinds | {f"copying_exact_match__{size}.png" for size in (8, 16, 32)}
 
 
+def test_a_measure_without_a_unit_is_named_without_one(sweep_file, tmp_path):
+    path, runs = sweep_file("words", "better words", difference=1), tmp_path / "runs"
+    assert main(["sweep", str(path), "--runs", str(runs)]) == 0
+    report = (runs / "results" / "report.md").read_text()
+    assert "| | perplexity, 40 | exact match, 40, % | parameters |" in report
+    assert "| | difference | 95 % interval |" in report
+    assert "A difference of 1 needs" in report
+    head, *_ = (runs / "results" / "cells.csv").read_text().splitlines()
+    assert "perplexity, 40" in next(csv.reader([head]))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

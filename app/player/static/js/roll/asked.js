@@ -1,7 +1,9 @@
-// What is asked of the new bars, in the rows over the roll: sections and chords, which are added, changed
-// and removed there. The fields of the form hold them; the rows show these and report changes.
+// What is asked of the new bars, after a piece or of one from nothing, in the rows over the roll: sections
+// and chords, which are added, changed and removed there. The fields of the form hold them; the rows show
+// these and report changes.
 
-import { grey, make } from "../dom.js";
+import { grey, make, onDrag } from "../dom.js";
+import { CLICK_PIXELS } from "./gestures.js";
 import { lowerBound } from "./notes.js";
 
 const LEAST_PIXELS = 9; // narrower bars cannot be clicked
@@ -34,6 +36,7 @@ export class AskedRows {
     const isOpen = Boolean(plan && canAsk);
     part("growth").hidden = !isOpen || !grows;
     part("asked").hidden = !isOpen;
+    part("ways").hidden = plan?.first === 1; // nothing can grow
     if (!isOpen) this.close();
     [this.lines, this.grows] = [lines, grows];
     if (!isOpen) {
@@ -58,7 +61,7 @@ export class AskedRows {
     const chips = plan.sections.map(([letter, count], index) => {
       const label = `Section ${letter}, ${barsOf(count)}: change it`;
       const chip = this.cell(letter, bar, count, { className: "set", title: label, "aria-label": label });
-      chip.addEventListener("click", () => this.pickSection(chip, index));
+      this.letCarry(chip, [letter, count], () => this.pickSection(chip, index));
       bar += count;
       return chip;
     });
@@ -143,6 +146,30 @@ export class AskedRows {
   setSections(sections) {
     this.close();
     this.onAsk({ form: sections.map(([letter, count]) => `${letter}${count}`).join(" ") });
+  }
+
+  /** Lets a section that is asked be dragged to other new bars, to ask for its return; a click calls `onClick`. */
+  letCarry(chip, section, onClick) {
+    const { roll } = this;
+    let [from, at, moved] = [0, 0, false];
+    const place = () => at - roll.canvas.getBoundingClientRect().left;
+    onDrag(chip, {
+      start: ({ clientX }) => ([from, moved] = [clientX, false]),
+      move: ({ clientX }) => {
+        at = clientX;
+        moved ||= Math.abs(at - from) > CLICK_PIXELS;
+        if (moved) this.carry(section, place());
+      },
+      end: () => {
+        const { left, right } = chip.getBoundingClientRect();
+        this.carry(null);
+        if (moved && (at < left || at > right)) this.drop(section, roll.beatAt({ offsetX: place() }));
+      },
+    });
+    chip.addEventListener("click", () => {
+      if (!moved) onClick();
+      moved = false;
+    });
   }
 
   /** Asks for a section at a new bar: before the section there, or after the last one. */
@@ -250,14 +277,14 @@ export function linesOf(plan, bars, splice, gap) {
   return Array.from({ length: plan.bars + 1 }, (_, index) => splice + index * size);
 }
 
-/** Form and chords of the upload; while music is written, also what is asked of it. */
+/** Form and chords of the upload, if there is one; while music is written, also what is asked of it. */
 export function sheetWith(plan, { prompt, phase }) {
   const found = prompt?.sheet ?? null;
   if (!plan) return found;
   const { sections, chords } = found ?? { sections: [], chords: [] };
   const before = plan.first - 1;
   const after = before + plan.bars;
-  const isNew = !prompt.gap;
+  const isNew = !prompt?.gap;
   const asked = Array.from({ length: plan.bars }, (_, bar) => (phase !== "prompt" && plan.chords[bar]) || (isNew ? "" : (chords[before + bar] ?? "")));
   let first = plan.first;
   const named = phase === "prompt" ? [] : plan.sections.map(([letter, count]) => [letter, (first += count) - count, count]);

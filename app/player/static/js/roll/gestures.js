@@ -4,7 +4,7 @@
 import { on } from "../dom.js";
 import { ROW, RULER } from "./view.js";
 
-const CLICK_PIXELS = 6; // a shorter drag is a click
+export const CLICK_PIXELS = 6; // a shorter drag is a click
 
 export class Gestures {
   fingers = new Map(); // pointer id to its place
