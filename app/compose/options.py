@@ -288,15 +288,15 @@ class MusicOptions:
     )
     ending: Literal["bar", "cadence", "natural"] = option(
         "bar",
-        "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
-        "and may ring beyond it; natural: the model ends the piece in the last bar (models of "
+        "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar, "
+        "on the tonic of the key, and may ring beyond it; natural: the model ends the piece in the last bar (models of "
         "version 2)",
         widget=Widget(
             "choice",
             "Ending",
             "steering",
-            "End all notes at the last bar line, come to rest in the last bar, or let the model "
-            "end the piece (models of version 2).",
+            "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
+            "the model end the piece (models of version 2).",
             choices=("Bar line", "Cadence", "Natural"),
         ),
     )

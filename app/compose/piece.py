@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
-from app.compose.plan.asked import asked_bars, asked_chords, check_asked, heard_before, with_style
+from app.compose.plan.asked import (
+    asked_bars,
+    asked_chords,
+    check_asked,
+    closing_key,
+    heard_before,
+    with_style,
+)
+from app.compose.plan.lead_sheet import plan_of
 from app.compose.prompt import HEARD_TOKENS
 from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
@@ -107,9 +115,12 @@ class Opening:
             silent = [at for at, rank in enumerate(ranks) if rank not in gap.ranks]
             joining = frozenset(ranks[len(prompt.score.tracks) :])
         first_bar = int(np.count_nonzero(context == BAR))
-        needs = options.form is not None or options.chords is not None
-        heard = heard_before(prompt.timing.counted, prompt.bars_before) if needs else ()
-        asked = asked_bars(options, bars.planned, heard, fixed)
+        is_asked = options.form is not None or options.chords is not None
+        closes = options.ending == "cadence" and not fixed
+        plan = plan_of(prompt.timing.counted) if is_asked or closes else None
+        heard = heard_before(plan, prompt.bars_before) if plan is not None else ()
+        key = closing_key(options, plan) if closes else None
+        asked = asked_bars(options, bars.planned, heard, fixed, key)
         context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(
             tempo="never",
@@ -125,7 +136,7 @@ class Opening:
         strengths = {"presence": options.presence, "recall": options.recall}
         biases = biases_of_prompt(context, grammar, joining, ranks=ranks, **strengths)
         # new tracks fit the chords of those that play in the same bars
-        chords = asked_chords(options, bars.planned) or [bar.chords or () for bar in fixed]
+        chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
         biases += steer(options, grammar, tokenizer, context.tolist(), chords)
         if options.distance:
             assert isinstance(grammar, RemiGrammar)  # see `steer`
@@ -154,13 +165,14 @@ class Opening:
         check_asked(options, tokenizer)
         # for seconds, an estimate that is long enough
         count = options.bars if options.seconds is None else int(options.seconds) + 1
-        asked = asked_bars(options, count)
+        key = closing_key(options)
+        asked = asked_bars(options, count, key=key)
         context = with_style(np.array(context), options, tokenizer)
         grammar = tokenizer.grammar(
             tempo="bar_line", end=ends, write=False, bars=dict(enumerate(asked, 1))
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
-        biases = steer(options, grammar, tokenizer, (), asked_chords(options, count))
+        biases = steer(options, grammar, tokenizer, (), asked_chords(options, count, key))
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule)
 

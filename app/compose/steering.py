@@ -50,7 +50,8 @@ def steer(
     if options.density:
         biases.append(Density(options.density))
     if options.ending == "cadence":
-        biases.append(Cadence())
+        last = next((bar for bar in reversed(chords) if bar is not None), ())
+        biases.append(Cadence(last[-1].chord if last else None))
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
     used = [

@@ -283,7 +283,7 @@ def test_the_rows_are_those_of_the_selected_bars(page):
         ("Fill every 4th bar", BARS, "at most 3 copied bars", "distance 0.25"),
         ("Every 8th", 8, "at most 7 copied bars", "distance 0.125"),
         ("Next section", BARS, f"form B{BARS}, no copied bars", "distance 1.00"),
-        ("Ending", BARS, "an ending", "natural"),
+        ("Ending", BARS, "a cadence", "cadence"),
     ],
 )
 def test_a_loop_grows(page, name, bars, told, settings):

@@ -1,4 +1,4 @@
-"""A bias that lets music come to rest in its last bar."""
+"""A bias that lets music come to rest in its last bar, on a chord."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.analysis.chords import CHORD_INTERVALS
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.grid import STEPS_PER_BEAT
+from tokenization.plan import Chord
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION
+from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, Families
 
 LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
+OUTSIDE, NOT_ROOT = 4.0, 3.0
+"""Bias against pitches outside the chord, and against those other than its root below the pitch
+`LOW`, or while the bar has no root."""
+LOW = 52
 
 
 class Cadence(NamedTuple):
@@ -20,27 +26,56 @@ class Cadence(NamedTuple):
 
     Positions in the last beat have a bias of -12. Durations have a bias that rises from 2 to 8
     towards the end of the bar. It applies in full to notes that last up to the bar line or beyond,
-    and in proportion to their reach to shorter ones.
+    and in proportion to their reach to shorter ones. With a chord, other pitches have a bias of -4,
+    and those other than its root of -3 more if they are low, or the first ones of the bar.
     """
+
+    chord: Chord | None = None
+    """The last chord; None: any."""
+    has_root: bool = False
+    """Whether its root has begun in this bar."""
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
         families, length, allowed = grammar.families, grammar.bar_length, grammar.allowed
         moves_on = bool(length and allowed[BAR])
-        if not (moves_on or allowed[families.duration]) or not limit.in_last_bar(grammar):
+        picks = self.chord is not None and bool(allowed[families.pitch : families.drum].any())
+        if not (moves_on or picks or allowed[families.duration]):
+            return None
+        if not limit.in_last_bar(grammar):
             return None
         bias, position = np.zeros(families.size), max(grammar.position, 0)
+        if picks:
+            assert self.chord is not None
+            bias[families.pitch : families.drum] = self._against(families, self.chord)
         if moves_on:
             last_beat = max(length - STEPS_PER_BEAT, 1)
             bias[POSITION + last_beat : POSITION + length] = -LAST_BEAT
-        else:
+        elif allowed[families.duration]:
             rest = max(length - position, 1)
             most = LONG + LONGER_LATE * position / length
             durations = slice(families.duration, families.duration + len(DURATIONS))
             bias[durations] = most * np.minimum(DURATIONS / rest, 1)
         return bias
 
+    def _against(self, families: Families, chord: Chord) -> NDArray[np.float64]:
+        pitches = np.arange(families.num_pitches) + families.lowest_pitch
+        inside = np.isin((pitches - chord.root) % 12, CHORD_INTERVALS[chord.quality])
+        bias = np.where(inside, 0.0, -OUTSIDE)
+        bias[(pitches % 12 != _bass(chord)) & ((pitches < LOW) | (not self.has_root))] -= NOT_ROOT
+        return bias
+
     def advance(self, token: int, grammar: RemiGrammar) -> Cadence:
         """See `Bias.advance`."""
-        del token, grammar
-        return self
+        families = grammar.families
+        if token == BAR:
+            return self._replace(has_root=False)
+        if self.chord is None or self.has_root or not families.pitch <= token < families.drum:
+            return self
+        pitch = token - families.pitch + families.lowest_pitch
+        return self._replace(has_root=pitch % 12 == _bass(self.chord))
+
+
+def _bass(chord: Chord) -> int:
+    """Pitch class of the lowest note."""
+    return chord.root if chord.bass is None else chord.bass

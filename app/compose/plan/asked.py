@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.compose.plan.lead_sheet import LeadSheet, plan_of
+from app.compose.plan.lead_sheet import LeadSheet
 from tokenization.analysis.chord_symbols import parse_chord
+from tokenization.analysis.chords import QUALITIES
 from tokenization.analysis.form import find_form
+from tokenization.analysis.keys import named_key
 from tokenization.errors import MidiError, TokenizerError
-from tokenization.plan import Chord, PlannedChord
+from tokenization.plan import Chord, Key, Plan, PlannedChord
 from tokenization.plan_text import MAX_DISTANCE, parse_chart, parse_form
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BOS
@@ -28,6 +30,8 @@ ASKED = ("form", "chords", "style")
 """The options of this file."""
 _MINOR = (1, 2, 6, 7, 8)
 """Indices of the qualities with a minor third."""
+_DOMINANT_FROM = 4
+"""Number of new bars from which a cadence has a bar of the dominant."""
 
 
 class Met(NamedTuple):
@@ -87,13 +91,25 @@ class Heard(NamedTuple):
     chords: tuple[PlannedChord, ...] | None = None
 
 
-def heard_before(score: Score, bars: int) -> list[Heard]:
-    """The first bars of a score."""
-    plan = plan_of(score)
+def heard_before(plan: Plan, bars: int) -> list[Heard]:
+    """The first bars of a piece."""
     letters = [phrase.letter for phrase in find_form(plan) for _ in range(phrase.num_bars)]
     chords = [bar.chords for bar in plan.bars]
     found = [Heard(letter or "", one) for letter, one in zip_longest(letters, chords)]
     return [*found, *[Heard()] * bars][:bars]
+
+
+def closing_key(options: MusicOptions, plan: Plan | None = None) -> Key | None:
+    """The key in which the new music after a piece is to close; None: it need not.
+
+    Scales other than major and minor have no cadence here, and music of some seconds has no bar
+    that is known to be the last.
+    """
+    if options.ending != "cadence" or options.seconds is not None:
+        return None
+    if options.key is not None:
+        return named_key(options.key)
+    return plan.key if plan is not None else None
 
 
 def asked_bars(
@@ -101,6 +117,7 @@ def asked_bars(
     planned: Sequence[PlannedBar] | int,
     before: Sequence[Heard] = (),
     fixed: Sequence[FixedBar] = (),
+    key: Key | None = None,
 ) -> list[FixedBar]:
     """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
 
@@ -113,11 +130,12 @@ def asked_bars(
         planned: the new bars, or their number if each is a bar of the vocabulary.
         before: the notated bars before.
         fixed: what is already fixed in the new bars, such as given tracks.
+        key: that in which the music closes, see `closing_key`.
 
     Raises:
         MidiError: the form needs another metre, or a letter has no number of bars.
     """
-    if options.form is None and options.chords is None:
+    if options.form is None and options.chords is None and key is None:
         return list(fixed)
     places = range(planned) if isinstance(planned, int) else [bar.notated for bar in planned]
     try:
@@ -131,7 +149,7 @@ def asked_bars(
             "the new bars are longer than eight quarter notes, for which no form can be asked; "
             "leave the form out"
         )
-    chords = asked_chords(options, planned)
+    chords = asked_chords(options, planned, key)
     known = [bar.chords for bar in before]
     bars: list[FixedBar] = []
     for index, place in enumerate(places):
@@ -158,19 +176,28 @@ def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
 
 
 def asked_chords(
-    options: MusicOptions, planned: Sequence[PlannedBar] | int
+    options: MusicOptions, planned: Sequence[PlannedBar] | int, key: Key | None = None
 ) -> list[tuple[PlannedChord, ...] | None]:
-    """The chords that are asked for each new bar of the vocabulary; empty without a chart.
+    """The chords that are asked for each new bar of the vocabulary; empty if none are.
 
     A chart with fewer bars repeats. A bar that is left to the model has no chords, and one that
-    continues a notated bar has None.
+    continues a notated bar has None. With a `key`, the last bar has its tonic and, of four bars or
+    more, the one before has its dominant seventh, unless the chart says otherwise.
     """
-    if options.chords is None:
+    if options.chords is None and key is None:
         return []
-    chart = parse_chart(options.chords)
+    chart = ((),) if options.chords is None else parse_chart(options.chords)
     places = list(range(planned)) if isinstance(planned, int) else [b.notated for b in planned]
+    count = places[-1] + 1
+    bars = [chart[place % len(chart)] for place in range(count)]
+    if key is not None:
+        dominant = Chord((key.tonic + 7) % 12, QUALITIES.index("7"))
+        tonic = Chord(key.tonic, QUALITIES.index("m" if key.minor else "M"))
+        closing = [dominant, tonic] if count >= _DOMINANT_FROM else [tonic]
+        for place, chord in enumerate(closing, count - len(closing)):
+            bars[place] = bars[place] or (PlannedChord(0, chord),)
     return [
-        None if index and places[index - 1] == place else chart[place % len(chart)]
+        None if index and places[index - 1] == place else bars[place]
         for index, place in enumerate(places)
     ]
 

@@ -36,7 +36,7 @@ def presets(sheet: LeadSheet, num_bars: int, *, has_plans: bool) -> dict[Growth,
     Args:
         sheet: the lead sheet of the piece.
         num_bars: number of bars before the new music.
-        has_plans: whether the model can be asked for a form, and for an ending of its own.
+        has_plans: whether the model can be asked for a form.
     """
     length = loop_bars(sheet, num_bars)
     new = new_letter([phrase.letter for phrase in sheet.phrases])
@@ -45,9 +45,7 @@ def presets(sheet: LeadSheet, num_bars: int, *, has_plans: bool) -> dict[Growth,
         "fill_4": Preset(max(length, 4), 0.25),
         "fill_8": Preset(max(length, 8), 0.125),
         "section": Preset(length, 1.0, form=f"{new}{length}" if has_plans else None),
-        "ending": Preset(
-            min(length, _ENDING_BARS), 0.0, ending="natural" if has_plans else "cadence"
-        ),
+        "ending": Preset(min(length, _ENDING_BARS), 0.0, ending="cadence"),
     }
 
 

@@ -53,8 +53,8 @@ def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
     assert frame(bars=8, distance=0.25)["asked"] == "at most 6 copied bars"
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
     assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
-    assert frame(ending="natural")["growth"] == "ending"
-    assert frame(ending="cadence")["growth"] is None
+    assert frame(ending="cadence")["growth"] == "ending"
+    assert frame(ending="natural")["growth"] is None
 
 
 def test_a_piece_from_nothing_has_the_sections_that_are_asked_and_nothing_grows():

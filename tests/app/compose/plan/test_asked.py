@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.plan.asked import Heard, asked_bars, chords_met
+from app.compose.plan.asked import Heard, asked_bars, asked_chords, chords_met, closing_key
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import write_midi
+from tokenization.plan import Key, Plan
 from tokenization.plan_text import parse_chart
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
@@ -81,6 +83,32 @@ def test_bars_resemble_only_bars_with_the_chords_that_are_asked(model):
     made = heads(model, sampled(opening(model, bars=8, chords="C#dim | F#aug")))
     allowed = ["Return_New", "Return_2", "Return_4", "Return_6"]
     assert {head.split()[0] for head in made[:8]} <= set(allowed)
+
+
+@pytest.mark.parametrize(
+    ("chords", "count", "last"),
+    [
+        (None, 6, [(), (), (), (), "E7", "Am"]),
+        (None, 3, [(), (), "Am"]),
+        ("C | ?", 4, ["C", (), "C", "Am"]),
+        ("F | G", 4, ["F", "G", "F", "G"]),
+    ],
+)
+def test_a_cadence_closes_on_the_tonic_where_the_chart_leaves_it_free(chords, count, last):
+    options = MusicOptions(ending="cadence", chords=chords)
+    asked = asked_chords(options, count, Key(9, minor=True))
+    assert asked == [one and parse_chart(one)[0] for one in last]
+
+
+def test_the_key_of_a_cadence_is_the_one_that_is_asked_or_that_of_the_piece():
+    piece = Plan((), Key(0, minor=False))
+    close = partial(MusicOptions, ending="cadence")
+    assert closing_key(close(), piece) == Key(0, minor=False)
+    assert closing_key(close(key="F#m"), piece) == Key(6, minor=True)
+    assert closing_key(close(key="D dorian"), piece) is None
+    assert closing_key(close(seconds=9), piece) is None
+    assert closing_key(close()) is None
+    assert closing_key(MusicOptions(), piece) is None
 
 
 def test_a_style_of_the_model_is_named_in_the_header(model):

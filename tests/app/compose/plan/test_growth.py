@@ -18,7 +18,7 @@ def test_every_way_has_options_that_can_be_used(has_plans):
     for sheet, bars in ((LOOP, 8), (SONG, 28), (SONG, 1), (replace(LOOP, phrases=()), 40)):
         for preset in presets(sheet, bars, has_plans=has_plans).values():
             MusicOptions(**preset._asdict())
-            assert (preset.form is None and preset.ending != "natural") or has_plans
+            assert preset.form is None or has_plans
 
 
 def test_a_loop_is_followed_by_as_many_bars_and_a_song_by_a_section():
