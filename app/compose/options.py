@@ -288,9 +288,9 @@ class MusicOptions:
     )
     ending: Literal["bar", "cadence", "natural"] = option(
         "bar",
-        "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar, "
-        "on the tonic of the key, and may ring beyond it; natural: the model ends the piece in the last bar (models of "
-        "version 2)",
+        "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
+        "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar "
+        "(models of version 2)",
         widget=Widget(
             "choice",
             "Ending",
