@@ -243,12 +243,8 @@ class Models:
         usual = self._usual(score)
         if not needs.lacked_by(self.tokenizer(usual)):
             return usual
-        several = self._plays_several(usual)
-
-        def rank(name: str) -> tuple[int, bool]:
-            return len(needs.lacked_by(self.tokenizer(name))), self._plays_several(name) != several
-
-        return min([usual, *self._playing(score)], key=rank)
+        names = [usual, *self._playing(score)]
+        return min(names, key=lambda name: len(needs.lacked_by(self.tokenizer(name))))
 
     def able(self, score: Score | None, needs: Needs) -> list[str]:
         """Names of the models for a prompt, or for none, that lack nothing of what is needed."""
@@ -256,9 +252,11 @@ class Models:
         return [name for name in names if not needs.lacked_by(self.tokenizer(name))]
 
     def _playing(self, score: Score | None) -> list[str]:
-        """Names of the models that distinguish the instruments of a prompt."""
+        """Names of the models for the instruments of a prompt, those like the usual one first."""
+        several = self._plays_several(self._usual(score))
         is_band = score is not None and suited_to(score) == "groove"
-        return [name for name in self.names if self._plays_several(name) or not is_band]
+        names = [name for name in self.names if self._plays_several(name) or not is_band]
+        return sorted(names, key=lambda name: self._plays_several(name) != several)
 
     def _usual(self, score: Score | None) -> str:
         """The model of `suited_to`, or else the first for such music."""
