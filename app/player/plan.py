@@ -38,6 +38,8 @@ class PlanFrame(TypedDict):
     """Chords of the piece, in order of their first bars."""
     no_form: str
     """Why no form can be asked for, as a sentence; empty if it can."""
+    no_chords: str
+    """Why no chords can be asked for."""
     problem: str
     """What is wrong with the form or the chords, as a sentence."""
     asked: str
@@ -99,10 +101,17 @@ def plan_frame(
         letters=[*letters.items(), (new, size)],
         known=list(dict.fromkeys(one for bar in sheet.chords for one in bar))[:_MOST_CHORDS],
         no_form=no_form,
+        no_chords=no_chords(sheet),
         problem=problem,
         asked=_asked(sections, chords, options),
         growth=next((name for name, preset in ways.items() if tuple(preset[:4]) == now), None),
     )
+
+
+def no_chords(sheet: LeadSheet) -> str:
+    """Why no chords can be asked for beside a piece; empty if they can."""
+    is_drums = len(sheet.chords) > 0 and not any(sheet.chords)
+    return "Only drums play, which have no chords." if is_drums else ""
 
 
 def _cells(chart: str) -> list[str]:

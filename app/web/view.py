@@ -13,6 +13,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED, Needs, styles_of
 from app.player.frames import Frame
+from app.player.plan import no_chords
 from app.server.studio import Studio
 from app.server.uploads import Upload
 from app.text import duration
@@ -130,6 +131,8 @@ class View:
         names = models.names if work.model == AUTOMATIC else (work.model,)
         styles = sorted({one for name in names for one in styles_of(models.tokenizer(name))})
         told = {"form": self.unable(work, Needs(form=True)), "chords": "", "style": ""}
+        if upload := work.upload:
+            told["chords"] = no_chords(upload.sheet)
         if not styles:
             told["style"] = f"The {self._model(work)} model has no styles."
         for option in ASKED:

@@ -77,6 +77,12 @@ export class AskedRows {
       chips.push(add);
     }
     this.fill(this.sections, chips);
+    if (plan.no_chords) {
+      const none = this.cell("no chords: only drums play", 0, plan.bars, {});
+      grey(none, plan.no_chords);
+      this.fill(this.chords, [none]);
+      return;
+    }
     const cells = Array.from({ length: plan.bars }, (_, index) => {
       const chord = plan.chords[index] ?? "";
       const isWrong = plan.wrong.includes(index);
