@@ -313,8 +313,9 @@ class Job:
         if (sheet := self._lead_sheet(piece)) is None:
             return []
         options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
-        needs = self.upload is not None and options.form is not None
-        before = heard_before(self.upload.prompt.timing.counted, first) if needs else []
+        before = []
+        if self.upload is not None and options.form is not None:
+            before = heard_before(self.upload.prompt.timing.counted, first)
         met = chords_met(options, sheet, first, bars), form_met(options, sheet, before, bars)
         return [one for one in met if one is not None]
 
