@@ -324,6 +324,7 @@ def test_a_form_of_a_new_piece_is_written_by_the_automatic_model(empty):
     field(empty, "form").fill("A2 B2")
     row(empty, "sections", "A", "B", "+ section")
     asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
+    new_bars(empty, 4)
     empty.locator(".go-music").click()
     empty.wait_for_selector(".player[data-phase=done]")
     assert "form A2 B2" in part(empty, "settings").inner_text()
