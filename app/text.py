@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def printable(text: str) -> str:
     """A text in one line, without characters that control a terminal, as in names of files."""
@@ -17,3 +19,10 @@ def duration(seconds: float) -> str:
     """A rounded duration: `6 s`, `2 min`."""
     seconds = max(1, round(seconds))
     return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names as a list: `Bass, Piano and Drums`; the number of those after the first `most`."""
+    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
+    *before, last = shown
+    return f"{', '.join(before)} and {last}" if before else last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ def inspect_command(options: argparse.Namespace) -> None:
 
     name = options.file.name
     _, score = read_music_file(options.file, options.max_file_size)
+    if score.damage:
+        print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
     _, beats = find_beats(score, options.beats)
     sheet = LeadSheet.of(Timing.of(score, beats).counted)
     print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))

@@ -25,17 +25,19 @@ from app.cli.outputs import Targets
 from app.compose import replay
 from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, only_for
+from app.compose.plan.asked import Needs
 from app.errors import CommandError
 from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
     from app.compose.continuation import Result, Steps
-    from app.compose.models import MusicModel
+    from app.compose.models import Models, MusicModel
     from app.compose.options import MusicOptions
     from app.compose.prompt import Prompt
     from app.compose.prompt_report import PromptFacts
     from app.compose.replay import Replay
+    from tokenization.score import Score
 
 AS_BEFORE = "as in the settings"
 """Default of device, backend and precision in `relpe replay`."""
@@ -174,7 +176,7 @@ def continue_command(options: argparse.Namespace) -> None:
     name = options.prompt.name
     data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
     targets.check_piano(score)
-    model = chosen_models(options, options.model).to_continue(score)
+    model = _automatic(chosen_models(options, options.model), score, music)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(music, prompt)
     for notice in prompt.facts.notices:
@@ -215,13 +217,13 @@ def fill_command(options: argparse.Namespace) -> None:
         )
     except ValueError as error:
         raise CommandError(f"{name}: {error}") from error
-    models = chosen_models(options, options.model)
-    model = models.to_continue(score)
+    models, needs = chosen_models(options, options.model), Needs.of(music)
+    model = models.to_continue(score, needs)
     read = partial(read_prompt, data, name, beats=options.beats, score=score, passage=passage)
     try:
         prompt = read(tokenizer=model.tokenizer)
     except TokenizerError:
-        other = models.to_fill(score, passage)
+        other = models.to_fill(score, passage, needs)
         if other is None or other is model:
             raise
         model, prompt = other, read(tokenizer=other.tokenizer)
@@ -233,13 +235,23 @@ def fill_command(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
+def _automatic(models: Models, score: Score | None, music: MusicOptions) -> MusicModel:
+    """The model for a prompt or for music without one; says why, if it is not the usual one."""
+    needs = Needs.of(music)
+    usual, name = models.suited(score), models.suited(score, needs)
+    if name != usual:
+        why = needs.cannot(usual, needs.lacked_by(models.tokenizer(usual)))
+        print(f"model {name}: {why}", file=sys.stderr)
+    return models.load(name)
+
+
 def generate_command(options: argparse.Namespace) -> None:
     """Generates a piece from nothing."""
     from app.compose.continuation import generate_piece
 
     music = music_options(options)
     targets = _targets(options, music)
-    model = chosen_models(options, options.model).to_generate()
+    model = _automatic(chosen_models(options, options.model), None, music)
     _finish(options, music, targets, model, generate_piece(model, music))
 
 
@@ -374,7 +386,8 @@ def _finish(
             )
         )
     else:
-        from app.compose.plan.asked import chords_met
+        from app.compose.plan.asked import chords_met, form_met, heard_before
+        from app.compose.plan.lead_sheet import LeadSheet
         from app.text import plural
 
         names = ", ".join(map(str, targets.paths))
@@ -383,8 +396,16 @@ def _finish(
         for piece in result.pieces:
             if piece.choice is not None:
                 print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
-            if met := chords_met(music, piece.score, first, piece.bars):
-                print(f"seed {piece.seed}: {met}", file=sys.stderr)
+            if music.chords is None and music.form is None:
+                continue
+            sheet = LeadSheet.of(piece.score)
+            before = heard_before(prompt.timing.counted, first) if prompt and music.form else []
+            for met in (
+                chords_met(music, sheet, first, piece.bars),
+                form_met(music, sheet, before, piece.bars),
+            ):
+                if met is not None:
+                    print(f"seed {piece.seed}: {met}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 

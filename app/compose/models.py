@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from app.compose.plan.asked import NOTHING, Needs
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.models.checkpoint import (
@@ -192,6 +193,7 @@ class Models:
         self.names = tuple(self._places)
         self.compute = compute
         self._loaded: dict[str, MusicModel] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
         self._loading = threading.Lock()
 
     @classmethod
@@ -216,32 +218,76 @@ class Models:
         except (CheckpointError, KeyError):
             return None
 
-    def to_generate(self) -> MusicModel:
-        """The default model for music without a prompt."""
-        return self.load(self.names[0])
+    def tokenizer(self, name: str) -> Tokenizer:
+        """The tokenizer of one of `names`, without loading its weights; errors as in `load`."""
+        if name in self._loaded:
+            return self._loaded[name].tokenizer
+        if name not in self._tokenizers:
+            self._tokenizers[name] = load_tokenizer(find_checkpoint(self._places[name]))
+        return self._tokenizers[name]
 
-    def to_continue(self, score: Score) -> MusicModel:
-        """The default model for a prompt: that of `suited_to`, or else the first for such music."""
+    def to_generate(self, needs: Needs = NOTHING) -> MusicModel:
+        """The automatic choice for music without a prompt: see `suited`."""
+        return self.load(self.suited(None, needs))
+
+    def to_continue(self, score: Score, needs: Needs = NOTHING) -> MusicModel:
+        """The automatic choice for a prompt: see `suited`."""
+        return self.load(self.suited(score, needs))
+
+    def suited(self, score: Score | None, needs: Needs = NOTHING) -> str:
+        """Name of the automatic choice for a prompt, or for music without one.
+
+        The usual one for such music, unless another one lacks less of what is needed. Music of
+        several instruments needs a model that distinguishes them.
+        """
+        usual = self._usual(score)
+        if not needs.lacked_by(self.tokenizer(usual)):
+            return usual
+        names = [usual, *self._playing(score)]
+        return min(names, key=lambda name: len(needs.lacked_by(self.tokenizer(name))))
+
+    def able(self, score: Score | None, needs: Needs) -> list[str]:
+        """Names of the models for a prompt, or for none, that lack nothing of what is needed."""
+        names = self._playing(score)
+        return [name for name in names if not needs.lacked_by(self.tokenizer(name))]
+
+    def _playing(self, score: Score | None) -> list[str]:
+        """Names of the models for the instruments of a prompt, those like the usual one first."""
+        several = self._plays_several(self._usual(score))
+        is_band = score is not None and suited_to(score) == "groove"
+        names = [name for name in self.names if self._plays_several(name) or not is_band]
+        return sorted(names, key=lambda name: self._plays_several(name) != several)
+
+    def _usual(self, score: Score | None) -> str:
+        """The model of `suited_to`, or else the first for such music."""
+        if score is None:
+            return self.names[0]
         wanted = suited_to(score)
         if wanted in self.names:
-            return self.load(wanted)
+            return wanted
         able = [name for name in self.names if self._plays_several(name) == (wanted == "groove")]
-        return self.load((able or self.names)[0])
+        return (able or self.names)[0]
 
     def _plays_several(self, name: str) -> bool:
         """Whether a model distinguishes instruments."""
-        return families_of(self.load(name).tokenizer).only_track < 0
+        return families_of(self.tokenizer(name)).only_track < 0
 
-    def to_fill(self, score: Score, passage: Passage) -> MusicModel | None:
-        """The first model that can write parts of a piece, if possible one for its instruments.
+    def to_fill(self, score: Score, passage: Passage, needs: Needs = NOTHING) -> MusicModel | None:
+        """The automatic choice for a part of a piece; None if no model can write parts.
 
-        Single tracks and new ones need a model of several instruments.
+        Single tracks and new ones need a model of several instruments. Then it is the first that
+        lacks least of what is needed, if possible one for the instruments of the piece.
         """
-        able = [n for n in self.names if families_of(self.load(n).tokenizer).has_plans]
+        able = [n for n in self.names if families_of(self.tokenizer(n)).has_plans]
         is_part = passage.tracks is not None and len(passage.tracks) < len(score.tracks)
-        several = is_part or passage.instrument is not None or suited_to(score) == "groove"
-        able.sort(key=lambda name: self._plays_several(name) != several)
-        return self.load(able[0]) if able else None
+        must = is_part or passage.instrument is not None
+        several = must or suited_to(score) == "groove"
+
+        def rank(name: str) -> tuple[bool, int, bool]:
+            plays, lacked = self._plays_several(name), needs.lacked_by(self.tokenizer(name))
+            return must and not plays, len(lacked), plays != several
+
+        return self.load(min(able, key=rank)) if able else None
 
 
 def released() -> list[Path]:

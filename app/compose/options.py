@@ -296,7 +296,7 @@ class MusicOptions:
             "Ending",
             "steering",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece (models of version 2).",
+            "the model end the piece.",
             choices=("Bar line", "Cadence", "Natural"),
         ),
     )

@@ -97,7 +97,7 @@ class Opening:
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         ends = options.ending == "natural"
-        check_asked(options, tokenizer)
+        check_asked(options, model.name, tokenizer)
         fixed: tuple[FixedBar, ...] = ()
         if gap is None or gap.is_last:
             context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
@@ -162,7 +162,7 @@ class Opening:
         key = named_key(options.key) if options.key and families.has_plans else None
         if key is not None:
             context.append(families.key + key.tonic + 12 * key.minor)
-        check_asked(options, tokenizer)
+        check_asked(options, model.name, tokenizer)
         # for seconds, an estimate that is long enough
         count = options.bars if options.seconds is None else int(options.seconds) + 1
         key = closing_key(options)

@@ -256,7 +256,9 @@ def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
         subject = "it" if unread else "the model"
         clauses.append(f"{subject} reads the times of notes rounded by {shift:.0f} ms on average")
     if beats == "file" and lost.drift_milliseconds >= _HEARD_DRIFT:
-        clauses.append(f"rounded tempos add up to {lost.drift_milliseconds / 1e3:.1f} s")
+        seconds = lost.drift_milliseconds / 1e3
+        subject = "it" if clauses else "the model"
+        clauses.append(f"{subject} reads rounded tempos, which move the end by {seconds:.1f} s")
     return "; ".join(clauses)
 
 

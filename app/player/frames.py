@@ -91,6 +91,8 @@ class SheetFrame(TypedDict):
     """Letter, first bar from 1, and number of bars of each phrase."""
     chords: list[str]
     """The chords of each bar, separated by a space."""
+    missed: NotRequired[list[int]]
+    """New bars, from 0, without the chords that were asked of them."""
 
 
 class PromptFrame(TypedDict):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from app.compose.options import MusicOptions
 from app.compose.plan.growth import Growth, new_letter, presets
+from app.text import plural
 from tokenization.plan_text import chart_bars, parse_chart, parse_sections
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ class PlanFrame(TypedDict):
     sections: list[tuple[str, int]]
     """Letter and number of bars of each section; the model chooses the bars after them."""
     chords: list[str]
-    """The chords of each new bar; empty: the model chooses."""
+    """The chords of each new bar, as they were typed; empty: the model chooses."""
+    wrong: list[int]
+    """New bars, from 0, whose chords are not understood."""
     written: int
     """Number of bars of the chart as it is written; further ones repeat it."""
     letters: list[tuple[str, int]]
@@ -35,6 +38,8 @@ class PlanFrame(TypedDict):
     """Chords of the piece, in order of their first bars."""
     no_form: str
     """Why no form can be asked for, as a sentence; empty if it can."""
+    no_chords: str
+    """Why no chords can be asked for."""
     problem: str
     """What is wrong with the form or the chords, as a sentence."""
     asked: str
@@ -61,17 +66,23 @@ def plan_frame(
     problem = ""
     sections: list[tuple[str, int]] = []
     chords: list[str] = []
+    wrong: list[int] = []
     written = 0
     try:
         if form.strip():
             sections = parse_sections(form, lengths)
+    except ValueError as error:
+        problem = _sentence(error)
+    try:
         if chart.strip():
-            parse_chart(chart)
             cells = _cells(chart)
             written = len(cells)
             chords = [cells[bar % written] for bar in range(options.bars)]
+            unread = _unread(chart)
+            wrong = [bar for bar in range(options.bars) if bar % written in unread]
+            parse_chart(chart)
     except ValueError as error:
-        problem = f"{str(error)[:1].upper()}{str(error)[1:]}."
+        problem = problem or _sentence(error)
     total = sum(count for _, count in sections)
     if total > options.bars and not problem:
         problem = f"The form has {total} bars, but only {options.bars} are written."
@@ -85,14 +96,22 @@ def plan_frame(
         bars=options.bars,
         sections=_within(sections, options.bars),
         chords=chords,
+        wrong=wrong,
         written=written,
         letters=[*letters.items(), (new, size)],
         known=list(dict.fromkeys(one for bar in sheet.chords for one in bar))[:_MOST_CHORDS],
         no_form=no_form,
+        no_chords=no_chords(sheet),
         problem=problem,
         asked=_asked(sections, chords, options),
         growth=next((name for name, preset in ways.items() if tuple(preset[:4]) == now), None),
     )
+
+
+def no_chords(sheet: LeadSheet) -> str:
+    """Why no chords can be asked for beside a piece; empty if they can."""
+    is_drums = len(sheet.chords) > 0 and not any(sheet.chords)
+    return "Only drums play, which have no chords." if is_drums else ""
 
 
 def _cells(chart: str) -> list[str]:
@@ -101,6 +120,24 @@ def _cells(chart: str) -> list[str]:
     for bar in chart_bars(chart):
         cells.append(cells[-1] if bar == "%" and cells else "" if bar == "?" else bar)
     return cells
+
+
+def _unread(chart: str) -> set[int]:
+    """The bars of a chart, from 0, that are not understood."""
+    unread: set[int] = set()
+    for number, bar in enumerate(chart_bars(chart)):
+        if bar == "%" and number:
+            unread |= {number} if number - 1 in unread else set()
+            continue
+        try:
+            parse_chart(bar)
+        except ValueError:
+            unread.add(number)
+    return unread
+
+
+def _sentence(error: ValueError) -> str:
+    return f"{str(error)[:1].upper()}{str(error)[1:]}."
 
 
 def _within(sections: list[tuple[str, int]], bars: int) -> list[tuple[str, int]]:
@@ -115,13 +152,15 @@ def _within(sections: list[tuple[str, int]], bars: int) -> list[tuple[str, int]]
 def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOptions) -> str:
     parts: list[str] = []
     if sections:
-        parts.append("form " + " ".join(f"{letter}{count}" for letter, count in sections))
+        form = "form " + " ".join(f"{letter}{count}" for letter, count in sections)
+        left = options.bars - sum(count for _, count in sections)
+        parts.append(form + (f" and {plural(left, 'bar')} of the model's choice" * (left > 0)))
     if num := sum(bool(bar) for bar in chords):
         parts.append(f"chords in {num} of {options.bars} bars")
     if options.distance:
         differs = int(options.bars * options.distance + 1e-9)
-        copies = options.bars - differs
-        parts.append(f"at most {copies} copied bars" if copies else "no copied bars")
+        which = "all" if differs == options.bars else f"at least {differs}"
+        parts.append(f"{which} of the {options.bars} new bars differ from yours")
     if options.ending != "bar":
-        parts.append("an ending" if options.ending == "natural" else "a cadence")
+        parts.append("an ending by the model" if options.ending == "natural" else "a cadence")
     return ", ".join(parts)

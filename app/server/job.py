@@ -17,8 +17,9 @@ from app.audio.synth.soundfont import SoundError
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED, chords_met
+from app.compose.plan.asked import ASKED, Met, chords_met, form_met, heard_before
 from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.tracks import instrument_name
 from app.errors import DiskError
 from app.files import appearing, safe_name
 from app.player.frames import (
@@ -37,7 +38,7 @@ from app.player.frames import (
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
 from app.server.memory.sizes import size_of
-from app.text import duration, plural
+from app.text import duration, listed, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -285,21 +286,47 @@ class Job:
     def _facts(self, piece: Piece) -> str:
         """Notes and length of the new music, and how many bars have the asked chords."""
         facts = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
-        met = self._met(piece)
-        return f"{facts} · {met}" if met else facts
+        return " · ".join([facts, *self._without_notes(piece), *map(str, self._met(piece))])
 
-    def _met(self, piece: Piece) -> str:
-        """How many bars have the asked chords; empty if unknown, or if none were asked for."""
-        if self.upload is not None and self.upload.prompt.facts.beats != "file":
-            return ""
-        first = self.upload.bars if self.upload else 0
-        return str(chords_met(self.options, piece.score, first, piece.bars) or "")
+    def _without_notes(self, piece: Piece) -> list[str]:
+        """That tracks which were to be written have no notes; empty if all have some."""
+        passage = self.upload.passage if self.upload else None
+        if not piece.new.num_notes:
+            return ["nothing was written"]
+        if self.upload is None or passage is None:
+            return []
+        known = self.upload.whole.score
+        playing = set(track_ids(piece.new, known))
+        silent = self.upload.names((passage.tracks or frozenset()) - playing)
+        if (new := passage.new_track) is not None and playing <= {-1, *track_ids(known)}:
+            silent.append(instrument_name(new))
+        return [f"no notes in {listed(silent)}"] if silent else []
 
-    def _sheet(self, piece: Piece) -> SheetFrame | None:
+    def _lead_sheet(self, piece: Piece) -> LeadSheet | None:
         """Form and chords of a piece, if its bars are those of its file."""
         if self.upload is not None and self.upload.prompt.facts.beats != "file":
             return None
-        return pack_sheet(LeadSheet.of(piece.score), self._timeline(piece.score))
+        return LeadSheet.of(piece.score)
+
+    def _met(self, piece: Piece) -> list[Met]:
+        """How many bars have what was asked of them, if that is known."""
+        if (sheet := self._lead_sheet(piece)) is None:
+            return []
+        options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
+        before = []
+        if self.upload is not None and options.form is not None:
+            before = heard_before(self.upload.prompt.timing.counted, first)
+        met = chords_met(options, sheet, first, bars), form_met(options, sheet, before, bars)
+        return [one for one in met if one is not None]
+
+    def _sheet(self, piece: Piece) -> SheetFrame | None:
+        """The rows of form and chords, with the bars that do not have the asked chords."""
+        sheet = self._lead_sheet(piece)
+        frame = pack_sheet(sheet, self._timeline(piece.score)) if sheet else None
+        if frame is not None:
+            met = (one.missed for one in self._met(piece) if one.what == "chords")
+            frame["missed"] = [bar for missed in met for bar in missed]
+        return frame
 
     @property
     def new_music_seconds(self) -> float:
@@ -438,18 +465,21 @@ class Job:
     def _how_made(self, piece: Piece) -> str:
         """The settings of a piece, its size and the speed, in one line."""
         options, upload = self.options, self.upload
-        after = f" after bar {upload.bars}" if upload else ""
+        asked = f"{plural(options.bars, 'bar')} requested"
+        if upload is not None:
+            asked = upload.written or f"{asked} after bar {upload.bars}"
         beats = _BEATS.get(upload.prompt.facts.beats) if upload else None
         return " · ".join(
             [
                 f"seed {piece.seed}",
-                f"{plural(options.bars, 'bar')} requested{after}",
+                asked,
                 *([beats] if beats else []),
                 f"temperature {_exact(options.temperature)}",
                 f"top-p {_exact(options.top_p)}",
-                *(words for _, words in self._chosen_of_prompt()),
+                *(words for _, words in self._chosen_of_prompt() if words),
                 *(words for _, words in self._chosen_options()),
-                *([met] if (met := self._met(piece)) else []),
+                *map(str, self._met(piece)),
+                *self._without_notes(piece),
                 plural(piece.new.num_notes, "new note"),
                 f"{piece.tokens_per_second:.0f} tokens/s",
                 f"{self.model.name} on {self.model.device}",
@@ -457,7 +487,10 @@ class Job:
         )
 
     def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
-        """Yields each choice of bars or tracks: a short text for file names, and a description."""
+        """Yields each choice of bars or tracks: a short text for file names, and a description.
+
+        The description is empty if `Upload.written` has it.
+        """
         if self.upload is None:
             return
         prompt, bars = self.upload.prompt, self.options.prompt_bars
@@ -472,13 +505,12 @@ class Job:
             (
                 "i",
                 prompt.parts.played,
-                "tracks that may play" if prompt.gap is None else "tracks written",
+                "tracks that may play" if prompt.gap is None else "",
             ),
         ):
             if numbers is not None:
-                listed = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
-                more = ", …" if len(numbers) > 8 else ""
-                yield f"{letter}{len(numbers)}", f"{what} {listed}{more}"
+                names = listed(self.upload.names(numbers)) if what and numbers else ""
+                yield f"{letter}{len(numbers)}", f"{what}: {names}" if names else ""
 
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
         """Yields options that are not at their defaults, in the form of `_chosen_of_prompt`."""
@@ -491,7 +523,8 @@ class Job:
             sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
             yield f"in-{safe_name(sharp)}", f"in {options.key}"
         if options.ending != "bar":
-            yield options.ending, options.ending
+            by = "ending by the model" if options.ending == "natural" else options.ending
+            yield options.ending, by
         for name in ASKED:
             if (text := getattr(options, name)) is not None:
                 yield safe_name(f"{name}-{text}")[:24], f"{name} {text}"

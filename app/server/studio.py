@@ -20,6 +20,7 @@ from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
+from app.compose.plan.asked import Needs
 from app.errors import DiskError
 from app.files import appearing
 from app.player.frames import Frame, blank_timeline
@@ -173,12 +174,12 @@ class Studio:
     ) -> Iterator[Frame]:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
-        Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
-        the event from `begin`, if that was called; `user` is an account or address, if known. The
-        sound begins shortly before the new music, unless `whole_sound` is set. With `listens`, the
-        frames also have the sound of the bars that are finished. Closing the iterator ends the job.
-        If the sound cannot be rendered, the MIDI files are kept and the last frame has the reason
-        as its alert.
+        Without an upload, the model named `model_name`, by default the automatic choice, generates
+        a piece from nothing. `asked` is the event from `begin`, if that was called; `user` is an
+        account or address, if known. The sound begins shortly before the new music, unless
+        `whole_sound` is set. With `listens`, the frames also have the sound of the bars that are
+        finished. Closing the iterator ends the job. If the sound cannot be rendered, the MIDI files
+        are kept and the last frame has the reason as its alert.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
@@ -194,7 +195,7 @@ class Studio:
             elif model_name is not None:
                 model = self.models.load(model_name)
             else:
-                model = self.models.to_generate()
+                model = self.models.to_generate(Needs.of(options))
             job = Job(model, upload, options, soundfont=self.soundfont)
             if listens:
                 job.listen(partial(self.folders.new, session))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
+from app.compose.plan.asked import NOTHING
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import instrument_name
@@ -22,16 +23,18 @@ from app.player.frames import (
     timeline,
 )
 from app.server.sandbox import LimitError, Sandbox
+from app.text import listed
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi
 from tokenization.midi.musicxml import read_music
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from app.compose.fill.passage import Passage
     from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
+    from app.compose.plan.asked import Needs
     from app.compose.prompt import Prompt
     from tokenization.score import Score
 
@@ -75,13 +78,20 @@ class Upload:
 
     @property
     def written(self) -> str:
-        """What is to be written, such as `bars 9 to 16` or `Flute, bar 3`; empty for the end."""
+        """What is to be written, such as `bars 9 to 16` or `Bass, bar 3`; empty for the end."""
         if self.passage is None:
             return ""
         first, last = self.passage.first_bar, self.last_bar
         which = f"bar {first}" if first == last else f"bars {first:,} to {last:,}"
-        new = self.passage.new_track
-        return which if new is None else f"{instrument_name(new)}, {which}"
+        names = self.names(self.passage.tracks or ())
+        if (new := self.passage.new_track) is not None:
+            names.append(instrument_name(new))
+        return f"{listed(names)}, {which}" if names else which
+
+    def names(self, tracks: Iterable[int]) -> list[str]:
+        """Names of tracks, given by their numbers in the file."""
+        chosen = frozenset(tracks)
+        return [row.name for row in self.whole.facts.rows if row.id in chosen]
 
     @property
     def last_bar(self) -> int:
@@ -177,12 +187,12 @@ class Upload:
         )
         return replace(self, prompt=prompt, passage=passage, problem="")
 
-    def writing_by_any(self, passage: Passage, models: Models) -> Upload:
+    def writing_by_any(self, passage: Passage, models: Models, needs: Needs = NOTHING) -> Upload:
         """`writing`, by another one of `models` if only that one can."""
         try:
             return self.writing(passage)
         except TokenizerError:
-            other = models.to_fill(self.whole.score, passage)
+            other = models.to_fill(self.whole.score, passage, needs)
             if other is None or other is self.model:
                 raise
             return self.for_model(other).writing(passage)
@@ -251,8 +261,16 @@ class Upload:
         return frame
 
 
-def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "auto") -> Upload:
+def read_upload(
+    path: Path,
+    max_bytes: int,
+    models: Models,
+    beats: BeatSource = "auto",
+    needs: Needs = NOTHING,
+) -> Upload:
     """Reads a file as an upload whose continuation begins at its end.
+
+    The model is the automatic choice among `models` for what is needed.
 
     Raises:
         MidiError: it cannot be continued; the message is one sentence for the user.
@@ -272,7 +290,7 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             "part"
         )
     data, score = _in_sandbox(path.name, read_music, data, path.name)
-    return _accepted(data, score, path.name, models, beats)
+    return _accepted(data, score, path.name, models, beats, needs)
 
 
 def upload_of(data: bytes, name: str, models: Models, beats: BeatSource = "auto") -> Upload:
@@ -281,7 +299,14 @@ def upload_of(data: bytes, name: str, models: Models, beats: BeatSource = "auto"
     return _accepted(data, score, name, models, beats)
 
 
-def _accepted(data: bytes, score: Score, name: str, models: Models, beats: BeatSource) -> Upload:
+def _accepted(
+    data: bytes,
+    score: Score,
+    name: str,
+    models: Models,
+    beats: BeatSource,
+    needs: Needs = NOTHING,
+) -> Upload:
     """A file with its score as an upload. Raises MidiError if it has too much music."""
     if score.num_notes > MOST_NOTES:
         raise MidiError(
@@ -294,7 +319,7 @@ def _accepted(data: bytes, score: Score, name: str, models: Models, beats: BeatS
             f"{name}: found {controls:,} controllers and bends in all tracks together, "
             f"expected at most {MOST_CONTROLS:,}; remove some of them and export it again"
         )
-    return _whole(data, name, models.to_continue(score), beats, score)
+    return _whole(data, name, models.to_continue(score, needs), beats, score)
 
 
 def _whole(data: bytes, name: str, model: MusicModel, beats: BeatSource, score: Score) -> Upload:

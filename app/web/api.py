@@ -36,6 +36,7 @@ from app.compose.options import (
     only_for,
     with_seed,
 )
+from app.compose.plan.asked import Needs
 from app.compose.prompt import passage_options
 from app.errors import input_errors
 from app.server.studio import Studio
@@ -129,12 +130,12 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         a new one; beats: auto, file, estimate or grid; key: such as C, F#m or D dorian, or empty;
         ending: bar, cadence or natural; seconds: the length instead of bars, if not 0; prompt_bars:
         how many of the last bars the model reads, 0 for as many as it can read; model: one of the
-        page's models, or empty for the one that suits the file.
+        page's models, or empty for one that suits the file and the options.
         """
         with job_of(request) as job:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
-            upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
+            upload = read(sent, options)
             return compose(upload.until(last) if last else upload, options, job, request)
 
     def fill(request: gr.Request, sent: Mapping[str, object]) -> Answer:
@@ -147,11 +148,11 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         """
         with job_of(request) as job:
             options = options_of(sent)
-            upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
+            upload = read(sent, options)
             passage = passage_of(sent, upload)
             automatic = sent["model"] in (None, "")
             upload = (
-                upload.writing_by_any(passage, studio.models)
+                upload.writing_by_any(passage, studio.models, Needs.of(options))
                 if automatic
                 else upload.writing(passage)
             )
@@ -162,33 +163,41 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Generates a piece from nothing.
 
-        seed: -1 or null for a new one; model: one of the page's models; key, ending, seconds: as in
-        /continue.
+        seed: -1 or null for a new one; key, ending, seconds, model: as in /continue.
         """
         with job_of(request) as job:
             options = options_of(sent)
-            name = choice_of("model", sent["model"], studio.models.names)
+            models = models_of(sent)
+            name = models.suited(None, Needs.of(options))
             return compose(None, options, job, request, name)
 
-    def read(path: Path, beats: object = "auto", model: object = None) -> Upload:
-        """Reads an uploaded file for the named model, or for the one that suits it."""
-        how = choice_of("beats", beats, get_args(BeatSource))
-        models = studio.models
-        if model is not None and model != "":
-            name = choice_of("model", model, models.names)
-            models = Models.only(models.load(name))
-        return read_upload(path, max_upload_bytes, models, how)
+    def models_of(sent: Mapping[str, object]) -> Models:
+        """The named model, or all."""
+        models, name = studio.models, sent["model"]
+        if name is None or name == "":
+            return models
+        return Models.only(models.load(choice_of("model", name, models.names)))
+
+    def read(sent: Mapping[str, object], options: MusicOptions) -> Upload:
+        """Reads the prompt of a call for the named model, or for the one that suits it."""
+        path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
+        return read_upload(path, max_upload_bytes, models_of(sent), beats, Needs.of(options))
+
+    def beats_of(value: object) -> BeatSource:
+        return choice_of("beats", value, get_args(BeatSource))
 
     def inspect(midi: object, beats: object) -> dict[str, object]:
         """Describes a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
         with refused():
-            upload = read(file_of("midi", midi), beats)
+            path = file_of("midi", midi)
+            upload = read_upload(path, max_upload_bytes, studio.models, beats_of(beats))
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(midi: object, request: gr.Request) -> str:
         """Renders the sound of a MIDI file, as FLAC."""
         with refused():
-            return studio.render(session_of(request), read(file_of("midi", midi))).as_posix()
+            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models)
+            return studio.render(session_of(request), upload).as_posix()
 
     def health() -> dict[str, object]:
         """State of the page: its models, and the numbers of running and waiting jobs."""
@@ -216,7 +225,6 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         inputs["model"] = gr.Textbox("", label="model")
         for_new = {
             "bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0),
-            "model": gr.Textbox(studio.models.names[0], label="model"),
         }
         midi = Api(None, FileData.model_json_schema(), label="midi")
         facts = gr.JSON(label="facts")

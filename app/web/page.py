@@ -24,7 +24,7 @@ from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
-from app.web.callbacks.settings import ASKED_BY_ROWS
+from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import FIRST_EXAMPLE
@@ -145,14 +145,14 @@ def build_page(
 def _wire_upload(
     calls: Callbacks, upload: UploadWidgets, view: list[Component]
 ) -> list[Dependency]:
-    """Binds the callbacks of the upload; returns the events that read files, perhaps settings."""
+    """Binds the callbacks of the upload; returns the events that change the form."""
     file = upload.file
     seen = _on(file.upload, calls.uploads.reading, file, view)
     reads = [_on(seen.then, calls.uploads.read, file, [file, *view])]
     for example, chip in upload.examples:
         reads.append(_on(chip.click, calls.uploads.take_example, gr.State(example.name), view))
     _on(upload.card.too_large, calls.uploads.too_large, None, view)
-    _on(upload.card.forget, calls.uploads.forget, None, view)
+    reads.append(_on(upload.card.forget, calls.uploads.forget, None, view))
     _on(upload.beats.input, calls.uploads.count_anew, upload.beats, view)
     return reads
 
@@ -175,10 +175,10 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     for widget in timing:
         estimate = calls.settings.estimate
         _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)
-    rows = [form.unit if name == "unit" else options[name] for name in ASKED_BY_ROWS]
-    for widget in rows:
-        _on(widget.change, calls.settings.plan, rows, roll, last_only=True, checked=False)
-    _on(roll.plan, calls.settings.ask, None, rows)
+    planned = [form.unit if name == "unit" else options[name] for name in PLANNED]
+    for widget in planned:
+        _on(widget.change, calls.settings.plan, planned, view, last_only=True, checked=False)
+    _on(roll.plan, calls.settings.ask, None, planned[: len(ASKED_BY_ROWS)])
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)

@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions
+from app.compose.plan.asked import Needs
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.replay import Replay
 from app.player.frames import Frame, PromptFrame, VariationFrame, blank_timeline
@@ -21,10 +22,6 @@ from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import finished_example
-from tokenization.remi.remi import families_of
-
-if TYPE_CHECKING:
-    from app.compose.models import MusicModel
 
 FIRST_EXAMPLE = "ballad"
 """The example that an empty page shows."""
@@ -34,8 +31,6 @@ OPENED_ANEW = (
     "The page was reloaded, which stopped the music that was being generated; your earlier results "
     "are still here."
 )
-NO_FORM = "The {} model cannot be asked for it: choose a model of version 2."
-"""Why a model has no form and no style."""
 MOST_STEPS = 30
 """Number of steps that can be undone."""
 MOST_RESULTS = 40
@@ -114,6 +109,7 @@ class Workspace:
     form: str = ""
     """The text of its field; so are the chords."""
     chords: str = ""
+    style: str = ""
     distance: float = MusicOptions.distance
     ending: Literal["bar", "cadence", "natural"] = MusicOptions.ending
 
@@ -122,10 +118,15 @@ class Workspace:
         """The present state."""
         return Step(self.upload, self.frame, self.heard, self.played, self.model)
 
-    def plan(self, new: MusicModel) -> PlanFrame | None:
+    @property
+    def needs(self) -> Needs:
+        """What is asked that only some models can do."""
+        return Needs(bool(self.form.strip()), self.style.strip(), self.ending == "natural")
+
+    def plan(self, no_form: str) -> PlanFrame | None:
         """What is asked of the new bars by the form; None if there is nothing to ask of.
 
-        `new` is the model that writes a piece from nothing.
+        `no_form` says why no form can be asked for; empty if it can.
         """
         upload = self.upload
         if (upload is not None and upload.problem) or self.length is None:
@@ -136,7 +137,7 @@ class Workspace:
         else:
             options = replace(options, bars=int(self.length))
         options = upload.with_length(options) if upload else without_prompt(options)
-        return _plan(upload, new, options, (self.form, self.chords))
+        return _plan(upload, options, (self.form, self.chords), no_form)
 
     def go(self, step: Step) -> None:
         """Moves to another state; undo restores the present one, unless it is empty."""
@@ -175,12 +176,9 @@ def without_prompt(options: MusicOptions) -> MusicOptions:
 
 
 def _plan(
-    upload: Upload | None, new: MusicModel, options: MusicOptions, texts: tuple[str, str]
+    upload: Upload | None, options: MusicOptions, texts: tuple[str, str], no_form: str
 ) -> PlanFrame:
     """What is asked of the new bars: after an upload, in its selected bars, or from nothing."""
-    model = upload.model if upload else new
-    has_plans = families_of(model.tokenizer).has_plans
-    no_form = NO_FORM.format(model.name) * (not has_plans)
     if upload is None:
         return plan_frame(_NO_SHEET, 0, options, texts, no_form)
     first = upload.passage.first_bar - 1 if upload.passage else upload.bars
@@ -214,6 +212,8 @@ class Session:
         """Options that generate each variation of a result again, by its job."""
         self.fill: MusicOptions | None = None
         """Options to fill the form with."""
+        self.cleared: tuple[str, ...] = ()
+        """Fields of the form to set to their defaults."""
         self.alert = ""
         """Why the last job could not begin."""
         self.size = 0
@@ -248,13 +248,13 @@ class Session:
         """Resets the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations = MusicOptions.variations
-        self.work.form = self.work.chords = ""
+        self.work.form = self.work.chords = self.work.style = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
-    def shown(self, new: MusicModel) -> Frame:
+    def shown(self, no_form: str) -> Frame:
         """The frame that the player shows, with the actions that are possible.
 
-        `new` is the model that writes a piece from nothing.
+        `no_form` says why no form can be asked for; empty if it can.
         """
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
@@ -269,9 +269,9 @@ class Session:
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
             texts = options.form or "", options.chords or ""
-            plan = _plan(asked, new, options, texts)
+            plan = _plan(asked, options, texts, no_form)
         else:
-            plan = work.plan(new) if work.frame.get("phase") == "prompt" else None
+            plan = work.plan(no_form) if work.frame.get("phase") == "prompt" else None
         if plan is not None:
             state["plan"] = plan
         if "timeline" not in work.frame and work.frame.get("phase") == "prompt":

@@ -11,20 +11,22 @@ import gradio as gr
 
 from app.compose.new_bars import in_bars
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED, styles_of
+from app.compose.plan.asked import ASKED, Needs, styles_of
 from app.player.frames import Frame
+from app.player.plan import no_chords
 from app.server.studio import Studio
 from app.server.uploads import Upload
 from app.text import duration
 from app.web.cards import card, results_list, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
-from app.web.session import AUTOMATIC, NO_FORM, Session, Sessions, Workspace
+from app.web.session import AUTOMATIC, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
-from tokenization.remi.remi import families_of
 
 BY_FILE = "The model that suits your file."
 READING_NOW = "<p>The file is being read.</p>"
+_NUM_SHOWN = 9 + len(ASKED)
+"""Number of widgets in `View.show`."""
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
@@ -107,7 +109,12 @@ class View:
 
     def frame(self, session: Session) -> Frame:
         """The frame that the player shows."""
-        return session.shown(self.studio.models.load(self.new_model(session.work)))
+        return session.shown(self.unable(session.work, Needs(form=True)))
+
+    @property
+    def unchanged(self) -> tuple[object, ...]:
+        """Values of `show` that change nothing."""
+        return (gr.skip(),) * _NUM_SHOWN
 
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
         """The value of the player."""
@@ -116,24 +123,72 @@ class View:
         return {**frame, "serial": next(self._serial)}
 
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
-        """The fields of form, chords and style: grey, with the reason, if the model lacks them."""
-        upload = work.upload
-        model = upload.model if upload else self.studio.models.load(self.new_model(work))
-        name, tokenizer = model.name, model.tokenizer
+        """The fields of form, chords and style: grey, with the reason, if nothing can be asked.
+
+        A field with a text can be emptied.
+        """
+        models = self.studio.models
+        names = models.names if work.model == AUTOMATIC else (work.model,)
+        styles = sorted({one for name in names for one in styles_of(models.tokenizer(name))})
+        told = {"form": self.unable(work, Needs(form=True)), "chords": "", "style": ""}
+        if upload := work.upload:
+            told["chords"] = no_chords(upload.sheet)
+        if not styles:
+            told["style"] = f"The {self._model(work)} model has no styles."
         for option in ASKED:
-            able = option == "chords" or families_of(tokenizer).has_plans
-            widget = OPTIONS[option].widget
+            why, widget = told[option], OPTIONS[option].widget
             info = widget.info if widget else ""
-            if option == "style" and able:
-                styles = ", ".join(styles_of(tokenizer))
-                info = f"One of: {styles}." if styles else f"The {name} model has no styles."
-            yield gr.Textbox(info=info if able else NO_FORM.format(name), interactive=able)
+            if option == "style":
+                info = f"One of: {', '.join(styles)}."
+            able = not why or bool(getattr(work, option))
+            yield gr.Textbox(info=why or info, interactive=able)
+
+    def _model(self, work: Workspace) -> str:
+        """Name of the model that will be used."""
+        return work.upload.model.name if work.upload else self.new_model(work)
+
+    def unable(self, work: Workspace, needs: Needs) -> str:
+        """Why what is needed cannot be asked for, as sentences; empty if it can.
+
+        If the choice of the model is automatic, any suitable one will do.
+        """
+        models, upload = self.studio.models, work.upload
+        score = upload.whole.score if upload else None
+        name = self._model(work)
+        if work.model == AUTOMATIC and upload is not None and upload.passage is not None:
+            other = models.to_fill(upload.whole.score, upload.passage, needs)
+            name = other.name if other else name
+        elif work.model == AUTOMATIC:
+            name = models.suited(score, needs)
+        if not (lacked := needs.lacked_by(models.tokenizer(name))):
+            return ""
+        without = {"form": "clear Form", "style": "clear Style", "ending": "choose another Ending"}
+        do = " and ".join(without[field] for field in lacked)
+        able = models.able(score, needs)
+        do = f"Choose {' or '.join(able)}, or {do}" if able else f"{do[:1].upper()}{do[1:]}"
+        return f"{sentence(needs.cannot(name, lacked))} {do}."
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""
-        model = work.upload.model.name if work.upload else work.model
-        info = BY_FILE if model == AUTOMATIC else model_line(self.studio.models, model)
+        models, name = self.studio.models, self._model(work)
+        info = model_line(models, name)
+        if work.upload is None and work.model == AUTOMATIC:
+            info = BY_FILE
+            if why := self._why_not_usual(work, name):
+                info = f"{name}, because {why}."
         return gr.Radio(value=work.model, info=info)
+
+    def _why_not_usual(self, work: Workspace, name: str) -> str:
+        """Why the usual model is not the automatic choice; empty if it is."""
+        models, upload = self.studio.models, work.upload
+        usual = models.suited(upload.whole.score if upload else None)
+        if name == usual:
+            return ""
+        lacked = work.needs.lacked_by(models.tokenizer(usual))
+        if lacked:
+            return work.needs.cannot(usual, lacked)
+        is_part = upload is not None and upload.passage is not None
+        return f"the {usual} model cannot write these bars" if is_part else ""
 
     def _of_upload(self, work: Workspace) -> tuple[object, ...]:
         """Values of the card and of the beats."""
@@ -146,15 +201,18 @@ class View:
 
     def _why(self, work: Workspace) -> str:
         """Why this model continues an upload."""
-        if work.upload is None or work.upload.passage is not None:
+        if work.upload is None or work.upload.problem:
             return ""
         name = work.upload.model.name
+        other = self._why_not_usual(work, name) if work.model == AUTOMATIC else ""
+        if work.upload.passage is not None:
+            return sentence(f"It was chosen because {other}") if other else ""
         if work.model != AUTOMATIC:
             return f"The {name} model continues it, as you chose."
         if len(self.studio.models.names) < 2:
             return f"The {name} model continues it."
         reasons = {"piano": "only pianos play", "groove": "drums or several instruments play"}
-        reason = reasons.get(name)
+        reason = other or reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
     def estimate(self, work: Workspace, *, reading: bool = False) -> str:
@@ -172,7 +230,7 @@ class View:
 
     def seconds_needed(self, work: Workspace, length: float) -> float | None:
         """Estimated time to generate the music; None if nothing is known."""
-        model = work.upload.model.name if work.upload else self.new_model(work)
+        model = self._model(work)
         prompt = work.upload.prompt if work.upload else None
         bars = length
         if work.upload is not None and work.upload.passage is not None:
@@ -185,5 +243,5 @@ class View:
 
     def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""
-        names = self.studio.models.names
-        return work.model if work.model in names else names[0]
+        models = self.studio.models
+        return work.model if work.model in models.names else models.suited(None, work.needs)

@@ -190,6 +190,8 @@ def test_chords_are_typed_clicked_and_removed_in_the_row_and_in_the_field(page):
     row(page, "chords", "Dm", "G7 C", "Dm", "G7 C")
     field(page, "chords").fill("Dm | H")
     page.wait_for_selector("[data-part=asked-text].wrong")
+    row(page, "chords", "Dm", "H", "Dm", "H")
+    assert part(page, "asked-chords").locator("button.wrong").count() == 2
     assert "H" in part(page, "asked-text").inner_text()
 
 
@@ -202,7 +204,7 @@ def test_what_is_asked_is_written_and_the_chords_that_are_met_are_counted(page):
     row(page, "chords", "F", "·")
     settings = write(page)
     assert "chords F | ?" in settings
-    assert "of 1 bars" in settings
+    assert "of 1 bar" in settings
     assert "chords met in" in settings
 
 
@@ -252,7 +254,7 @@ def test_a_model_of_version_1_has_no_form_and_says_why(page):
     new_bars(page, 2)
     add = part(page, "asked-sections").locator("button")
     assert add.is_disabled()
-    assert "choose a model of version 2" in add.get_attribute("title")
+    assert "Choose second" in add.get_attribute("title")
     chord(page, 1).click()
     page.keyboard.type("C")
     page.keyboard.press("Enter")
@@ -276,13 +278,16 @@ def test_the_rows_are_those_of_the_selected_bars(page):
     assert "chords ? | ? | E7" in part(page, "settings").inner_text()
 
 
+DIFFER = "new bars differ from yours"
+
+
 @pytest.mark.parametrize(
     ("name", "bars", "told", "settings"),
     [
-        ("Vary", BARS, "at most 2 copied bars", "distance 0.50"),
-        ("Fill every 4th bar", BARS, "at most 3 copied bars", "distance 0.25"),
-        ("Every 8th", 8, "at most 7 copied bars", "distance 0.125"),
-        ("Next section", BARS, f"form B{BARS}, no copied bars", "distance 1.00"),
+        ("Vary", BARS, f"at least 2 of the 4 {DIFFER}", "distance 0.50"),
+        ("Fill every 4th bar", BARS, f"at least 1 of the 4 {DIFFER}", "distance 0.25"),
+        ("Every 8th", 8, f"at least 1 of the 8 {DIFFER}", "distance 0.125"),
+        ("Next section", BARS, f"form B{BARS}, all of the 4 {DIFFER}", "distance 1.00"),
         ("Ending", BARS, "a cadence", "cadence"),
     ],
 )
@@ -293,6 +298,28 @@ def test_a_loop_grows(page, name, bars, told, settings):
     page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
     assert length(page).input_value() == str(bars)
     assert settings in write(page)
+
+
+@pytest.mark.parametrize("name", ["Vary", "Ending"])
+def test_a_way_that_is_pressed_again_is_taken_back(page, name):
+    button = part(page, "growth").get_by_role("button", name=name, exact=True)
+    button.click()
+    page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
+    button.click()
+    asked(page, "The model chooses form and chords")
+    assert length(page).input_value() == "16"
+    assert part(page, "growth").locator("[aria-pressed=true]").count() == 0
+
+
+def test_a_form_of_a_new_piece_is_written_by_the_automatic_model(empty):
+    field(empty, "form").fill("A2 B2")
+    row(empty, "sections", "A", "B", "+ section")
+    asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
+    new_bars(empty, 4)
+    empty.locator(".go-music").click()
+    empty.wait_for_selector(".player[data-phase=done]")
+    assert "form A2 B2" in part(empty, "settings").inner_text()
+    assert "second model" in part(empty, "subtitle").inner_text()
 
 
 def test_an_ending_of_a_model_of_version_1_is_a_cadence(page):
@@ -358,7 +385,7 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     settings = write(page)
     assert "6 bars requested" in settings
     assert "form A2 B4" in settings
-    assert "of 1 bars" in settings
+    assert "of 1 bar" in settings
     part(page, "plan-again").click()
     row(page, "sections", "A", "B", "+")
     part(page, "undo").click()

@@ -184,7 +184,7 @@ def test_bars_are_selected_and_written_by_keys_alone(page):
     page.keyboard.press("Shift+ArrowLeft")
     selected(page, "bars 2–3")
     page.keyboard.press("Control+a")
-    page.wait_for_function("/Nothing is left for the model to read/.test(document.body.innerText)")
+    page.wait_for_function("/so nothing remains for the model/.test(document.body.innerText)")
     assert part(page, "selection-bars").inner_text() == "bars 1–6"
     page.keyboard.press("Escape")
     page.wait_for_function("document.querySelector('[data-part=selection]').hidden")

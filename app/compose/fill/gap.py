@@ -92,9 +92,10 @@ class Gap(NamedTuple):
         )
         is_last = is_whole and not after and new is None
         if not any(map(len, heard)) or (is_last and not first):
+            what = "all bars and tracks are selected" if is_whole else "the rest has no notes"
             raise MidiError(
-                "nothing is left for the model to read; choose fewer bars or tracks, or generate "
-                "a piece from nothing"
+                f"{what}, so nothing remains for the model to read; choose fewer bars or tracks, "
+                "or generate a piece from nothing"
             )
         if not is_last:
             _check_model(tokenizer)
@@ -232,8 +233,8 @@ def _check_model(tokenizer: Tokenizer) -> None:
     """Raises TokenizerError for a model that can only continue music."""
     if not families_of(tokenizer).has_plans:
         raise TokenizerError(
-            "the model has a vocabulary of version 1, which can only continue a piece; choose a "
-            "model of version 2, or bars after the end of the piece"
+            "the model can only continue a piece; choose one that writes parts, such as piano-2 or "
+            "groove-2, or bars after the end of the piece"
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.plan.lead_sheet import LeadSheet
+from app.text import listed, plural
 from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.chords import QUALITIES
 from tokenization.analysis.form import find_form
@@ -17,14 +18,13 @@ from tokenization.analysis.keys import named_key
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.plan import Chord, Key, Plan, PlannedChord
 from tokenization.plan_text import MAX_DISTANCE, parse_chart, parse_form
-from tokenization.remi.remi import Remi
+from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BOS
 from tokenization.tokenizer import FixedBar, Tokenizer
 
 if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from tokenization.constraints.bar_limit import PlannedBar
-    from tokenization.score import Score
 
 ASKED = ("form", "chords", "style")
 """The options of this file."""
@@ -35,37 +35,72 @@ _DOMINANT_FROM = 4
 
 
 class Met(NamedTuple):
-    """How many bars with an asked chord have it."""
+    """How many bars have what is asked of them."""
 
-    bars: int
+    what: str
+    """Chords, or the form: bars that are to return."""
     asked: int
+    missed: tuple[int, ...]
+    """The bars that do not have it, from 0."""
 
     def __str__(self) -> str:
-        return f"chords met in {self.bars} of {self.asked} bars"
+        text = f"{self.what} met in {self.asked - len(self.missed)} of {plural(self.asked, 'bar')}"
+        if not self.missed or len(self.missed) == self.asked:
+            return text
+        bars = listed([str(bar + 1) for bar in self.missed])
+        return f"{text}, not in {'bar' if len(self.missed) == 1 else 'bars'} {bars}"
 
 
-def check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError if the model cannot be asked for a form, this style or this ending.
+class Needs(NamedTuple):
+    """What is asked of new music that only some models can do.
 
     Any model can be asked for chords: `tokenization/constraints/harmony.py` leads it.
     """
-    used = [name for name in ("form", "style") if getattr(options, name) is not None]
-    has_plans = isinstance(tokenizer, Remi) and tokenizer.families.has_plans
-    if options.ending == "natural" and not has_plans:
-        raise TokenizerError(
-            "the model has a vocabulary of version 1, which does not mark the last bar of a piece; "
-            "choose the ending bar or cadence, or a model of version 2"
-        )
-    if used and not has_plans:
-        raise TokenizerError(
-            f"the model has a vocabulary of version 1, which has no {' and no '.join(used)}; leave "
-            "them out, or choose a model of version 2"
-        )
-    if options.style is not None and options.style not in styles_of(tokenizer):
-        known = ", ".join(styles_of(tokenizer)) or "none"
-        raise TokenizerError(
-            f"the model does not know the style {options.style[:40]!r}; its styles are: {known}"
-        )
+
+    form: bool = False
+    style: str = ""
+    ending: bool = False
+    """Whether the model is to end the piece."""
+
+    @classmethod
+    def of(cls, options: MusicOptions) -> Needs:
+        """The needs of options."""
+        ending = options.ending == "natural"
+        return cls(options.form is not None, options.style or "", ending)
+
+    def lacked_by(self, tokenizer: Tokenizer) -> tuple[str, ...]:
+        """The fields that a model cannot be asked for."""
+        has_plans = families_of(tokenizer).has_plans
+        lacked = {
+            "form": self.form and not has_plans,
+            "style": bool(self.style) and self.style not in styles_of(tokenizer),
+            "ending": self.ending and not has_plans,
+        }
+        return tuple(name for name, is_lacked in lacked.items() if is_lacked)
+
+    def cannot(self, model: str, lacked: Sequence[str]) -> str:
+        """That a model of this name cannot do what it lacks."""
+        words = {
+            "form": "follow a form",
+            "style": f"write in the style {self.style[:40]!r}",
+            "ending": "end a piece",
+        }
+        return f"the {model} model cannot {' or '.join(words[name] for name in lacked)}"
+
+
+NOTHING = Needs()
+"""Any model can do it."""
+
+
+def check_asked(options: MusicOptions, model: str, tokenizer: Tokenizer) -> None:
+    """Raises TokenizerError if the model of this name lacks something that is asked."""
+    needs, styles = Needs.of(options), styles_of(tokenizer)
+    if not (lacked := needs.lacked_by(tokenizer)):
+        return
+    choose = "choose a model that can, such as piano-2 or groove-2, or leave that out"
+    if lacked == ("style",) and styles:
+        choose = f"its styles are: {', '.join(styles)}"
+    raise TokenizerError(f"{needs.cannot(model, lacked)}; {choose}")
 
 
 def styles_of(tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -202,7 +237,7 @@ def asked_chords(
     ]
 
 
-def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> Met | None:
+def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) -> Met | None:
     """In how many of `count` bars from `first` on, from 0, the asked chords are heard.
 
     A chord is met by its root with the same third; added notes and the bass do not count. None if
@@ -210,15 +245,39 @@ def chords_met(options: MusicOptions, score: Score, first: int, count: int) -> M
     """
     if options.chords is None:
         return None
-    chart, found = parse_chart(options.chords), LeadSheet.of(score).chords
-    met = num_asked = 0
-    for index in range(count):
-        heard = found[first + index] if first + index < len(found) else ()
-        asked = _kinds(chart[index % len(chart)])
+    chart, found = parse_chart(options.chords), sheet.chords
+    num_asked, missed = 0, []
+    for bar in range(first, first + count):
+        heard = found[bar] if bar < len(found) else ()
+        asked = _kinds(chart[(bar - first) % len(chart)])
         num_asked += bool(asked)
-        if asked:  # otherwise left to the model
-            met += asked == [_kind(parse_chord(one)) for one in heard]
-    return Met(met, num_asked)
+        if asked and asked != [_kind(parse_chord(one)) for one in heard]:
+            missed.append(bar)
+    return Met("chords", num_asked, tuple(missed)) if num_asked else None
+
+
+def form_met(
+    options: MusicOptions, sheet: LeadSheet, before: Sequence[Heard], count: int
+) -> Met | None:
+    """How many of `count` bars after those `before` that were to return do so.
+
+    A bar returns if it repeats the bar that it was to repeat, or the same earlier bar as that one.
+    None if no bar was to return.
+    """
+    if options.form is None:
+        return None
+    first = len(before)
+    sources = parse_form(options.form, [bar.letter for bar in before])[:count]
+    asked = [(first + bar, first + bar - back) for bar, back in enumerate(sources) if back]
+    missed = [bar for bar, source in asked if _origin(sheet, bar) != _origin(sheet, source)]
+    return Met("form", len(asked), tuple(missed)) if asked else None
+
+
+def _origin(sheet: LeadSheet, bar: int) -> int:
+    """The first bar that a bar repeats, directly or by others between them."""
+    while bar < len(sheet.returns) and sheet.returns[bar]:
+        bar = sheet.returns[bar] - 1
+    return bar
 
 
 def _kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:

@@ -8,17 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from app.compose.options import MusicOptions, new_seed
-from app.compose.plan.asked import check_asked
+from app.compose.options import new_seed
+from app.compose.plan.asked import Needs
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
-from app.web.cards import sentence
+from app.web.callbacks.fitting import fit
 from app.web.session import Asked, Session, without_prompt
 from app.web.tabs.music import FORM, form_problem, options_of
 from app.web.view import View, session_of, user_of
-from tokenization.errors import TokenizerError
-from tokenization.tokenizer import Tokenizer
 
 NOT_TAKEN = (
     "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
@@ -55,10 +53,14 @@ class JobCallbacks:
                     raise AlertError(BUSY)
                 if session.reading:
                     raise AlertError(READING)
-                work, upload = session.work, session.work.upload
                 if problem := form_problem(unit, asked):
                     raise AlertError(problem)
-                options = options_of(unit, asked)
+                options, work = options_of(unit, asked), session.work
+                work.form, work.style = options.form or "", options.style or ""
+                work.ending = options.ending
+                if work.upload and Needs.of(options).lacked_by(work.upload.model.tokenizer):
+                    fit(self._studio.models, work)
+                upload = work.upload
                 if upload is not None:
                     if upload.problem:
                         raise AlertError(upload.problem)
@@ -66,8 +68,8 @@ class JobCallbacks:
                 else:
                     options = without_prompt(options)
                 model = None if upload else self._view.new_model(work)
-                playing = upload.model if upload else self._studio.models.load(model or "")
-                _check_asked(options, playing.tokenizer)
+                if unable := self._view.unable(work, Needs.of(options)):
+                    raise AlertError(unable)
                 job = self._studio.begin(session_of(request))
                 session.asked = Asked(upload, options, model, job, work.step)
                 session.dropped, session.lost_in = False, None
@@ -141,15 +143,7 @@ class JobCallbacks:
             if session.asked is not None:
                 session.dropped = True
                 self._studio.stop(session_of(request))
-                return (gr.skip(),) * len(self._view.show(session))
+                return self._view.unchanged
             if session.work.frame.get("phase") == "done":
                 session.discard()
             return self._view.show(session)
-
-
-def _check_asked(options: MusicOptions, tokenizer: Tokenizer) -> None:
-    """Raises AlertError if the model cannot be asked for the form, chords or style."""
-    try:
-        check_asked(options, tokenizer)
-    except TokenizerError as error:
-        raise AlertError(sentence(str(error))) from error

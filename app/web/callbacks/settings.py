@@ -11,22 +11,19 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.growth import presets
+from app.compose.plan.asked import Needs
+from app.compose.plan.growth import Preset, presets
 from app.errors import input_errors
-from app.player.frames import Frame
-from app.server.downloads import SOUND_KINDS
-from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
-from app.web.cards import refused, said, sentence
+from app.web.callbacks.fitting import fit, for_model, shown
+from app.web.cards import refused, said
 from app.web.examples import finished_example
-from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
-from app.web.tabs.music import form_problem, length_slider, not_of_page, widget_values
+from app.web.session import FIRST_EXAMPLE, NEW, Session, Step
+from app.web.tabs.music import FORM, form_problem, length_slider, not_of_page, widget_values
 from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
-    from app.compose.fill.passage import Passage
-    from app.compose.models import Models
     from app.compose.plan.growth import Growth
     from app.compose.replay import Replay
     from app.web.view import View
@@ -38,7 +35,6 @@ ANOTHER_FILE = (
     "These settings were made with another file. They are in the form, but the music will differ; "
     "for the same music, upload that file."
 )
-NO_TRACK = "Choose Write for at least one track, or the instrument of a new track."
 
 
 class SettingsCallbacks:
@@ -126,9 +122,37 @@ class SettingsCallbacks:
         """The values of the form: see `widget_values`."""
         with self._view.locked(request) as session:
             wanted, session.fill = session.fill, None
-        if wanted is None:
-            return (gr.skip(),) * len(widget_values(MusicOptions()))
-        return tuple(widget_values(wanted))
+            cleared, session.cleared = session.cleared, ()
+        if wanted is not None:
+            return tuple(widget_values(wanted))
+        defaults = widget_values(MusicOptions())
+        names = ["creativity", "unit", "fresh", *FORM]  # see `Form.filled`
+        return tuple(
+            value if name in cleared else gr.skip()
+            for name, value in zip(names, defaults, strict=True)
+        )
+
+    def clear(self, session: Session) -> str:
+        """Takes back what was asked of a piece, before another one is shown; returns a note of it.
+
+        If that was a way to continue a loop, its length and distance go as well.
+        """
+        work = session.work
+        plan = work.plan(self._view.unable(work, Needs(form=True)))
+        asked = {"form": work.form, "chords": work.chords, "style": work.style}
+        cleared = [name for name, text in asked.items() if text]
+        if work.ending != MusicOptions.ending:
+            cleared.append("ending")
+        widgets = (OPTIONS[name].widget for name in cleared)
+        told = ", ".join(widget.label for widget in widgets if widget)
+        work.form = work.chords = work.style = ""
+        work.ending = MusicOptions.ending
+        if plan is not None and plan["growth"] is not None:
+            cleared += ["bars", "unit", "distance"]
+            work.length, work.unit = MusicOptions.bars, "bars"
+            work.distance = MusicOptions.distance
+        session.cleared = tuple(cleared)
+        return f"What was asked of the piece before is cleared: {told}." if told else ""
 
     def estimate(
         self, length: object, unit: object, variations: object, request: gr.Request
@@ -150,16 +174,20 @@ class SettingsCallbacks:
         chords: object,
         distance: object,
         ending: object,
+        style: object,
         request: gr.Request,
-    ) -> object:
-        """The player with what is asked of new bars, after a field has changed; values as sent.
+    ) -> tuple[object, ...]:
+        """`View.show` with what is asked of new bars, after a field has changed; values as sent.
 
-        On an empty page, a form or chords begin a new piece.
+        On an empty page, a form or chords begin a new piece. If something is asked that the model
+        cannot do, and the choice is automatic, another one is taken.
         """
         numbers = {"bars": length, "distance": distance, "ending": ending}
         with self._view.locked(request) as session:
             work = session.work
+            needed = work.needs
             work.form, work.chords = _text("form", form), _text("chords", chords)
+            work.style = _text("style", style)
             if form_problem(unit, numbers):
                 work.length = None
             else:
@@ -169,9 +197,15 @@ class SettingsCallbacks:
             is_empty = work.frame.get("phase") == "empty"
             if session.asked is None and is_empty and (work.form or work.chords):
                 work.go(NEW._replace(model=work.model))
-            if session.asked is not None or work.frame.get("phase") != "prompt":
-                return gr.skip()
-            return self._view.player(session)
+            if session.asked is not None:
+                return self._view.unchanged
+            if work.needs != needed:
+                with suppress(*input_errors()):  # otherwise `begin` says why
+                    fit(self._models, work)
+                return self._view.show(session)
+            if work.frame.get("phase") != "prompt":
+                return self._view.unchanged
+            return self._view.player(session), *self._view.unchanged[1:]
 
     def ask(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """The values of `ASKED_BY_ROWS` after they were changed in the player.
@@ -190,6 +224,8 @@ class SettingsCallbacks:
                 ways = presets(upload.sheet, upload.bars, has_plans=has_plans)
                 if way in ways:
                     preset = ways[cast("Growth", way)]
+                    if way == plan["growth"]:  # pressed again
+                        preset = Preset(MusicOptions.bars, MusicOptions.distance)
                     fields |= preset._asdict() | {"form": preset.form or "", "unit": "bars"}
             for name in ("form", "chords"):
                 if name in sent:
@@ -207,6 +243,8 @@ class SettingsCallbacks:
 
 ASKED_BY_ROWS = ("bars", "unit", "form", "chords", "distance", "ending")
 """Widgets that the player's rows change, and that its rows show."""
+PLANNED = (*ASKED_BY_ROWS, "style")
+"""Inputs of `plan`."""
 
 
 def _text(name: str, value: object) -> str:
@@ -214,38 +252,3 @@ def _text(name: str, value: object) -> str:
     widget = OPTIONS[name].widget
     most = widget.letters if widget else 0
     return value if isinstance(value, str) and len(value) <= most and value.isprintable() else ""
-
-
-def shown(upload: Upload, job: str) -> Frame:
-    """The frame of an upload, with the id of the job that plays it."""
-    frame = upload.frame() | Frame(job=job)
-    if "prompt" not in frame:
-        return frame
-    prompt = frame["prompt"].copy()
-    prompt["sound"], prompt["files"] = "ready", ["midi", *SOUND_KINDS]
-    return frame | Frame(prompt=prompt)
-
-
-def for_model(models: Models, upload: Upload, name: str) -> Upload:
-    """The whole file for the model of this name, or for the one that suits it."""
-    score = upload.whole.score
-    model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
-    return upload if model is upload.model else upload.for_model(model)
-
-
-def to_write(models: Models, upload: Upload, name: str, passage: Passage) -> Upload:
-    """The same file, of which a passage is to be written, or with the reason why it cannot be.
-
-    The model is that of this name. By default, it is the one that continues the file, or another
-    one if only that one can fill gaps.
-    """
-    try:
-        upload = for_model(models, upload, name)
-        if passage.tracks is not None and not passage.tracks and passage.instrument is None:
-            return upload.unable(passage, NO_TRACK)
-        if name != AUTOMATIC:
-            return upload.writing(passage)
-        return upload.writing_by_any(passage, models)
-    except input_errors() as error:
-        text = str(error).removeprefix(f"{upload.whole.name}: ")
-        return upload.unable(passage, sentence(text))

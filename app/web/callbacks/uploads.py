@@ -15,7 +15,8 @@ from app.server.job import PROMPT_ALONE
 from app.server.uploads import Upload, read_upload, upload_of
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
 from app.web.callbacks.events import chosen_passage, track_numbers, values_of, whole_number
-from app.web.callbacks.settings import SettingsCallbacks, for_model, shown, to_write
+from app.web.callbacks.fitting import fitted, for_model, shown, to_write, with_tracks
+from app.web.callbacks.settings import SettingsCallbacks
 from app.web.cards import refused, said, sentence
 from app.web.examples import example_file, finished_example, label_of
 from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
@@ -27,9 +28,6 @@ MOST_LETTERS = 200
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
 PASSAGE_ANEW = "The bars have changed: select again which of them are to be written."
-TRACKS_ANEW = (
-    "The tracks that you chose cannot be continued with these settings: all are selected again."
-)
 
 
 class UploadCallbacks:
@@ -78,9 +76,11 @@ class UploadCallbacks:
                 else:
                     upload = read_upload(path, self._max_bytes, self._models)
                     upload = upload.named(title) if title else upload
+                    with session.lock:
+                        note = self._settings.clear(session)
                     upload = for_model(self._models, upload, work.model)
                     with session.lock:
-                        work.note = ""
+                        work.note = said(note) if note else ""
                         work.go(Step(upload, self._opened(upload, request), model=work.model))
                         if work.replay is not None:
                             self._settings.bring_to(session, work.replay)
@@ -99,7 +99,8 @@ class UploadCallbacks:
             work = session.work
             if session.asked is not None:
                 return self._view.show(session, alert=BUSY)
-            work.note = ""
+            note = self._settings.clear(session)
+            work.note = said(note) if note else ""
             if work.upload is not None:
                 work.go(Step(None, finished_example(FIRST_EXAMPLE), model=work.model))
             return self._view.show(session)
@@ -119,7 +120,7 @@ class UploadCallbacks:
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
-            chosen, note = _with_tracks(step, counted, None, counted.whole.bars)
+            chosen, note = with_tracks(step, counted, None, counted.whole.bars)
             is_part = upload.prompt.first_bar is not None or upload.bars < upload.whole.bars
             if upload.passage is not None:
                 return chosen, PASSAGE_ANEW
@@ -131,12 +132,7 @@ class UploadCallbacks:
         """Chooses the model that continues the file, or generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            step = step._replace(model=model)
-            if upload.passage is not None:
-                chosen = to_write(self._models, upload, model, upload.passage)
-                return step._replace(upload=chosen), ""
-            first, last = upload.prompt.first_bar, upload.bars
-            return _with_tracks(step, for_model(self._models, upload, model), first, last)
+            return fitted(self._models, step._replace(model=model), session.work.needs)
 
         with self._view.locked(request) as session:
             if model in (AUTOMATIC, *self._models.names):
@@ -165,13 +161,13 @@ class UploadCallbacks:
         Without bars, new music follows at the end. With a `variation`, they belong to this result,
         which becomes the piece.
         """
-        passage = chosen_passage(event)
+        passage, needs = chosen_passage(event), self._view.session(request).work.needs
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             if passage is not None:
-                chosen = to_write(self._models, upload, step.model, passage)
+                chosen = to_write(self._models, upload, step.model, passage, needs)
             else:
-                upload = for_model(self._models, upload, step.model)
+                upload = for_model(self._models, upload, step.model, needs)
                 chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
@@ -262,7 +258,7 @@ class UploadCallbacks:
                 title = frame.get("title", "music")
                 upload = upload_of(edit.apply(*piece), f"{title}.mid", self._models, beats)
                 wanted = before.model.name if before else work.model
-                upload = for_model(self._models, upload, wanted)
+                upload = for_model(self._models, upload, wanted, work.needs)
                 step = Step(upload, frame, model=work.model)
                 if before is not None and index == PROMPT_ALONE:
                     step = _chosen_as(step, upload, before, work.step)
@@ -302,18 +298,3 @@ def _reading(session: Session) -> Iterator[None]:
     finally:
         with session.lock:
             session.reading -= 1
-
-
-def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tuple[Step, str]:
-    """A step with an upload that was read in another way, keeping the chosen tracks, and a note.
-
-    If these tracks cannot be continued now, all are chosen and the note says so.
-    """
-    try:
-        chosen = upload.choose(first, last, step.heard, step.played)
-        return step._replace(upload=chosen), ""
-    except MidiError:
-        if step.heard is None and step.played is None:
-            raise
-    chosen = upload.choose(first, last, None, None)
-    return step._replace(upload=chosen, heard=None, played=None), TRACKS_ANEW

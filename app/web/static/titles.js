@@ -1,4 +1,4 @@
-// Tooltips of a tab's widgets; `titles`: pairs of a CSS class and a tooltip. That of a grey button is the
+// Tooltips of a tab's widgets; `titles`: pairs of a CSS selector that begins with a class, and a tooltip. That of a grey button is the
 // reason, which is the line below it.
 export function start({ element }, titles) {
   const tab = element.closest(".tabitem");

@@ -7,12 +7,16 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from app.compose.plan.asked import styles_of
+from app.text import listed, plural
 from app.web.assets import SCRIPTS, static
+from tokenization.remi.remi import families_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from app.compose.models import Models, MusicModel
+    from tokenization.tokenizer import Tokenizer
 
 _ENCODINGS = {
     "sine_spe": ("random sine waves", "sine stochastic positional encoding"),
@@ -68,6 +72,19 @@ def model_line(models: Models, name: str) -> str:
     return line[:1].upper() + line[1:]
 
 
+def _abilities(tokenizer: Tokenizer) -> str:
+    """What a model can be asked for."""
+    families, styles = families_of(tokenizer), styles_of(tokenizer)
+    can = ["continue a piece", "write one from nothing"]
+    if families.has_plans:
+        can += ["write bars again", "follow a form", "end a piece"]
+    if families.has_plans and families.only_track < 0:
+        can.append("write single and new tracks")
+    if styles:
+        can.append(f"write in {plural(len(styles), 'style')}")
+    return listed(can)
+
+
 def _weights(number: int) -> str:
     """The number of weights, rounded."""
     return f"{number / 1e6:.1f} M weights" if number >= 1e5 else f"{number:,} weights"
@@ -80,6 +97,7 @@ def _card(models: Models, name: str) -> str:
     size = described.get("size", _NOTHING).words
     rows = {
         "For": _Label(_MEANT_FOR.get(name, "")),
+        "Can": _Label(_abilities(model.tokenizer)),
         "Positional encoding": described.get("encoding", _NOTHING),
         "Memory": described.get("attention", _NOTHING),
         "Size": _Label(f"{model.parameters:,} weights, {size}".rstrip(", ")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
 from app.web.session import AUTOMATIC
+from app.web.tabs.about import model_line
 from app.web.view import BY_FILE, NO_SPEED, action
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ TITLES = {
     **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
+AUTOMATIC_TITLE = "A model that suits your piece and can do what you ask for."
+"""Tooltip of the automatic choice."""
 _LEAD = (
     "Drop a MIDI or MusicXML file anywhere to continue it, write bars of it again or add a track, "
     "or press Generate for a new piece."
@@ -106,7 +110,8 @@ def build_music_tab(models: Models) -> MusicWidgets:
     with gr.Tab("Write", id="write", elem_id="write-tab", render_children=True):
         # a script of the lead sets the tooltips of the tab
         lead = f"<p class='lead'>{html.escape(_LEAD)}</p>"
-        gr.HTML(lead, apply_default_css=False, js_on_load=TITLES_SCRIPT)
+        script = SCRIPTS.script("titles.js", values=[*TITLES.items(), *_titles_of(models)])
+        gr.HTML(lead, apply_default_css=False, js_on_load=script)
         upload = _upload()
         model = _model(models)
         form = _form()
@@ -155,6 +160,12 @@ def _upload() -> UploadWidgets:
         js_on_load=CARD_SCRIPT,
     )
     return UploadWidgets(file, examples, card, beats)
+
+
+def _titles_of(models: Models) -> list[tuple[str, str]]:
+    """Tooltips of the models, by CSS selectors after a dot."""
+    told = [(AUTOMATIC, AUTOMATIC_TITLE), *((n, model_line(models, n)) for n in models.names)]
+    return [(f"model label:has([value={json.dumps(name)}])", text) for name, text in told]
 
 
 def _model(models: Models) -> gr.Radio:

@@ -80,12 +80,15 @@ def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
             ("fill", "--bars", "2", "--tracks", "oboe"),
             "piece.mid: --tracks: no track fits 'oboe'; the tracks are 1 Piano, 2 Electric Bass",
         ),
-        (("fill", "--bars", "1-5"), "piece.mid: nothing is left for the model to read"),
+        (
+            ("fill", "--bars", "1-5"),
+            "piece.mid: all bars and tracks are selected, so nothing remains",
+        ),
         (("accompany", "--instrument", "bass"), "argument --instrument: 'bass' are several"),
         (("accompany",), "the following arguments are required: --instrument"),
         (
             ("accompany", "--instrument", "flute", "--model", "piano"),
-            "relpe: the model has a vocabulary of version 1, which can only continue a piece",
+            "relpe: the model can only continue a piece",
         ),
         (("fill", "--bars", "2", "--density", "-1"), "--density is -1.0, expected 0.0 to 200.0"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from app.compose import models
 from app.compose.fill.passage import Passage
 from app.compose.models import Models, suited_to
+from app.compose.plan.asked import NOTHING, Needs
 from tests.support.bands import model_of
 from tests.support.scores import two_hands
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
@@ -76,6 +77,53 @@ def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
     assert suited_to(Score(12, (piano, flute))) == "groove"
     assert suited_to(Score(12, (piano, drums))) == "groove"
     assert suited_to(Score(12, (drums,))) == "groove"
+
+
+@pytest.fixture
+def several(small_model: MusicModel) -> Models:
+    """Models of both versions, for pianos and for bands."""
+    chosen = Models.only(small_model)
+    styles = MultitrackRemiConfig(version=2, styles=("jazz",))
+    tokenizers = {
+        "piano": PianoRemi(),
+        "groove": MultitrackRemi(),
+        "piano-2": PianoRemi(PianoRemiConfig(version=2)),
+        "groove-2": MultitrackRemi(styles),
+    }
+    chosen.names = tuple(tokenizers)
+    chosen._loaded = {name: replace(model_of(t), name=name) for name, t in tokenizers.items()}
+    return chosen
+
+
+def test_the_automatic_choice_can_do_what_is_needed(several: Models) -> None:
+    pianos = two_hands()
+    drums = Score(12, (Track.of([(0, 10, 36, 90)], is_drum=True),))
+    form, jazz, ending = Needs(form=True), Needs(style="jazz"), Needs(ending=True)
+    for score, needs, name in (
+        (None, NOTHING, "piano"),
+        (None, form, "piano-2"),
+        (None, ending, "piano-2"),
+        (None, jazz, "groove-2"),
+        (pianos, form, "piano-2"),
+        (pianos, Needs(form=True, style="jazz"), "groove-2"),
+        (drums, NOTHING, "groove"),
+        (drums, form, "groove-2"),
+        (pianos, Needs(form=True, style="polka"), "piano-2"),  # no model has this style
+    ):
+        assert several.suited(score, needs) == name
+    assert several.to_generate(form).name == several.to_continue(pianos, form).name == "piano-2"
+    assert several.able(drums, form) == ["groove-2"]
+    assert several.able(None, form) == ["piano-2", "groove-2"]
+    filled = several.to_fill(pianos, Passage(), jazz)
+    assert filled is not None
+    assert filled.name == "groove-2"
+
+
+def test_a_model_for_pianos_is_not_chosen_for_a_band(several: Models) -> None:
+    several.names = ("groove", "piano-2")
+    drums = Score(12, (Track.of([(0, 10, 36, 90)], is_drum=True),))
+    assert several.suited(drums, Needs(form=True)) == "groove"
+    assert several.able(drums, Needs(form=True)) == []
 
 
 def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instruments(

@@ -45,16 +45,39 @@ def test_sections_have_bars_and_those_beyond_the_length_are_cut():
 def test_what_is_wrong_is_said_in_a_sentence():
     for wrong in (frame("8A"), frame("Q"), frame(chords="C | H"), frame(chords="|")):
         assert wrong["problem"].endswith(".")
-        assert wrong["sections"] == wrong["chords"] == []
+        assert wrong["sections"] == []
+
+
+def test_a_wrong_chord_is_marked_and_the_others_are_shown():
+    plan = frame(chords="C | H7 | % | F  G", bars=6)
+    assert plan["chords"] == ["C", "H7", "H7", "F G", "C", "H7"]
+    assert plan["wrong"] == [1, 2, 5]
+    assert "H7" in plan["problem"]
+    assert frame(chords="% | C || F")["wrong"] == [0, 2]
+    assert frame("B4", "C | ? | F")["wrong"] == []
+
+
+def test_the_bars_after_a_form_are_said_to_be_of_the_model():
+    assert frame("B2")["asked"] == "form B2 and 2 bars of the model's choice"
+    assert frame("B3")["asked"] == "form B3 and 1 bar of the model's choice"
+    assert frame("B4")["asked"] == "form B4"
 
 
 def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
     assert frame(bars=8, distance=0.25)["growth"] == "fill_4"
-    assert frame(bars=8, distance=0.25)["asked"] == "at most 6 copied bars"
+    assert frame(bars=8, distance=0.25)["asked"] == "at least 2 of the 8 new bars differ from yours"
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
     assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
     assert frame(ending="cadence")["growth"] == "ending"
     assert frame(ending="natural")["growth"] is None
+
+
+def test_no_chords_are_asked_of_drums():
+    drums = LeadSheet("", (Phrase("A", 0, 4),), (0,) * 4, ((),) * 4)
+    nothing = LeadSheet("", (), (), ())
+    for sheet, is_drums in ((drums, True), (SHEET, False), (nothing, False)):
+        plan = plan_frame(sheet, len(sheet.chords), MusicOptions(bars=4), ("", ""), "")
+        assert bool(plan["no_chords"]) is is_drums
 
 
 def test_a_piece_from_nothing_has_the_sections_that_are_asked_and_nothing_grows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,7 @@ def test_a_part_of_an_upload_is_written(filling: Studio, tmp_path: Path) -> None
     options = passage_options(MusicOptions(seed=1), passage, upload.prompt)
     last: Any = list(filling.compose("me", upload, options))[-1]
     (row,) = last["variations"]
-    assert row["settings"].startswith("seed 1 · 2 bars requested after bar 2 · ")
-    assert "tracks written 2, 3" in row["settings"]
+    assert row["settings"].startswith("seed 1 · Electric Bass (finger) and Drums, bars 3 to 4 · ")
     made = Path(row["midi"])
     assert made.name == "song_a2_i2_second_b2_s1_T1.00_p0.97.mid"
     before, after = read_midi(path), read_midi(made)
@@ -51,3 +51,24 @@ def test_a_part_of_an_upload_is_written(filling: Studio, tmp_path: Path) -> None
     assert replay.from_settings(told).passage == passage
     with pytest.raises(MidiError, match="begin at bar 9"):
         upload.writing(Passage(first_bar=9))
+
+
+def test_tracks_that_were_to_be_written_and_have_no_notes_are_named(
+    filling: Studio, tmp_path: Path
+) -> None:
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(band(bars=6)))
+    passage = Passage(first_bar=3, last_bar=4, tracks=frozenset({1, 2}))
+    upload = read_upload(path, 100_000, filling.models).writing(passage)
+    options = passage_options(MusicOptions(seed=1), passage, upload.prompt)
+    last: Any = list(filling.compose("me", upload, options))[-1]
+    job = filling.kept.get(last["job"])[1]
+    (piece,) = job.pieces
+    bass = upload.score.tracks[1]
+    for tracks, said in (
+        (upload.score.tracks, []),
+        ((bass,), ["no notes in Drums"]),
+        ((), ["nothing was written"]),
+    ):
+        silent = replace(piece, new=piece.new.with_tracks(tracks))
+        assert job._without_notes(silent) == said

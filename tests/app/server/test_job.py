@@ -47,7 +47,7 @@ def test_names_and_settings_suffice_to_make_a_piece_again(studio, upload):
     row = made(studio, chosen, temperature=0.975, top_p=0.9)
     assert Path(row["midi"]).name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
     told = "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
-    assert row["settings"].startswith(told + "top-p 0.90 · prompt from bar 2 · prompt tracks 1 · ")
+    assert row["settings"].startswith(told + "top-p 0.90 · prompt from bar 2 · prompt tracks: ")
     usual = made(studio, upload)
     last = made(studio, upload, prompt_bars=2, memory=0.5)
     assert Path(last["midi"]).name == "My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_e0.50.mid"

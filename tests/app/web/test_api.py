@@ -191,7 +191,7 @@ def test_a_script_fills_bars_of_a_file(client, prompt):
     assert facts["replay"][0]["options"]["bars"] == 2
     assert Path(files[0]).read_bytes()[:4] == b"MThd"
     for wrong, message in (
-        ({}, "the model has a vocabulary of version 1, which can only continue a piece"),
+        ({}, "the model can only continue a piece"),
         ({"last_bar": 1000}, "bars is 999, expected a whole number from 1 to 256"),
         ({"first_bar": 9}, "begin at bar 9, expected 1 to 4: the piece has 3 bars"),
         ({"first_bar": 0}, "first_bar is 0, expected a whole number from 1"),

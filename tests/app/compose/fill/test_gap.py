@@ -364,7 +364,7 @@ def test_controllers_stay_and_this_is_said(piano_model: MusicModel) -> None:
         (Passage(first_bar=3, last_bar=2), "the last bar that is to be written is 2, expected 3"),
         (Passage(first_bar=2, last_bar=5000), "is 5000, expected 2 to 4097"),
         (Passage(first_bar=2, tracks=frozenset({3})), "there is no track 3, expected 0 to 2"),
-        (Passage(), "nothing is left for the model to read; choose fewer bars"),
+        (Passage(), "so nothing remains for the model to read; choose fewer bars"),
         (
             Passage(first_bar=2, last_bar=70, tracks=frozenset({0})),
             "prompt.mid: 69 bars are to be written, expected at most 64",

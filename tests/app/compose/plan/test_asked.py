@@ -12,7 +12,15 @@ from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.plan.asked import Heard, asked_bars, asked_chords, chords_met, closing_key
+from app.compose.plan.asked import (
+    Heard,
+    asked_bars,
+    asked_chords,
+    chords_met,
+    closing_key,
+    form_met,
+)
+from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tokenization.errors import MidiError, TokenizerError
@@ -119,17 +127,23 @@ def test_a_style_of_the_model_is_named_in_the_header(model):
     assert nothing.context.tolist()[1] == F.style
 
 
-@pytest.mark.parametrize("option", [{"form": "A8"}, {"style": "waltz"}])
-def test_a_model_of_version_1_cannot_be_asked(option):
+@pytest.mark.parametrize(
+    ("option", "cannot"),
+    [
+        ({"form": "A8"}, "follow a form; choose a model that can"),
+        ({"style": "waltz"}, "write in the style 'waltz'"),
+        ({"ending": "natural", "form": "A8"}, "follow a form or end a piece"),
+    ],
+)
+def test_a_model_of_version_1_cannot_be_asked(option, cannot):
     old = model_of(MultitrackRemi())
-    name = next(iter(option))
     for begin in (opening, lambda m, **o: Opening.of_nothing(m, MusicOptions(**o))):
-        with pytest.raises(TokenizerError, match=f"version 1, which has no {name}"):
+        with pytest.raises(TokenizerError, match=f"the second model cannot .*{cannot}"):
             begin(old, **option)
 
 
 def test_what_cannot_be_asked_is_said_in_one_sentence(model):
-    with pytest.raises(TokenizerError, match=r"does not know the style 'jazz'.*pop, waltz"):
+    with pytest.raises(TokenizerError, match="style 'jazz'; its styles are: pop, waltz"):
         opening(model, style="jazz")
     with pytest.raises(MidiError, match="write a number of bars after a new letter"):
         opening(model, form="Q")
@@ -153,10 +167,26 @@ def test_chords_are_met_by_root_and_third():
         for bar, chord in enumerate([(48, 52, 55), (45, 48, 52, 55), (43, 47, 50, 53)])
         for pitch in chord
     ]
-    score = Score(480, (Track.of(rows),))  # C, Am7, G7
-    assert chords_met(MusicOptions(chords="C | ? | F"), score, 0, 3) == (1, 2)
+    sheet = LeadSheet.of(Score(480, (Track.of(rows),)))  # C, Am7, G7
+    assert chords_met(MusicOptions(chords="C | ? | F"), sheet, 0, 3) == ("chords", 2, (2,))
     for chords, met in (("C | Am | G7", 3), ("C | A | G", 2), ("F", 0), ("C", 1)):
-        found = chords_met(MusicOptions(chords=chords), score, 0, 3)
-        assert found == (met, 3)
-    assert str(chords_met(MusicOptions(chords="C"), score, 0, 3)) == "chords met in 1 of 3 bars"
-    assert chords_met(MusicOptions(), score, 0, 3) is None
+        found = chords_met(MusicOptions(chords=chords), sheet, 0, 3)
+        assert found is not None
+        assert (3 - len(found.missed), found.asked) == (met, 3)
+    told = "chords met in 1 of 3 bars, not in bars 2 and 3"
+    assert str(chords_met(MusicOptions(chords="C"), sheet, 0, 3)) == told
+    assert str(chords_met(MusicOptions(chords="F"), sheet, 0, 1)) == "chords met in 0 of 1 bar"
+    assert chords_met(MusicOptions(), sheet, 0, 3) is None
+    assert chords_met(MusicOptions(chords="?"), sheet, 0, 3) is None
+
+
+def test_a_form_is_met_by_bars_that_return_to_their_section():
+    # bars 3 and 4 repeat 1 and 2; bar 5 repeats 3, and so 1; bar 6 repeats 1
+    sheet = LeadSheet("", (), (0, 0, 1, 2, 3, 1), ((),) * 6)
+    met = form_met(MusicOptions(form="A2 A2 A2"), sheet, [], 6)
+    assert met == ("form", 4, (5,))
+    assert str(met) == "form met in 3 of 4 bars, not in bar 6"
+    after = form_met(MusicOptions(form="B2 A2"), sheet, [Heard("A"), Heard("A")], 4)
+    assert after == ("form", 2, (5,))
+    assert form_met(MusicOptions(form="A2 B4"), sheet, [], 6) is None  # nothing was to return
+    assert form_met(MusicOptions(), sheet, [], 6) is None

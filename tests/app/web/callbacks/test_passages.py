@@ -14,7 +14,7 @@ from app.compose import replay
 from app.compose.models import Models
 from app.server.studio import Studio
 from app.web.callbacks import Callbacks
-from app.web.callbacks.settings import NO_TRACK
+from app.web.callbacks.fitting import NO_TRACK
 from app.web.callbacks.uploads import PASSAGE_ANEW
 from tests.support import fakes
 from tests.support.bands import band as band_score
@@ -64,10 +64,11 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
     assert view.go.value == "Write here"
     assert view.go.interactive
-    assert "The second model writes bars 3 to 4; everything else" in view.card
+    written = "Electric Bass (finger) and Drums, bars 3 to 4"
+    assert f"The second model writes {written}; everything else" in view.card
 
     _, view = make(filling, bars=50, seed=1, ending="cadence")
-    assert view.frame["subtitle"] == "bars 3 to 4 · second model"
+    assert view.frame["subtitle"] == f"{written} · second model"
     (row,) = view.frame["variations"]
     before, after = (notes_of(read_midi(Path(path))) for path in (song, row["midi"]))
     assert before[0] == after[0]
@@ -119,7 +120,7 @@ def test_a_track_that_rests_has_no_notes_there_and_the_settings_say_so(filling, 
     edges = 2 * 1920 - 21, 4 * 1920 - 21
     assert after[0] == before[0]
     assert after[2] == outside(before[2], *edges)
-    assert "tracks that rest 3" in row["settings"]
+    assert "tracks that rest: Drums" in row["settings"]
     told = filling.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
     assert replay.read(Path(told).read_text()).passage == upload_of(filling).passage
 
@@ -128,7 +129,7 @@ def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
     read(filling, song)
     filling.uploads.choose_model("first", SOMEONE)
     view = select(filling, first=2, last=3)
-    said = "vocabulary of version 1, which can only continue a piece"
+    said = "can only continue a piece"
     for text in (
         view.frame["prompt"]["gap"]["problem"],
         view.estimate,
@@ -136,7 +137,7 @@ def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
     ):
         assert said in text
     assert not view.go.interactive
-    with pytest.raises(Exception, match="version 1"):
+    with pytest.raises(Exception, match=said):
         begin(filling)
     # its last bars are a continuation, which it can write
     assert select(filling, first=5, last=6).go.interactive
@@ -205,18 +206,94 @@ def test_settings_of_a_part_of_a_piece_make_it_again(filling, song):
     assert Path(again).read_bytes() == Path(made).read_bytes()
 
 
-def test_form_and_style_are_grey_for_a_model_that_has_none(filling, song):
+def plan(calls, bars=4, form="", chords="", ending="bar", style=""):
+    """The view after a field has changed."""
+    return seen(calls.settings.plan(bars, "bars", form, chords, 0.0, ending, style, SOMEONE))
+
+
+@pytest.mark.parametrize(
+    ("asked", "cannot"),
+    [
+        ({"form": "B2"}, "follow a form"),
+        ({"ending": "natural"}, "end a piece"),
+        ({"form": "B2", "ending": "natural"}, "follow a form or end a piece"),
+    ],
+)
+def test_the_automatic_model_can_do_what_is_asked_and_the_card_says_why(
+    filling, song, asked, cannot
+):
     view, _ = read(filling, song)
-    assert view.chords.interactive  # any model can be asked for chords
-    for field in (view.form, view.style):
-        assert not field.interactive
-        assert "The first model cannot be asked for it" in field.info
-    view = seen(filling.uploads.choose_model("second", SOMEONE))
+    assert "The first model continues it" in view.card
     assert view.form.interactive
-    assert view.chords.interactive
-    assert view.style.info == "The second model has no styles."
+    filling.uploads.choose_tracks(event(heard=[0, 1], played=[1]), SOMEONE)
+    view = plan(filling, **asked)
+    assert f"The second model continues it, because the first model cannot {cannot}." in view.card
+    assert not view.frame["plan"]["no_form"]
+    step = filling.view.session(SOMEONE).work.step
+    assert (step.heard, step.played) == ({0, 1}, {1})  # the chosen tracks stay
+    _, view = make(filling, **(asked | {"bars": 2}))
+    assert view.frame["subtitle"].endswith("second model")
+    filling.history.undo(SOMEONE)
+    assert "The first model continues it" in plan(filling).card
+
+
+def test_the_automatic_model_is_chosen_even_if_a_field_was_not_announced(filling, song):
+    read(filling, song)
+    _, view = make(filling, bars=2, form="B2")
+    assert view.frame["subtitle"].endswith("second model")
+
+
+def test_a_piece_from_nothing_is_made_by_a_model_that_can_do_what_is_asked(filling):
+    filling.uploads.plan_new(SOMEONE)
+    view = plan(filling, form="A2 B2", chords="C")
+    assert view.model.info == "second, because the first model cannot follow a form."
+    assert view.form.interactive
+    _, view = make(filling, bars=4, form="A2 B2", chords="C")
+    assert view.frame["subtitle"] == "4 bars · second model"
+
+
+@pytest.mark.parametrize("upload", [False, True])
+def test_a_model_chosen_by_hand_says_what_it_cannot_do_and_what_can_be_done(filling, song, upload):
+    if upload:
+        read(filling, song)
+    view = seen(filling.uploads.choose_model("first", SOMEONE))
+    said = "The first model cannot follow a form. Choose second, or clear Form."
+    assert view.chords.interactive  # any model can be asked for chords
+    assert not view.form.interactive
+    assert view.form.info == said
+    view = plan(filling, form="B2")
+    assert view.form.interactive  # so that it can be cleared
+    with pytest.raises(Exception, match=r"cannot follow a form\. Choose second"):
+        begin(filling, form="B2")
+    view = seen(filling.uploads.choose_model("auto", SOMEONE))
+    assert view.form.interactive
+    begin(filling, form="B2")
+
+
+def test_styles_are_those_of_the_models_that_can_be_chosen(filling, song):
+    view, _ = read(filling, song)
+    assert not view.style.interactive
+    assert view.style.info == "The first model has no styles."
+    config = MultitrackRemiConfig(version=2, styles=("pop", "waltz"))
+    filling.studio.models._loaded["second"] = model_of(MultitrackRemi(config))
+    view = plan(filling, style="waltz")
+    assert view.style.info == "One of: pop, waltz."
+    assert "The second model continues it, because the first model cannot write" in view.card
+    filling.uploads.choose_model("first", SOMEONE)
+    with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose second, or clear Style"):
+        begin(filling, style="waltz")
+
+
+def test_chords_that_are_met_are_counted(filling, song):
+    read(filling, song)
     _, view = make(filling, bars=2, seed=3, chords="C | F")
     (row,) = view.frame["variations"]
     assert "chords met in " in row["facts"]
     assert "of 2 bars" in row["settings"]
     assert row["sheet"]["chords"]
+
+
+def test_the_card_says_why_another_model_writes_selected_bars(filling, song):
+    read(filling, song)
+    view = select(filling, first=3, last=4)
+    assert "It was chosen because the first model cannot write these bars." in view.card

@@ -10,6 +10,7 @@ import gradio as gr
 import pytest
 
 from app.compose.options import MusicOptions
+from app.compose.plan.asked import NOTHING
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.settings import ASKED_BY_ROWS
 from tests.support.seen import SOMEONE, begin, event, filled_form, make, read, seen
@@ -153,7 +154,7 @@ def test_form_and_chords_of_a_piece_from_nothing_are_asked_as_those_after_a_file
     assert (filled["form"], filled["chords"], filled["bars"].value) == ("A4 B20", "C | ?", 24)
     ignored = calls.settings.ask(event(growth="vary"), SOMEONE)  # there is no loop
     assert set(map(str, ignored)) == {str(gr.skip())}
-    shown = calls.settings.plan(6, "bars", "", "C | ?", 0.5, "bar", SOMEONE)
+    shown = calls.settings.plan(6, "bars", "", "C | ?", 0.5, "bar", "", SOMEONE)[0]
     assert shown["plan"]["asked"] == "chords in 3 of 6 bars"  # a distance is one from a prompt
     seen(calls.uploads.choose_model(second, SOMEONE))
     assert begin(calls, bars=2, chords="C | ?")[1].frame["plan"]["chords"] == ["C", ""]
@@ -161,10 +162,59 @@ def test_form_and_chords_of_a_piece_from_nothing_are_asked_as_those_after_a_file
 
 
 def test_a_text_that_asks_begins_a_new_piece_on_an_empty_page(calls, midi):
-    asked = ("", "C | G", 0, "bar", SOMEONE)
-    assert calls.settings.plan(8, "bars", "", "", 0, "bar", SOMEONE) == gr.skip()
-    shown = calls.settings.plan(8, "bars", *asked)
+    asked = ("", "C | G", 0, "bar", "", SOMEONE)
+    assert calls.settings.plan(8, "bars", "", "", 0, "bar", "", SOMEONE)[0] == gr.skip()
+    shown = calls.settings.plan(8, "bars", *asked)[0]
     assert (shown["phase"], shown["plan"]["chords"]) == ("prompt", ["C", "G"] * 4)
     read(calls, midi)
     make(calls, bars=2)
-    assert calls.settings.plan(8, "bars", *asked) == gr.skip()  # a result is shown
+    assert calls.settings.plan(8, "bars", *asked)[0] == gr.skip()  # a result is shown
+
+
+def ask(calls, **sent):
+    """The fields that the rows of the player change."""
+    rows = calls.settings.ask(event(**sent), SOMEONE)
+    return dict(zip(ASKED_BY_ROWS, rows, strict=True))
+
+
+def test_a_way_to_continue_is_taken_back_if_it_is_pressed_again(calls, midi):
+    read(calls, midi)
+    pressed = ask(calls, growth="ending")
+    assert (pressed["bars"].value, pressed["ending"]) == (4, "cadence")
+    calls.settings.plan(4, "bars", "", "", 0, "cadence", "", SOMEONE)
+    again = ask(calls, growth="ending")
+    assert (again["bars"].value, again["ending"]) == (MusicOptions.bars, "bar")
+    assert (again["form"], again["distance"]) == ("", 0)
+    other = ask(calls, growth="vary")
+    assert (other["bars"].value, other["ending"], other["distance"]) == (4, "bar", 0.5)
+
+
+def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, band):
+    read(calls, midi)
+    calls.settings.plan(9, "bars", "", "C | G", 0.5, "cadence", "", SOMEONE)
+    make(calls, bars=2, chords="C | G", ending="cadence")
+    calls.uploads.continue_this(event(variation=0), SOMEONE)
+    assert set(map(str, calls.settings.fill_form(SOMEONE))) == {str(gr.skip())}  # its own result
+    view, _ = read(calls, band)
+    assert "What was asked of the piece before is cleared: Chords, Ending." in view.card
+    filled = filled_form(calls)
+    assert (filled["chords"], filled["ending"]) == ("", "bar")
+    for kept in ("bars", "distance", "temperature", "seed", "fresh"):
+        assert filled[kept] == gr.skip()
+    assert calls.view.session(SOMEONE).work.needs == NOTHING
+    assert "cleared" not in read(calls, midi)[0].card
+
+
+def test_the_length_of_a_way_to_continue_is_cleared_with_the_next_file(calls, midi, band):
+    read(calls, midi)
+    calls.settings.plan(4, "bars", "", "", 0, "cadence", "", SOMEONE)  # Ending
+    read(calls, band)
+    filled = filled_form(calls)
+    assert (filled["bars"].value, filled["ending"]) == (MusicOptions.bars, "bar")
+
+
+def test_what_was_asked_is_cleared_when_the_file_is_removed(calls, midi):
+    read(calls, midi)
+    calls.settings.plan(9, "bars", "", "C | G", 0, "bar", "", SOMEONE)
+    assert "is cleared: Chords." in seen(calls.uploads.forget(SOMEONE)).card
+    assert filled_form(calls)["chords"] == ""

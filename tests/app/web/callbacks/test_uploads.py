@@ -13,8 +13,9 @@ from app.compose.models import Models
 from app.server.uploads import Upload
 from app.web.callbacks import uploads
 from app.web.callbacks.alerts import BROKEN, BUSY
+from app.web.callbacks.fitting import TRACKS_ANEW
 from app.web.callbacks.jobs import READING
-from app.web.callbacks.uploads import GONE, REGION_ANEW, TRACKS_ANEW
+from app.web.callbacks.uploads import GONE, REGION_ANEW
 from app.web.examples import EXAMPLES
 from app.web.view import READING_NOW
 from tests.support import fakes

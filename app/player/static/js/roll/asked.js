@@ -77,10 +77,17 @@ export class AskedRows {
       chips.push(add);
     }
     this.fill(this.sections, chips);
+    if (plan.no_chords) {
+      const none = this.cell("no chords: only drums play", 0, plan.bars, {});
+      grey(none, plan.no_chords);
+      this.fill(this.chords, [none]);
+      return;
+    }
     const cells = Array.from({ length: plan.bars }, (_, index) => {
       const chord = plan.chords[index] ?? "";
-      const label = `Bar ${plan.first + index}: ${chord || "chords chosen by the model"}`;
-      const className = chord ? (index < plan.written ? "set" : "set again") : "";
+      const isWrong = plan.wrong.includes(index);
+      const label = `Bar ${plan.first + index}: ${chord || "chords chosen by the model"}${isWrong ? " is not understood" : ""}`;
+      const className = `${chord ? "set" : ""} ${index < plan.written ? "" : "again"} ${isWrong ? "wrong" : ""}`.trim();
       const cell = this.cell(chord || "·", index, 1, { className, title: `${label}; click to choose`, "aria-label": label });
       cell.addEventListener("click", () => this.pickChord(cell, index));
       return cell;

@@ -99,6 +99,11 @@ function drawSheet(pen, roll) {
     while (next < sheet.chords.length && sheet.chords[next] === chord) next += 1;
     write(chord, Math.max(lineOf(index), roll.keys), lineOf(next), RULER + ROW * 1.5);
   }
+  // dots below the bars without the chords that were asked
+  for (const bar of sheet.missed ?? []) {
+    const [left, right] = [Math.max(lineOf(bar) + 4, roll.keys), lineOf(bar + 1) - 3];
+    for (let at = left; at < right; at += 4) fill(pen, colours.head, at, RULER + ROW * 2 - 3, 2, 2);
+  }
 }
 
 export function drawKeys(pen, roll, { y, row, floor }, sounding) {

@@ -124,7 +124,7 @@ export class RollView {
   showRegion() {
     const most = Math.max(this.end * SPARE, this.far);
     const after = Math.min(this.far - this.splice, (this.splice - this.first) / 2);
-    const wanted = Math.min((this.splice - this.first) * SPARE + after, this.comfortableSpan() * 1.6);
+    const wanted = Math.min((this.splice - this.first + after) * SPARE, this.comfortableSpan() * 1.6);
     this.target.span = Math.min(Math.max(this.target.span, wanted), most);
     this.pan(Math.max(this.first - 1, this.splice + after - this.target.span / (SPARE - 0.01)));
     this.view = { ...this.target };
