@@ -387,7 +387,7 @@ def _finish(
         )
     else:
         from app.compose.plan.asked import chords_met, form_met, heard_before
-        from app.compose.plan.lead_sheet import LeadSheet
+        from app.compose.plan.lead_sheet import LeadSheet, plan_of
         from app.text import plural
 
         names = ", ".join(map(str, targets.paths))
@@ -399,7 +399,8 @@ def _finish(
             if music.chords is None and music.form is None:
                 continue
             sheet = LeadSheet.of(piece.score)
-            before = heard_before(prompt.timing.counted, first) if prompt and music.form else []
+            plan = plan_of(prompt.timing.counted) if prompt and music.form else None
+            before = heard_before(plan, first) if plan else []
             for met in (
                 chords_met(music, sheet, first, piece.bars),
                 form_met(music, sheet, before, piece.bars),

@@ -18,7 +18,7 @@ from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED, Met, chords_met, form_met, heard_before
-from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.plan.lead_sheet import LeadSheet, plan_of
 from app.compose.tracks import instrument_name
 from app.errors import DiskError
 from app.files import appearing, safe_name
@@ -315,7 +315,7 @@ class Job:
         options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
         before = []
         if self.upload is not None and options.form is not None:
-            before = heard_before(self.upload.prompt.timing.counted, first)
+            before = heard_before(plan_of(self.upload.prompt.timing.counted), first)
         met = chords_met(options, sheet, first, bars), form_met(options, sheet, before, bars)
         return [one for one in met if one is not None]
 

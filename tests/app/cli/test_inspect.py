@@ -55,5 +55,5 @@ def test_inspect_says_that_a_file_is_damaged(tmp_path, capsys):
     assert main(["inspect", str(path)]) == 0
     shown = capsys.readouterr()
     assert "Bars  4" in shown.out
-    assert "wrong length" in shown.err
+    assert "the file is cut off in track 2" in shown.err
     assert "the rest is used" in shown.err

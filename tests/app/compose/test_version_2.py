@@ -188,9 +188,9 @@ def test_a_natural_end_has_a_last_bar(model: MusicModel) -> None:
 
 
 def test_version_1_cannot_end_by_itself(small_model: MusicModel) -> None:
-    with pytest.raises(TokenizerError, match="version 1, which does not mark the last bar"):
+    with pytest.raises(TokenizerError, match="the small model cannot end a piece; choose a model"):
         opening_of(small_model, two_hands(), bars=1, ending="natural")
-    with pytest.raises(TokenizerError, match="choose the ending bar or cadence"):
+    with pytest.raises(TokenizerError, match="the small model cannot end a piece; choose a model"):
         Opening.of_nothing(small_model, MusicOptions(bars=1, ending="natural"))
 
 
