@@ -1,7 +1,7 @@
 """How single tracks of a band are written again: whether they play, and fit the other tracks.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_rewrite`. Bars of each track with
-pitches are written again, with several seeds. Prints the share of these bars that stay empty,
+Run from the top of the repository: `python -m benchmarks.app.bench_rewrite`. Bars of each track
+with pitches are written again, with several seeds. Prints the share of these bars that stay empty,
 although the track plays there in the file, the number of notes over that of the file, and the share
 of notes that belong to the chord of the other tracks.
 """
