@@ -310,9 +310,11 @@ class Job:
 
     def _met(self, piece: Piece) -> list[Met]:
         """How many bars have what was asked of them, if that is known."""
+        options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
+        if options.chords is None and options.form is None:
+            return []  # the analysis of a long piece takes a moment
         if (sheet := self._lead_sheet(piece)) is None:
             return []
-        options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
         before = []
         if self.upload is not None and options.form is not None:
             before = heard_before(plan_of(self.upload.prompt.timing.counted), first)
