@@ -50,7 +50,9 @@ def steer(
     if options.density:
         biases.append(Density(options.density))
     if options.ending == "cadence":
-        last = next((bar for bar in reversed(chords) if bar is not None), ())
+        # of some seconds, it is not known which bar is the last
+        known = chords if options.seconds is None else ()
+        last = next((bar for bar in reversed(known) if bar is not None), ())
         biases.append(Cadence(last[-1].chord if last else None))
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))

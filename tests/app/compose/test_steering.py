@@ -22,6 +22,8 @@ from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.errors import TokenizerError
 from tokenization.midi import write_midi
+from tokenization.plan import Chord
+from tokenization.plan_text import parse_chart
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR
 
@@ -65,6 +67,15 @@ def test_only_options_that_differ_from_their_defaults_steer(small_model: MusicMo
 def test_each_option_has_its_bias(options: MusicOptions, kinds: list[type]) -> None:
     tokenizer = PianoRemi()
     assert [type(bias) for bias in steer(options, tokenizer.grammar(), tokenizer, ())] == kinds
+
+
+def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known() -> None:
+    tokenizer, chords = PianoRemi(), [*parse_chart("F | G | C"), None]
+    for seconds, chord in ((None, Chord(0, 0)), (20.0, None)):
+        options = MusicOptions(chords="F | G | C", ending="cadence", seconds=seconds)
+        biases = steer(options, tokenizer.grammar(), tokenizer, (), chords)
+        (cadence,) = (bias for bias in biases if isinstance(bias, Cadence))
+        assert cadence.chord == chord
 
 
 def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
