@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from app.compose.plan.asked import NOTHING, Needs
+from app.compose.plan.asked import NOTHING, Needs, styles_of
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.models.checkpoint import (
@@ -238,13 +238,19 @@ class Models:
         """Name of the automatic choice for a prompt, or for music without one.
 
         The usual one for such music, unless another one lacks less of what is needed. Music of
-        several instruments needs a model that distinguishes them.
+        several instruments needs a model that distinguishes them. For a style that no model has,
+        it is one with styles, whose error lists them.
         """
         usual = self._usual(score)
         if not needs.lacked_by(self.tokenizer(usual)):
             return usual
-        names = [usual, *self._playing(score)]
-        return min(names, key=lambda name: len(needs.lacked_by(self.tokenizer(name))))
+
+        def rank(name: str) -> tuple[int, bool]:
+            tokenizer = self.tokenizer(name)
+            has_no_style = bool(needs.style) and not styles_of(tokenizer)
+            return len(needs.lacked_by(tokenizer)), has_no_style
+
+        return min([usual, *self._playing(score)], key=rank)
 
     def able(self, score: Score | None, needs: Needs) -> list[str]:
         """Names of the models for a prompt, or for none, that lack nothing of what is needed."""
