@@ -229,7 +229,7 @@ class Score:
     damage: str = field(default="", compare=False)
     """Description of the part of the file that could not be read; empty if all of it was read."""
     left_out: str = field(default="", compare=False)
-    """What of the music in the file is not read, such as `2 grace notes and lyrics`, or empty."""
+    """Parts of the file that were not read, such as `2 grace notes and lyrics`; empty if none."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:

@@ -348,14 +348,19 @@ def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
     assert last.evaluate("cell => cell === document.activeElement")
 
 
-@phone
-def test_on_a_phone_chords_are_tapped(page):
+def tap_a_chord(page):
+    """Chooses the chord of the first of two new bars by a finger."""
     new_bars(page, 2)
     part(page, "zoom-in").scroll_into_view_if_needed()
     chord(page, 1).tap()
     page.keyboard.type("G")
     page.keyboard.press("Enter")
     row(page, "chords", "G", "·")
+
+
+@phone
+def test_on_a_phone_chords_are_tapped(page):
+    tap_a_chord(page)
     box = part(page, "pick").bounding_box()
     assert box is None
 
@@ -426,9 +431,4 @@ def test_typing_chords_on_an_empty_page_shows_the_rows_of_a_new_piece(empty):
 
 @phone
 def test_on_a_phone_chords_of_a_new_piece_are_tapped(planned):
-    new_bars(planned, 2)
-    part(planned, "zoom-in").scroll_into_view_if_needed()
-    chord(planned, 1).tap()
-    planned.keyboard.type("G")
-    planned.keyboard.press("Enter")
-    row(planned, "chords", "G", "·")
+    tap_a_chord(planned)

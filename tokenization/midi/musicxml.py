@@ -104,7 +104,7 @@ def _converted(data: bytes, name: str) -> tuple[bytes, str]:
 
 
 def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bool) -> str:
-    """What of the music is not read, as a list in words; empty if nothing is known to be lost."""
+    """Parts of the score that were not read, such as `2 grace notes and lyrics`; empty if none."""
     bars = root.findall("part/measure")
     num_grace = sum(len(bar.findall("note/grace")) for bar in bars)
     found = [
