@@ -1,7 +1,7 @@
 """Whether `--ending cadence` ends on the tonic.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_cadence`. Pieces are continued by
-four bars, with several seeds. Prints in how many continuations the last bar has no chord but the
+Run from the top of the repository: `python -m benchmarks.app.bench_cadence`. Pieces are continued
+by four bars, with several seeds. Prints in how many continuations the last bar has no chord but the
 tonic, as `relpe inspect` hears it, and in how many its lowest note is the root of the tonic.
 """
 
