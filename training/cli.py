@@ -534,6 +534,12 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
     )
     option("--split", help="split to measure on (default: test)")
     option(
+        "--corpora",
+        nargs="+",
+        metavar="NAME",
+        help="measure only the pieces of these corpora of a mixture (default: all)",
+    )
+    option(
         "--weights",
         metavar="best|last|FILE",
         help="checkpoint, if RUN is a run: the best, the last, or a file (default: best)",

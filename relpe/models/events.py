@@ -23,6 +23,9 @@ from torch import Tensor, nn
 
 from relpe.models.blocks import FeedForward
 
+MULTIPLE_ON_GPU = 64
+"""On a GPU, the number of events of a call is padded to a multiple of this."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EventsConfig:
@@ -88,7 +91,10 @@ class EventState(NamedTuple):
 
 
 class Grouped(NamedTuple):
-    """The tokens (b, l) of a call, grouped into events; n is the largest number in a row."""
+    """The tokens (b, l) of a call, grouped into events.
+
+    n is the largest number in a row, on GPUs rounded up.
+    """
 
     inputs: Tensor
     """(b, n, m): of the blocks, for the events that are closed in the call."""
@@ -140,6 +146,8 @@ class Events(nn.Module):
         closed = closes.cumsum(1)
         lengths = closed[:, -1]
         most = int(lengths.max())
+        if tokens.is_cuda:  # few different shapes, for which kernels are compiled and tuned
+            most = -(-most // MULTIPLE_ON_GPU) * MULTIPLE_ON_GPU if most > 1 else most
         held = torch.cat(
             [state.inputs[:, None], state.inputs.new_zeros(len(tokens), most, embedded.shape[-1])],
             1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,11 +36,14 @@ class Corpus:
     """The corpora of which it was made, as in data.json: `name`, `weight` and other facts."""
 
     @classmethod
-    def load(cls, folder: Path, split: str) -> Corpus:
-        """Open a split of a prepared corpus.
+    def load(cls, folder: Path, split: str, only: Sequence[str] = ()) -> Corpus:
+        """Open a split of a prepared corpus; of a mixture, `only` some of its corpora, by name.
+
+        Those corpora are copied to memory; () opens all of them.
 
         Raises:
-            TrainingError: the folder is not a prepared corpus with this split.
+            TrainingError: the folder is not a prepared corpus with this split, or has no corpus of
+                such a name.
         """
         facts = read_facts(folder)
         splits = facts["splits"]
@@ -48,7 +51,17 @@ class Corpus:
             known = ", ".join(splits)
             raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
         folders = shard_folders(folder / split, splits[split].get("shards", 1))
-        return cls(tuple(map(Shard.load, folders)), tuple(facts.get("corpora", ONE_CORPUS)))
+        shards, corpora = [*map(Shard.load, folders)], tuple(facts.get("corpora", ONE_CORPUS))
+        if only:
+            names = [corpus["name"] for corpus in corpora]
+            unknown = [name for name in only if name not in names]
+            if unknown:
+                raise TrainingError(
+                    f"{folder}: found no corpus {unknown[0]!r}, expected one of {', '.join(names)}"
+                )
+            numbers = [names.index(name) for name in only]
+            shards = [shard.only(np.isin(shard.pieces["corpus"], numbers)) for shard in shards]
+        return cls(tuple(shards), corpora)
 
     @cached_property
     def _first_pieces(self) -> NDArray[np.int64]:

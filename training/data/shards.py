@@ -7,7 +7,7 @@ A single shard is stored in the folder of the split itself, several shards in it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +59,8 @@ class Shard:
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
     pieces: NDArray[np.void]
     """Facts of each piece (pieces,) of type `PIECE`."""
+    own_names: tuple[str, ...] = ()
+    """Names of the pieces of a shard in memory; () if they are unknown."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
@@ -115,6 +117,28 @@ class Shard:
             np.array([tuple(one) for one in facts], PIECE),
         )
 
+    def only(self, kept: NDArray[np.bool_]) -> Shard:
+        """The pieces for which `kept` (pieces,) is true; their tokens are copied to memory."""
+        chosen, offsets, bar_offsets = np.flatnonzero(kept), self.offsets, self.bar_offsets
+        tokens, bars = (
+            np.concatenate([values[:0], *(values[of[i] : of[i + 1]] for i in chosen)])
+            for values, of in ((self.tokens, offsets), (self.bars, bar_offsets))
+        )
+        offsets, bar_offsets = (
+            np.append(0, np.cumsum(np.diff(of)[chosen])) for of in (offsets, bar_offsets)
+        )
+        names = self.names()
+        return replace(
+            self,
+            folder=None,
+            tokens=tokens,
+            offsets=offsets,
+            bars=bars,
+            bar_offsets=bar_offsets,
+            pieces=self.pieces[chosen],
+            own_names=tuple(names[i] for i in chosen) if names else (),
+        )
+
     def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
         """Pickle only the folder; the receiving process maps the files again."""
         if self.folder is None:
@@ -127,8 +151,10 @@ class Shard:
 
     def names(self) -> list[str]:
         """Names of the pieces; empty if the folder has none."""
-        path = None if self.folder is None else self.folder / "names.txt"
-        if path is None or not path.is_file():
+        if self.folder is None:
+            return [*self.own_names]
+        path = self.folder / "names.txt"
+        if not path.is_file():
             return []
         text = path.read_text(encoding="utf-8", errors="replace")
         return text.removesuffix("\n").split("\n")

@@ -68,6 +68,8 @@ class EvaluateOptions:
     """Folder of a run, or folder or name of a released model."""
     data: Path
     split: str = "test"
+    corpora: tuple[str, ...] = ()
+    """Names of the corpora of a mixture whose pieces are measured; none: all."""
     weights: str = "best"
     length: int = 1024
     chunk: int = 1024
@@ -178,7 +180,7 @@ def _subject(options: EvaluateOptions) -> _Subject:
     size = len(load_tokenizer(options.data).vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
     place, decoder, origin, tokenizer = load_subject(options.model, options.data, options.weights)
-    corpus, pieces = load_pieces(options.data, options.split)
+    corpus, pieces = load_pieces(options.data, options.split, only=options.corpora)
     hidden = hidden_tokens(corpus, pieces, tokenizer.vocabulary)
     name = place.resolve().name
     trained_length = options.trained_length
@@ -207,6 +209,7 @@ def _described(
         "parameters": sum(parameter.numel() for parameter in subject.decoder.parameters()),
         "data": data,
         "split": options.split,
+        "corpora": [*options.corpora],
         "pieces": len(pieces),
         "tokens": sum(int(np.count_nonzero(~hidden[1:])) for hidden in subject.hidden),
         "notes": sum(_notes(subject)),

@@ -58,15 +58,20 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
 
 
 def load_pieces(
-    data: Path, split: str, option: str = "--split"
+    data: Path, split: str, option: str = "--split", only: Sequence[str] = ()
 ) -> tuple[Corpus, list[NDArray[np.int64]]]:
-    """A split of a corpus, and its pieces.
+    """A split of a corpus, and its pieces; of a mixture, `only` some corpora (all, if there are none).
 
     Raises:
-        TrainingError: there is no such split, or it is empty; the message names `option`.
+        TrainingError: there is no such split or corpus, or it is empty; the message names `option`.
     """
-    corpus = Corpus.load(data, split)
+    corpus = Corpus.load(data, split, only)
     pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
+    if not pieces and only:
+        raise TrainingError(
+            f"{data}: the split {split!r} has no pieces of {', '.join(only)}; choose other corpora "
+            "with --corpora, or another split"
+        )
     if not pieces:
         splits = read_facts(data)["splits"]
         others = [f"{name} has {entry['files']}" for name, entry in splits.items()]

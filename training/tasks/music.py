@@ -39,6 +39,8 @@ class MusicTask:
     kind: Literal["music"] = "music"
     data: Path
     """Folder of a corpus written by `relpe-train prepare`."""
+    corpora: tuple[str, ...] = ()
+    """Names of the corpora of a mixture that are used; []: all."""
     model: DecoderConfig
     """Configuration of the model."""
     length: int = 1024
@@ -152,7 +154,7 @@ class MusicData(StepData):
             )
         super().__init__(examples, rows, trainer, processes)
         self.facts = facts
-        validation = Corpus.load(task.data, "validation")
+        validation = Corpus.load(task.data, "validation", task.corpora)
         self.held_out = windows(validation, tokenizer, task.length, task.validation_windows)
 
     @property
@@ -168,7 +170,7 @@ class MusicData(StepData):
 def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> Examples:
     """The training examples of one process. Raises TrainingError."""
     settings: dict[str, Any] = {
-        "corpus": Corpus.load(task.data, "train"),
+        "corpus": Corpus.load(task.data, "train", task.corpora),
         "tokenizer": tokenizer,
         "length": task.length,
         "batch_size": len(rows),
