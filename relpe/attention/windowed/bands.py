@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relpe.attention.windowed import flex
 from relpe.attention.windowed.bfloat16_blocks import bfloat16_blocks
 from relpe.attention.windowed.masked_blocks import masked_blocks
 
@@ -22,6 +21,4 @@ def banded_attention(
         return masked_blocks(q, k, v, seen, span)
     if q.device.type == "cpu":
         return bfloat16_blocks(q, k, v, seen, span)
-    q, k, v = (x.to(dtype) for x in (q, k, v))
-    way = flex.attention if flex.serves(q, v) else masked_blocks
-    return way(q, k, v, seen, span)
+    return masked_blocks(*(x.to(dtype) for x in (q, k, v)), seen, span)

@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 
 from relpe.attention.windowed import bfloat16_blocks as in_blocks
-from relpe.attention.windowed import flex
+from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.attention.windowed.masked_blocks import masked_blocks
 from relpe.attention.windowed.offset_scores import softmax_with_table
@@ -141,33 +140,19 @@ def test_autocast_computes_attention_in_bfloat16(
     assert state.keys.dtype == torch.float32
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("seen", [None, [30, 7]])
-def test_flex_attention_has_the_mask_of_the_span(seen: list[int] | None) -> None:
-    q, k, v = (x.float() for x in inputs(150, 30))
-    given_seen = None if seen is None else torch.tensor(seen)
-    with torch.no_grad():
-        found = flex.attention(q, k, v, given_seen, 60, flex_attention)
-        expected = masked_blocks(q, k, v, given_seen, 60)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_flex_attention_is_for_training_on_gpus() -> None:
-    q = torch.zeros(1, 4, 2, 32, dtype=torch.bfloat16)
-    assert not flex.serves(q, q)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("seen", [None, [300, 7]])
-def test_on_gpus_flex_attention_is_that_of_blocks_with_gradients(seen: list[int] | None) -> None:
+def test_on_gpus_bfloat16_is_close_to_float32_with_gradients(seen: list[int] | None) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 2, 900, 2, 32, generator=generator).to("cuda", torch.bfloat16)
     parts = [q[:, 300:], k, v]
     given_seen = None if seen is None else torch.tensor(seen, device="cuda")
-    with torch.enable_grad():
-        assert flex.serves(q, v)
-    found = with_gradients(flex.attention, parts, given_seen, 500)
+
+    def narrow(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
+        return banded_attention(q, k, v, seen, span, torch.bfloat16)
+
+    found = with_gradients(narrow, parts, given_seen, 500)
     expected = with_gradients(masked_blocks, [x.float() for x in parts], given_seen, 500)
     for one, other in zip(found, expected, strict=True):
         assert (one.float() - other).norm() < 0.02 * other.norm()
