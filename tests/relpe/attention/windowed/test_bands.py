@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from relpe.attention.windowed import bfloat16_blocks as in_blocks
-from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.masked_blocks import masked_blocks
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable
