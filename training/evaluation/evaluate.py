@@ -68,7 +68,7 @@ class EvaluateOptions:
     """Folder of a run, or folder or name of a released model."""
     data: Path
     split: str = "test"
-    corpora: tuple[str, ...] = ()
+    corpora: Sequence[str] = ()
     """Names of the corpora of a mixture whose pieces are measured; none: all."""
     weights: str = "best"
     length: int = 1024

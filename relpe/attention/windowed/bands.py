@@ -21,4 +21,4 @@ def banded_attention(
         return masked_blocks(q, k, v, seen, span)
     if q.device.type == "cpu":
         return bfloat16_blocks(q, k, v, seen, span)
-    return masked_blocks(*(x.to(dtype) for x in (q, k, v)), seen, span)
+    return masked_blocks(q.to(dtype), k.to(dtype), v.to(dtype), seen, span)

@@ -120,6 +120,38 @@ def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
     assert tokenizer.config.styles == tuple(facts["styles"])
 
 
+@pytest.mark.parametrize("chosen", [("groove",), ("quartets", "pop909"), ("pop909", "quartets")])
+def test_some_corpora_of_a_mixture_are_the_same_pieces_in_the_same_order(prepared, chosen):
+    whole = Corpus.load(prepared / "band", "train")
+    some = Corpus.load(prepared / "band", "train", only=chosen)
+    kept = [
+        index
+        for index in range(len(whole))
+        if whole.corpora[whole.facts(index).corpus]["name"] in chosen
+    ]
+    assert 0 < len(some) == len(kept) < len(whole)
+    assert some.names == [whole.names[index] for index in kept]
+    assert some.corpora == whole.corpora
+    assert some.num_tokens == sum(whole.length(index) for index in kept)
+    for index, place in enumerate(kept):
+        assert np.array_equal(some.piece(index), whole.piece(place))
+        assert np.array_equal(some.piece_bars(index), whole.piece_bars(place))
+        assert some.facts(index) == whole.facts(place)
+
+
+def test_all_corpora_together_are_the_mixture(prepared):
+    whole = Corpus.load(prepared / "piano", "test")
+    parts = [Corpus.load(prepared / "piano", "test", only=[one["name"]]) for one in whole.corpora]
+    assert sorted(name for part in parts for name in part.names) == sorted(whole.names)
+    assert sum(part.num_tokens for part in parts) == whole.num_tokens
+    assert len(parts[2]) == 0  # giantmidi is for training
+
+
+def test_unknown_corpora_are_refused_with_the_names_of_those_there_are(prepared):
+    with pytest.raises(TrainingError, match=r"no corpus 'jazz', expected one of pop909, chopin"):
+        Corpus.load(prepared / "piano", "train", only=["pop909", "jazz"])
+
+
 def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
     tokenizer = load_tokenizer(prepared / "band")
     assert isinstance(tokenizer, Remi)
