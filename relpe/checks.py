@@ -1,39 +1,95 @@
-"""Checks of configs that are made in Python; those of files are checked when they are read."""
+"""Checks of what a user passes: configs that are made in Python, and tensors.
+
+Configs of files are checked when they are read.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from functools import lru_cache
+from numbers import Integral, Real
+from types import UnionType
 from typing import Literal
+
+import torch
+from torch import Tensor
 
 
 class Checked:
-    """Base of configs: a field whose type is a `Literal` must have one of its values.
+    """Base of configs: each field has a value of its type.
 
-    A subclass with more checks calls `super().__post_init__()` first.
+    Where the type is a config, any dataclass or object with `build` will do, since users have
+    encodings of their own. A subclass with more checks calls `super().__post_init__()` first.
     """
 
     def __post_init__(self) -> None:
-        """Checks the choices.
+        """Checks the types and choices.
 
         Raises:
-            ValueError: a value is not among the choices of its field.
+            ValueError: a value is not of the type of its field, or not among its choices.
         """
-        for name, choices in _choices(type(self)).items():
+        for name, hint in _hints(type(self)).items():
             value = getattr(self, name)
-            if value not in choices:
-                expected = " or ".join(map(repr, choices))
-                raise ValueError(f"{name} is {value!r}, expected {expected}")
+            if not _is_of(value, hint):
+                raise ValueError(f"{name} is {_shown(value)}, expected {_described(hint)}")
 
 
 @lru_cache(maxsize=256)
-def _choices(config: type) -> dict[str, tuple[object, ...]]:
-    hints = typing.get_type_hints(config)
-    return {
-        name: typing.get_args(hint)
-        for name, hint in hints.items()
-        if typing.get_origin(hint) is Literal
+def _hints(config: type) -> dict[str, object]:
+    return typing.get_type_hints(config)
+
+
+def _is_of(value: object, hint: object) -> bool:
+    """Whether a value is of the type of a field; types that no config has are not checked."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in args
+    if origin in (typing.Union, UnionType):
+        return any(_is_of(value, choice) for choice in args)
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            return False
+        hints = args[:1] * len(value) if args[-1] is Ellipsis else args
+        return len(hints) == len(value) and all(map(_is_of, value, hints))
+    if hint in (int, float):
+        number = Integral if hint is int else Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        is_config = dataclasses.is_dataclass(value) or hasattr(value, "build")
+        return is_config and not isinstance(value, type)
+    return not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _described(hint: object) -> str:
+    """What a field of this type may be."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return " or ".join(map(repr, args))
+    if origin in (typing.Union, UnionType):
+        # one config stands for all
+        configs = [choice for choice in args if dataclasses.is_dataclass(choice)]
+        return " or ".join(_described(x) for x in args if x not in configs[1:])
+    if origin is tuple:
+        count = "any number of values" if args[-1] is Ellipsis else f"{len(args)} values"
+        return f"a tuple of {count} ({_described(args[0])} each)"
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return f"a config such as {hint.__name__}()"
+    names: dict[object, str] = {
+        int: "an integer",
+        float: "a number",
+        bool: "True or False",
+        str: "a string",
+        type(None): "None",
     }
+    return names.get(hint, str(hint))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    plain = value is None or isinstance(value, str | Real | tuple | list | dict)
+    return repr(value) if plain else f"of type {type(value).__name__}"
 
 
 def at_least(lowest: float, **values: float) -> None:
@@ -56,3 +112,93 @@ def positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} is {value}, expected a positive number")
+
+
+def check_type(name: str, value: object, kind: type) -> None:
+    """Checks that a value is an instance of a class.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(value, kind):
+        found = "None" if value is None else f"of type {type(value).__name__}"
+        raise TypeError(f"{name} is {found}, expected {kind.__name__}")
+
+
+def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor) -> None:
+    """Checks that x (b, l, width) can be multiplied by a weight; `length` is the letter for l.
+
+    With autocast, x may have any floating dtype.
+
+    Raises:
+        TypeError: x is no tensor.
+        ValueError: its shape, device or dtype does not fit.
+    """
+    check_type(name, x, Tensor)
+    if x.ndim != 3 or x.shape[2] != width:
+        raise ValueError(f"{name} has the shape {tuple(x.shape)}, expected (b, {length}, {width})")
+    check_device(name, x, weight)
+    if x.dtype == weight.dtype:
+        return
+    if not x.is_floating_point() or not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"{name} is {x.dtype} and the weights are {weight.dtype}, expected one dtype, or "
+            "floating dtypes within torch.autocast"
+        )
+
+
+def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
+    """Checks that tokens are ids (b, l), on the device of a weight.
+
+    Whether they are below the size of the vocabulary is not checked, since this would synchronise
+    with the device.
+
+    Raises:
+        TypeError: they are no tensor.
+        ValueError: their shape, dtype or device does not fit.
+    """
+    check_type(name, tokens, Tensor)
+    # no tokens may have any dtype, since those of an empty list are float32
+    are_ids = tokens.dtype in (torch.int64, torch.int32) or not tokens.numel()
+    if tokens.ndim != 2 or not are_ids:
+        raise ValueError(
+            f"{name} has the shape {tuple(tokens.shape)} and is {tokens.dtype}, expected (b, l) "
+            "and int64"
+        )
+    check_device(name, tokens, weight)
+
+
+def check_device(name: str, x: Tensor, other: Tensor) -> None:
+    """Checks that a tensor is on the device of another one.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if x.device != other.device:
+        raise ValueError(f"{name}: found on {x.device}, expected on {other.device}")
+
+
+def check_mask(name: str, mask: Tensor, x: Tensor) -> None:
+    """Checks that a mask is (b, l), for x (b, l, ...).
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: its shape, dtype or device does not fit.
+    """
+    check_type(name, mask, Tensor)
+    if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"{name} has the shape {tuple(mask.shape)} and is {mask.dtype}, expected "
+            f"{tuple(x.shape[:2])} and bool, False at padding"
+        )
+    check_device(name, mask, x)
+
+
+def check_rows(held: int, rows: int) -> None:
+    """Checks that a state has as many rows as the inputs.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if held != rows:
+        raise ValueError(f"the state has {held} rows and the inputs have {rows}, expected as many")

@@ -156,8 +156,13 @@ def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None
     """Checks that an encoding is correct with a kind of attention; `kind` is that of the encoding.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not, or the attention is another config.
     """
+    if not isinstance(attention, AttentionConfig):
+        raise ValueError(
+            f"attention is of type {type(attention).__name__}, expected a config such as "
+            "LinearAttentionConfig()"
+        )
     if attention.name not in encoding.fits:
         reason = encoding.reasons.get(attention.name)
         raise ValueError(

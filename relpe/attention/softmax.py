@@ -64,6 +64,8 @@ class SoftmaxAttentionConfig(Checked):
 class SoftmaxOperation:
     """Causal softmax attention that keeps all keys."""
 
+    state_type = SoftmaxAttentionState
+
     def init_state(
         self,
         shape: tuple[int, int, int],

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relpe.checks import check_tokens
 from relpe.decoding.base import check_axes
 from relpe.models.decoder import Decoder, DecoderState
 
@@ -29,6 +30,7 @@ def prefill_steps(
     `coordinates` (1 or b, l, p) are the axes of their positions after the first. Yields the number
     of tokens read and the state after them, so that a caller can show progress and stop.
     """
+    check_tokens("tokens", tokens, model.embedding.weight)
     for start in range(0, tokens.shape[1], PREFILL_CHUNK):
         piece = tokens[:, start : start + PREFILL_CHUNK]
         place = position + start + torch.arange(piece.shape[1], device=tokens.device)[None, :, None]

@@ -18,7 +18,7 @@ from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, ca
 import torch
 from torch import Tensor, nn
 
-from relpe.checks import Checked
+from relpe.checks import Checked, check_device, check_type
 from relpe.encodings.offset.windows import Window
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu", "delta"]
@@ -201,6 +201,10 @@ class AbsoluteEncoding(Encoding[Tensor, StateT]):
 class QueryKeyEncoding(Encoding[CodesT, StateT]):
     """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
 
+    heads: tuple[int, int] | None = None
+    """Number of heads of queries and keys, and of features of each (h, d), which `forward` checks;
+    None: it does not."""
+
     _SHORTCUTS: ClassVar = ("partners", "matrices", "factors")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -257,13 +261,10 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         a sequence in parts, or for several layers at once, use `prepare` and `encode`.
 
         Raises:
-            ValueError: queries, keys or positions have another shape.
+            TypeError: one of them is no tensor.
+            ValueError: queries, keys or positions have another shape, dtype or device.
         """
-        if q.ndim != 4 or q.shape != k.shape:
-            raise ValueError(
-                f"queries have the shape {tuple(q.shape)} and keys {tuple(k.shape)}, expected "
-                "(b, l, h, d) for both"
-            )
+        check_queries_keys(q, k, self.heads)
         positions = positions_of(q, positions)
         codes, _ = self.prepare(positions, self.init_state(seed, q.device))
         queries, keys = self.encode(q, k, codes, layer)
@@ -276,6 +277,9 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
     What has been read matters, so the encoding has a state for each layer, a tensor whose first
     axis is that of the rows. Torch decodes it, since compiled steps look codes up by position.
     """
+
+    heads: tuple[int, int] | None = None
+    """As in `QueryKeyEncoding`."""
 
     @abstractmethod
     def init_layer_state(self, batch_size: int, device: torch.device) -> Tensor:
@@ -306,12 +310,15 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
         x are the inputs of the layer, (b, l, m). `positions` are (1 or b, l, p); None: 0, 1, 2, ...
 
         Raises:
-            ValueError: queries, keys, inputs or positions have another shape.
+            TypeError: one of them is no tensor.
+            ValueError: queries, keys, inputs or positions have another shape, dtype or device.
         """
-        if q.ndim != 4 or q.shape != k.shape or x.ndim != 3 or x.shape[:2] != q.shape[:2]:
+        check_queries_keys(q, k, self.heads)
+        check_type("x", x, Tensor)
+        if x.ndim != 3 or x.shape[:2] != q.shape[:2]:
             raise ValueError(
-                f"queries have the shape {tuple(q.shape)}, keys {tuple(k.shape)} and inputs "
-                f"{tuple(x.shape)}, expected (b, l, h, d) for queries and keys, and (b, l, m)"
+                f"queries have the shape {tuple(q.shape)} and the inputs x {tuple(x.shape)}, "
+                "expected (b, l, h, d) and (b, l, m)"
             )
         codes, _ = self.prepare(positions_of(q, positions), self.init_state(0, q.device))
         start = self.init_layer_state(len(x), x.device)
@@ -319,14 +326,36 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
         return queries.to(q.dtype), keys.to(k.dtype)
 
 
+def check_queries_keys(q: Tensor, k: Tensor, heads: tuple[int, int] | None) -> None:
+    """Checks that queries and keys are (b, l, h, d), with (h, d) those of `heads` if given.
+
+    Raises:
+        TypeError: one is no tensor.
+        ValueError: they have another shape, or no floating dtype.
+    """
+    check_type("q", q, Tensor)
+    check_type("k", k, Tensor)
+    if q.ndim != 4 or q.shape != k.shape or (heads is not None and q.shape[2:] != heads):
+        sizes = "h, d" if heads is None else f"{heads[0]}, {heads[1]}"
+        raise ValueError(
+            f"queries have the shape {tuple(q.shape)} and keys {tuple(k.shape)}, expected "
+            f"(b, l, {sizes}) for both"
+        )
+    if not (q.is_floating_point() and k.is_floating_point()):
+        raise ValueError(f"queries are {q.dtype} and keys {k.dtype}, expected a floating dtype")
+
+
 def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
     """The positions of x (b, l, ...), (1 or b, l, p); 0, 1, 2, ... if they are None.
 
     Raises:
-        ValueError: their number of rows or of positions is not that of x.
+        TypeError: they are no tensor.
+        ValueError: their number of rows or of positions, or their device, is not that of x.
     """
     if positions is None:
         return torch.arange(x.shape[1], device=x.device)[None, :, None]
+    check_type("positions", positions, Tensor)
+    check_device("positions", positions, x)
     rows, length = x.shape[:2]
     if positions.ndim == 3 and positions.shape[0] in (1, rows) and positions.shape[1] == length:
         return positions

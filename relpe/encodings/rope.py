@@ -27,7 +27,7 @@ class RopeConfig(Checked):
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Rope:
         """Module for heads of this size; `head_dim` must be even."""
-        return Rope(self, head_dim)
+        return Rope(self, num_heads, head_dim)
 
 
 class RopeCodes(NamedTuple):
@@ -45,11 +45,11 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
     codes_by_position = True
     rows_by_position = True
 
-    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+    def __init__(self, config: RopeConfig, num_heads: int, head_dim: int) -> None:
         super().__init__()
         self.config = config
         check_even(head_dim)
-        self.out_features = head_dim
+        self.heads, self.out_features = (num_heads, head_dim), head_dim
 
     @property
     def partners(self) -> tuple[int, ...]:

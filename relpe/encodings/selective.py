@@ -55,6 +55,7 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
         check_even(head_dim)
         self.config = config
         self.num_layers, self.out_features = num_layers, head_dim
+        self.heads = (num_heads, head_dim)
         self.moves = nn.Parameter(
             torch.zeros(num_layers, num_heads, head_dim // 2, num_heads * head_dim)
         )

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least
+from relpe.checks import (
+    Checked,
+    at_least,
+    check_features,
+    check_mask,
+    check_rows,
+    check_type,
+)
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -81,7 +88,14 @@ class Attention(nn.Module):
     """
 
     def __init__(self, config: AttentionLayerConfig) -> None:
+        """Attention with new weights.
+
+        Raises:
+            TypeError: the config is not that of a layer.
+            ValueError: the encoding does not fit the attention.
+        """
         super().__init__()
+        check_type("config", config, AttentionLayerConfig)
         self.config = config
         self.encoding: Encoding = config.encoding.build(
             num_layers=1, num_heads=config.num_heads, head_dim=config.width // config.num_heads
@@ -127,19 +141,19 @@ class Attention(nn.Module):
           another, which begin at these places; the last entry is l. The state has n rows.
 
         Raises:
-            ValueError: a shape does not fit the others, or the encoding does not support padding.
+            TypeError: an argument is no tensor, or the state is not that of such a layer.
+            ValueError: a shape, dtype or device does not fit the others, or the encoding does not
+                support padding.
         """
-        if x.ndim != 3 or x.shape[2] != self.config.width:
-            raise ValueError(
-                f"x has the shape {tuple(x.shape)}, expected (b, l, {self.config.width})"
-            )
+        check_features("x", x, "l", self.config.width, self.attention.project_in.weight)
         rows = rows_of(x, mask, cu_seqlens)
         count = len(x) if rows is None else len(rows.lengths)
         if state is None:
             state = self.init_state(count)
-        held = len(state.layer.recent)
-        if held != count:
-            raise ValueError(f"the state has {held} rows and x has {count}; they must be equal")
+        check_type("state", state, AttentionState)
+        expected = self.attention.operation.state_type
+        check_type("state.layer.operation", state.layer.operation, expected)
+        check_rows(len(state.layer.recent), count)
         if positions is not None:
             positions = positions_of(x, positions)
         if rows is None:
@@ -198,6 +212,9 @@ def rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Rows |
     if mask is not None and cu_seqlens is not None:
         raise ValueError("found both mask and cu_seqlens, expected only one of them")
     if cu_seqlens is not None:
+        check_type("cu_seqlens", cu_seqlens, Tensor)
+        if cu_seqlens.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"cu_seqlens are {cu_seqlens.dtype}, expected int64 or int32")
         starts = cu_seqlens.to(device=x.device, dtype=torch.int64)
         lengths = starts.diff()
         ends = starts[[0, -1]].tolist() if starts.ndim == 1 and len(starts) > 1 else None
@@ -210,11 +227,7 @@ def rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Rows |
         places = (starts[:-1, None] + steps).clamp(max=max(0, x.shape[1] - 1))
         return Rows(places, lengths)
     assert mask is not None
-    if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
-        raise ValueError(
-            f"mask has the shape {tuple(mask.shape)} and is {mask.dtype}, expected "
-            f"{tuple(x.shape[:2])} and bool, False at padding"
-        )
+    check_mask("mask", mask, x)
     lengths = mask.sum(1)
     longest = int(lengths.max()) if len(x) else 0
     order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]

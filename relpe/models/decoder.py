@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.checks import Checked, at_least, check_rows, check_tokens, check_type
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -26,7 +27,7 @@ from relpe.models.pointer.config import PointerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
+class DecoderConfig(Checked):
     """A pre-norm Transformer decoder."""
 
     vocabulary_size: int = 512
@@ -65,19 +66,13 @@ class DecoderConfig:
     """Pointer that generation mixes with the predictions; logits and training do without it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sizes = ("vocabulary_size", "width", "num_layers", "num_heads", "hidden")
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        at_least(1, **{name: getattr(self, name) for name in sizes})
+        at_least(0, convolution_taps=self.convolution_taps)
         if self.width % self.num_heads:
             raise ValueError(
                 f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
-            )
-        if self.convolution_taps < 0:
-            raise ValueError(f"convolution_taps is {self.convolution_taps}, expected at least 0")
-        if self.convolution_start not in ("present", "delayed"):
-            raise ValueError(
-                f"convolution_start is {self.convolution_start!r}, expected present or delayed"
             )
         if self.convolution_start == "delayed" and self.convolution_taps < 2:
             raise ValueError(
@@ -300,9 +295,13 @@ class Decoder(nn.Module):
         use the number of the event instead of the first axis, and the others at its last token.
 
         Raises:
-            ValueError: the positions are not those of the tokens.
+            TypeError: an argument is no tensor, or the state is not that of such a model.
+            ValueError: a shape, dtype or device does not fit the others.
         """
+        check_tokens("tokens", tokens, self.embedding.weight)
         positions = positions_of(tokens, positions)
+        check_type("state", state, DecoderState)
+        check_rows(len(state.layers[0].recent), len(tokens))
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from relpe.checks import Checked, at_least
 from relpe.models.blocks import FeedForward
 
 MULTIPLE_ON_GPU = 64
@@ -28,7 +29,7 @@ MULTIPLE_ON_GPU = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventsConfig:
+class EventsConfig(Checked):
     """Events, which pass the blocks as one position, and the decoder of their tokens."""
 
     closing: tuple[tuple[int, int], ...] = ()
@@ -41,9 +42,8 @@ class EventsConfig:
     last."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "most"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        super().__post_init__()
+        at_least(1, hidden=self.hidden, most=self.most)
         flat = [-1, *(number for pair in self.closing for number in pair)]
         ascending = all(a <= b for a, b in pairwise(flat))
         if not ascending or any(a >= b for a, b in self.closing) or min(flat[1:], default=0) < 0:

@@ -8,11 +8,12 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 from relpe.attention.layer import AttentionConfig
+from relpe.checks import Checked, at_least
 from relpe.encodings import EncodingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerConfig:
+class LayerConfig(Checked):
     """Attention and encoding of consecutive blocks, as an entry of a pattern of layers."""
 
     attention: AttentionConfig | None = None
@@ -27,8 +28,8 @@ class LayerConfig:
     """Number of consecutive blocks."""
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count is {self.count}, expected at least 1")
+        super().__post_init__()
+        at_least(1, count=self.count)
         if self.axes is not None and (not self.axes or min(self.axes) < 0):
             raise ValueError(f"axes are {self.axes}, expected at least one, counted from 0")
 

@@ -107,6 +107,8 @@ class DeltaGates(nn.Module):
 class DeltaOperation:
     """The gated delta rule with a state; queries and keys are scaled to unit norm."""
 
+    state_type = DeltaState
+
     def init_state(
         self,
         shape: tuple[int, int, int],

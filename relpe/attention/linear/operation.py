@@ -100,6 +100,8 @@ VANISHED = -1e30
 class LinearOperation:
     """Causal linear attention with its feature map."""
 
+    state_type = LinearAttentionState
+
     def __init__(self, feature_map: FeatureMap, half_lives: tuple[float, float] | None) -> None:
         self.feature_map = feature_map
         self.half_lives = half_lives

@@ -59,6 +59,8 @@ class WindowedOperation:
     that two continuations can share one, and a copy costs no more than reading the keys.
     """
 
+    state_type = WindowedAttentionState
+
     def __init__(self, span: int) -> None:
         self.span = span
 

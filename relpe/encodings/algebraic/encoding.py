@@ -136,7 +136,8 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
             self.codes_by_position = self.rows_by_position = False
         layers = 1 if config.shared_by_layers else num_layers
         self.num_axes = num_axes(config.structure)
-        self.out_features, self.num_heads = head_dim, num_heads
+        self.num_heads, self.heads = num_heads, (num_heads, head_dim)
+        self.out_features = head_dim
         self.parts = nn.ModuleList()
         heads = 1 if config.shared_by_heads else num_heads
         start = InitialGenerators(layers, heads, config.initialization, config.base)
@@ -252,8 +253,9 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
         one_line = isinstance(self.config.structure, SequenceStructure)
         if not one_line or not bool((place == consecutive).all()):
             raise ValueError(
-                "a decay of logits needs positions that rise by one from token to token; use "
-                "decay = 1, or compute all scores and use logit_factors"
+                "a decay of logits needs positions that rise by one from token to token, in a "
+                "sequence that does not continue after padding; use decay = 1, or compute all "
+                "scores and use logit_factors"
             )
         return AlgebraicState(length, first)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -139,6 +139,17 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """One place less than the span, on each side."""
         return None if self.span is None else (self.span - 1,)
 
+    def forward(self, *inputs: object) -> NoReturn:
+        """There is nothing to encode: such an encoding is used by the attention of a layer.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} scores offsets and does not change queries and keys; use it as "
+            "the encoding of an AttentionLayerConfig"
+        )
+
     def _spans(self) -> list[_Span]:
         """Spans of all layers."""
         heads = [self.head_spans(layer) for layer in range(self.num_layers)]
@@ -201,6 +212,8 @@ def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
     `known` (r, s, p) ends with the positions of the queries. Before its start, its first position
     is repeated.
     """
+    if not length:
+        return known.new_zeros(known.shape[0], 0, reach, known.shape[2])
     missing = max(0, length + reach - 1 - known.shape[1])
     known = torch.cat([known[:, :1].expand(-1, missing, -1), known], 1)
     known = known[:, known.shape[1] - (length + reach - 1) :]
@@ -228,6 +241,8 @@ def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], 
 
 def _distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct rows of x (n, p), and the index of each row among them."""
+    if not len(x):
+        return x, torch.zeros(0, dtype=torch.int64, device=x.device)
     if x.is_floating_point():
         return x.unique(dim=0, return_inverse=True)
     # map each row to one number, since sorting numbers is much faster than sorting rows

@@ -127,7 +127,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         self.num_layers = num_layers
         self.noise: NoiseKind = config.noise
         self.shared_by_layers = config.shared_by_layers
-        self.out_features = config.num_realizations
+        self.heads, self.out_features = (num_heads, head_dim), config.num_realizations
         self.shape = (num_heads, head_dim, config.num_realizations)
         shape = (num_layers, num_heads, head_dim)
         self.gates = raw_gates(shape, config.initial_gate) if config.gated else None

@@ -101,7 +101,7 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         super().__init__()
         self.config = config
         self.num_layers = num_layers
-        self.out_features = config.num_realizations
+        self.heads, self.out_features = (num_heads, head_dim), config.num_realizations
         layers = () if config.shared_by_layers else (num_layers,)
         shape = (*layers, num_heads, head_dim, config.num_sines)
         self.frequencies = nn.Parameter(torch.randn(shape) - 4.0)

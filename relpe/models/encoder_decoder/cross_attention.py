@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relpe.attention.context import ContextAttention
 from relpe.attention.layer import check_fit
+from relpe.checks import check_features, check_mask, check_type
 from relpe.encodings.base import NO_SCORING, Encoding, NoEncoding, QueryKeyEncoding, positions_of
 from relpe.models.attention import AttentionLayerConfig
 
@@ -22,8 +23,10 @@ class CrossAttention(ContextAttention):
         """Attention with new weights.
 
         Raises:
+            TypeError: the config is not that of a layer.
             ValueError: the attention or the encoding is defined within one sequence only.
         """
+        check_type("config", config, AttentionLayerConfig)
         super().__init__(
             config.attention,
             layer=0,
@@ -62,25 +65,18 @@ class CrossAttention(ContextAttention):
         - `seed`: that of random codes and features; None: that of the config.
 
         Raises:
-            ValueError: a shape does not fit the others.
+            TypeError: an argument is no tensor.
+            ValueError: a shape, dtype or device does not fit the others.
         """
-        width = self.config.width
-        if x.ndim != 3 or context.ndim != 3 or not x.shape[2] == context.shape[2] == width:
-            raise ValueError(
-                f"x has the shape {tuple(x.shape)} and the context {tuple(context.shape)}, "
-                f"expected (b, l, {width}) and (b, s, {width})"
-            )
+        weight = self.project_queries.weight
+        check_features("x", x, "l", self.config.width, weight)
+        check_features("context", context, "s", self.config.width, weight)
         if len(x) != len(context):
             raise ValueError(
                 f"x has {len(x)} rows and the context has {len(context)}; they must be equal"
             )
-        if context_mask is not None and (
-            context_mask.shape != context.shape[:2] or context_mask.dtype != torch.bool
-        ):
-            raise ValueError(
-                f"context_mask has the shape {tuple(context_mask.shape)} and is "
-                f"{context_mask.dtype}, expected {tuple(context.shape[:2])} and bool"
-            )
+        if context_mask is not None:
+            check_mask("context_mask", context_mask, context)
         seed = self.config.noise_seed if seed is None else seed
         # the same seed gives both sequences one noise
         codes = self._codes(x, positions_of(x, positions), seed)

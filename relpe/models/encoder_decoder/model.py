@@ -16,7 +16,7 @@ from relpe.attention.context import ContextAttention, ContextMemory
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.checks import Checked, at_least
+from relpe.checks import Checked, at_least, check_mask, check_rows, check_tokens, check_type
 from relpe.encodings import EncodingConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
@@ -236,15 +236,17 @@ class EncoderDecoder(nn.Module):
         - `mask` (b, s), bool: False at padding, which follows the source and has no effect.
 
         Raises:
-            ValueError: a shape does not fit the others, or the state has read a source.
+            TypeError: an argument is no tensor, or the state is not that of such a model.
+            ValueError: a shape, dtype or device does not fit the others, or the state has read a
+                source.
         """
+        check_tokens("source", source, self.embedding.weight)
+        check_type("state", state, EncoderDecoderState)
         if state.has_read:
             raise ValueError("the state has read a source; begin each source with init_state")
-        if mask is not None and (mask.shape != source.shape or mask.dtype != torch.bool):
-            raise ValueError(
-                f"mask has the shape {tuple(mask.shape)} and is {mask.dtype}, expected "
-                f"{tuple(source.shape)} and bool, False at padding"
-            )
+        check_rows(len(state.layers[0].recent), len(source))
+        if mask is not None:
+            check_mask("mask", mask, source)
         if not source.shape[1]:
             raise ValueError("the source is empty, expected at least one token")
         x = self.embedding(source)
@@ -271,8 +273,13 @@ class EncoderDecoder(nn.Module):
         `positions` are (1 or b, l, p); None: they continue 0, 1, 2, ...
 
         Raises:
-            ValueError: the state has read no source, or a shape does not fit the others.
+            TypeError: an argument is no tensor, or the state is not that of such a model.
+            ValueError: the state has read no source, or a shape, dtype or device does not fit the
+                others.
         """
+        check_tokens("target", target, self.embedding.weight)
+        check_type("state", state, EncoderDecoderState)
+        check_rows(len(state.layers[0].recent), len(target))
         if not state.has_read:
             raise ValueError("the state has read no source; call read first")
         if positions is None:

@@ -93,7 +93,7 @@ class RolledRope(Rope):
     codes_by_position = True
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
-        super().__init__(RopeConfig(), head_dim)
+        super().__init__(RopeConfig(), num_heads, head_dim)
 
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:
         q, k = super().encode(q, k, codes, layer)

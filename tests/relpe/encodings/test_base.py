@@ -24,6 +24,7 @@ from relpe import (
     EncodingConfig,
     FavorConfig,
     LinearAttentionConfig,
+    OffsetEncoding,
     QueryKeyEncoding,
     Rope,
     RopeConfig,
@@ -157,8 +158,32 @@ def test_one_call_encodes_a_whole_sequence_in_its_dtype(name: str) -> None:
     for wrong in (places[:, :7], places.expand(3, -1, -1)):
         with pytest.raises(ValueError, match=r"expected \(1, 10, p\) or \(2, 10, p\)"):
             encoding(q, k, wrong)
-    with pytest.raises(ValueError, match=r"keys \(2, 9, 2, 16\), expected \(b, l, h, d\)"):
+    with pytest.raises(ValueError, match=r"keys \(2, 9, 2, 16\), expected \(b, l, 2, 16\)"):
         encoding(q, k[:, :9])
+
+
+@pytest.mark.parametrize(
+    ("q", "message"),
+    [
+        (torch.zeros(2, 10, 1, 16), r"\(2, 10, 1, 16\), expected \(b, l, 2, 16\) for both"),
+        (torch.zeros(2, 10, 2, 8), r"expected \(b, l, 2, 16\) for both"),
+        (torch.zeros(2, 2, 10, 16), r"expected \(b, l, 2, 16\) for both"),  # heads first
+        (torch.zeros(2, 10, 2, 16).long(), "queries are torch.int64 .* expected a floating"),
+        ([0.0], "q is of type list, expected Tensor"),
+    ],
+)
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+def test_other_queries_and_keys_are_refused_in_one_sentence(
+    config: Any, q: Any, message: str
+) -> None:
+    encoding = built(config())
+    more = (torch.zeros(2, 10, 32),) if isinstance(encoding, SelectiveEncoding) else ()
+    if isinstance(encoding, QueryKeyEncoding | SelectiveEncoding):
+        with pytest.raises((TypeError, ValueError), match=message):
+            encoding(q, q, *more)
+    elif isinstance(encoding, OffsetEncoding):
+        with pytest.raises(NotImplementedError, match="use it as the encoding of an Attention"):
+            encoding(q, q)
 
 
 @pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)

@@ -141,7 +141,7 @@ def test_gradients_reach_moves_that_are_zero() -> None:
 def test_wrong_shapes_are_refused_in_one_sentence() -> None:
     encoding = selective()
     q, k, x = inputs(5)
-    with pytest.raises(ValueError, match=r"inputs \(2, 4, 16\), expected \(b, l, h, d\)"):
+    with pytest.raises(ValueError, match=r"inputs x \(2, 4, 16\), expected \(b, l, h, d\)"):
         encoding(q, k, x[:, :4])
     with pytest.raises(ValueError, match="inputs have 15 features, expected 16"):
         encoding(q, k, x[..., 1:])

@@ -20,6 +20,8 @@ from relpe import (
     FavorConfig,
     LinearAttentionConfig,
     RopeConfig,
+    SelectiveRope,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -49,6 +51,8 @@ CASES = {
     "siren softmax": (SOFTMAX, SIREN),
     "alibi softmax": (SOFTMAX, AlibiConfig()),
     "shaw softmax": (SOFTMAX, ShawConfig(window=3)),
+    "selective rope delta": (DeltaAttentionConfig(), SelectiveRopeConfig()),
+    "selective rope windowed": (WINDOWED, SelectiveRopeConfig()),
 }
 
 
@@ -58,7 +62,10 @@ def layer(name: str = "sine relu", **changes: Any) -> Attention:
     attention, encoding = CASES[name]
     sizes: dict[str, Any] = {"width": 16, "num_heads": 4, "convolution_taps": 3}
     config = AttentionLayerConfig(attention=attention, encoding=encoding, **(sizes | changes))
-    return Attention(config).double().eval()
+    module = Attention(config).double().eval()
+    if isinstance(module.encoding, SelectiveRope):  # otherwise it would be rotary embedding
+        torch.nn.init.normal_(module.encoding.moves, std=0.3)
+    return module
 
 
 def inputs(*shape: int) -> Tensor:
@@ -74,10 +81,23 @@ def close(a: Tensor, b: Tensor) -> None:
 @pytest.mark.parametrize("name", CASES)
 @torch.no_grad()
 def test_parts_equal_the_whole(name: str) -> None:
-    module, x = layer(name), inputs(2, 12)
+    compare_parts_with_the_whole(layer(name))
+
+
+@pytest.mark.parametrize("coordinates", ["joint", "additive"])
+@torch.no_grad()
+def test_parts_equal_the_whole_with_coordinates(coordinates: Any) -> None:
+    encoding = SirenConfig(network=SirenNetworkConfig(width=8), coordinates=coordinates)
+    config = AttentionLayerConfig(width=16, num_heads=4, attention=WINDOWED, encoding=encoding)
+    compare_parts_with_the_whole(Attention(config).double())
+
+
+def compare_parts_with_the_whole(module: Attention) -> None:
+    """Compares outputs for parts of a sequence, of which one is empty, with those for all of it."""
+    x = inputs(2, 12)
     whole, _ = module(x)
     outs, state = [], None
-    for part in x.split([5, 1, 6], 1):
+    for part in x.split([5, 0, 1, 6], 1):
         out, state = module(part, state)
         outs.append(out)
     close(torch.cat(outs, 1), whole)
@@ -199,9 +219,60 @@ def test_wrong_shapes_are_refused_in_one_sentence(
         layer()(torch.zeros(shape, dtype=torch.float64), **options)
 
 
+META = torch.zeros(1, 5, 16, device="meta").double()
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        ("numpy", {}, "x is of type ndarray, expected Tensor"),
+        (torch.zeros(1, 5, 16), {}, "x is torch.float32 and the weights are torch.float64"),
+        (torch.zeros(1, 5, 16).long(), {}, "x is torch.int64 and the weights are torch.float64"),
+        (META, {}, "x: found on meta, expected on cpu"),
+        (None, {"positions": [0, 1, 2, 3, 4]}, "positions is of type list, expected Tensor"),
+        (None, {"positions": META}, "positions: found on meta, expected on cpu"),
+        (None, {"mask": [[True] * 5]}, "mask is of type list, expected Tensor"),
+        (None, {"mask": META[..., 0].bool()}, "mask: found on meta, expected on cpu"),
+        (None, {"cu_seqlens": [0, 5]}, "cu_seqlens is of type list, expected Tensor"),
+        (None, {"cu_seqlens": torch.tensor([0, 2.5, 5])}, "torch.float32, expected int64"),
+        (None, {"state": ()}, "state is of type tuple, expected AttentionState"),
+    ],
+)
+def test_other_values_are_refused_in_one_sentence(
+    x: Any, options: dict[str, Any], message: str
+) -> None:
+    some = inputs(1, 5)
+    given = some if x is None else some.numpy() if isinstance(x, str) else x
+    with pytest.raises((TypeError, ValueError), match=message):
+        layer()(given, **options)
+
+
+def test_autocast_takes_any_floating_dtype() -> None:
+    module = Attention(AttentionLayerConfig(width=16, num_heads=4))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(inputs(1, 5).bfloat16())[0].dtype == torch.bfloat16
+        with pytest.raises(ValueError, match="x is torch"):
+            module(torch.zeros(1, 5, 16).long())
+
+
+@pytest.mark.parametrize("name", ["algebraic windowed", "siren softmax"])
+def test_a_state_of_another_attention_is_refused(name: str) -> None:
+    _, state = layer()(inputs(1, 5))
+    with pytest.raises(TypeError, match="operation is of type LinearAttentionState, expected"):
+        layer(name)(inputs(1, 5), state)
+
+
+def test_other_configs_are_refused() -> None:
+    with pytest.raises(TypeError, match="config is of type RopeConfig, expected AttentionLayer"):
+        Attention(RopeConfig())  # pyright: ignore[reportArgumentType] - that is the point
+    swapped: Any = {"attention": RopeConfig(), "encoding": RopeConfig()}
+    with pytest.raises(ValueError, match="attention is of type RopeConfig, expected a config"):
+        Attention(AttentionLayerConfig(**swapped))
+
+
 def test_a_state_of_other_rows_is_refused() -> None:
     module = layer()
-    with pytest.raises(ValueError, match="the state has 3 rows and x has 2"):
+    with pytest.raises(ValueError, match="the state has 3 rows and the inputs have 2"):
         module(inputs(2, 4), module.init_state(3))
 
 

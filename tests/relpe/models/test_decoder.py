@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -184,6 +186,26 @@ def test_float64_is_float64_throughout(name: str) -> None:
 def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_plain(DecoderConfig, change)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "message"),
+    [
+        (tokens_of(5).float(), 2, r"tokens has the shape \(2, 5\) and is torch.float32"),
+        (tokens_of(5)[0], 2, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
+        (tokens_of(5).tolist(), 2, "tokens is of type list, expected Tensor"),
+        (tokens_of(5).to("meta"), 2, "tokens: found on meta, expected on cpu"),
+        (tokens_of(5), 3, "the state has 3 rows and the inputs have 2, expected as many"),
+        (tokens_of(5), None, "state is None, expected DecoderState"),
+    ],
+)
+def test_wrong_calls_are_refused_in_one_sentence(
+    tokens: Any, rows: int | None, message: str
+) -> None:
+    model, places = decoder("sine relu"), torch.arange(5)[None, :, None]
+    state: Any = None if rows is None else model.init_state(rows)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model(tokens, places, state)
 
 
 def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() -> None:

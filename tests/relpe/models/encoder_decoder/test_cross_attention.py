@@ -116,7 +116,7 @@ def test_scores_within_one_sequence_are_refused(changes: dict[str, Any], message
     ("x", "context", "options", "message"),
     [
         ((2, 3), (3, 4), {}, "x has 2 rows and the context has 3"),
-        ((2, 3), (4,), {}, r"expected \(b, l, 16\) and \(b, s, 16\)"),
+        ((2, 3), (4,), {}, r"context has the shape \(4, 16\), expected \(b, s, 16\)"),
         ((2, 3), (2, 4), {"context_mask": torch.ones(2, 4)}, r"expected \(2, 4\) and bool"),
         ((2, 3), (2, 4), {"positions": torch.ones(1, 4, 1)}, r"expected \(1, 3, p\)"),
     ],

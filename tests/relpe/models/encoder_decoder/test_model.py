@@ -248,6 +248,14 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
         model(source, state)
     with pytest.raises(ValueError, match="has read a source"):
         model.read(source, model.read(source, state))
+    with pytest.raises(ValueError, match=r"source has the shape .* expected .* int64"):
+        model.read(source.float(), state)
+    with pytest.raises(ValueError, match="the state has 3 rows and the inputs have 2"):
+        model.read(source, model.init_state(3))
+    with pytest.raises(ValueError, match="the state has 2 rows and the inputs have 1"):
+        model(source[:1], model.read(source, state))
+    with pytest.raises(TypeError, match="state is of type tuple, expected EncoderDecoderState"):
+        model(source, model(source, model.read(source, state)))
     with pytest.raises(ValueError, match=r"expected \(2, 3\) and bool"):
         model.read(source, state, mask=torch.ones(2, 3))
     with pytest.raises(ValueError, match="the source is empty"):
