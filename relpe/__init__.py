@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
+from relpe.attention.delta.rule import gated_delta_rule
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
 from relpe.attention.layer import AttentionConfig, SelfAttention
+from relpe.attention.linear.attention import (
+    LinearState,
+    causal_linear_attention,
+    linear_attention,
+)
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig, windowed_attention
@@ -118,6 +124,7 @@ __all__ = [
     "LearnedPosition",
     "LearnedPositionConfig",
     "LinearAttentionConfig",
+    "LinearState",
     "NoEncoding",
     "NoEncodingConfig",
     "NoState",
@@ -156,6 +163,9 @@ __all__ = [
     "ValueInputConfig",
     "WindowConfig",
     "WindowedAttentionConfig",
+    "causal_linear_attention",
+    "gated_delta_rule",
+    "linear_attention",
     "load_classifier",
     "load_encoder_decoder",
     "load_model",
