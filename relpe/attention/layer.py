@@ -171,6 +171,12 @@ def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None
         )
 
 
+def limit_offsets(encoding: Encoding, attention: AttentionConfig, layer: int) -> None:
+    """Tells an encoding how many keys the attention of a layer sees, if they are limited."""
+    if isinstance(attention, WindowedAttentionConfig):
+        encoding.attention_spans[layer] = attention.span
+
+
 def causal_convolution(
     x: Tensor, taps: Tensor, recent: Tensor, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

@@ -122,6 +122,12 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         *("scoring", "table_of", "rotate_features"),
     }
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention_spans: dict[int, int] = {}
+        """Number of keys that the attention of a layer sees, by layer; a model sets it, so that
+        there are no scores of offsets that it does not see."""
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Drops what a base class states, if the subclass changes one of its methods."""
         super().__init_subclass__(**kwargs)

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
+from relpe.attention.layer import (
+    AttentionConfig,
+    LayerState,
+    SelfAttention,
+    check_fit,
+    limit_offsets,
+)
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.checks import (
     Checked,
@@ -101,6 +107,7 @@ class Attention(nn.Module):
             num_layers=1, num_heads=config.num_heads, head_dim=config.width // config.num_heads
         )
         check_fit(self.encoding, config.attention, config.encoding.kind)
+        limit_offsets(self.encoding, config.attention, 0)
         self.attention = SelfAttention(
             config.attention,
             layer=0,

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
+from relpe.attention.layer import (
+    AttentionConfig,
+    LayerState,
+    SelfAttention,
+    check_fit,
+    limit_offsets,
+)
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.checks import Checked, at_least, check_rows, check_tokens, check_type
 from relpe.encodings import EncodingConfig
@@ -143,7 +149,9 @@ class Decoder(nn.Module):
         self.encoding: Encoding = built[0]
         self.more_encodings = nn.ModuleList(built[1:])
         for block, layer in enumerate(layers):
-            check_fit(built[self._encoding_of[block]], layer.attention, layer.encoding.kind)
+            own = built[self._encoding_of[block]]
+            check_fit(own, layer.attention, layer.encoding.kind)
+            limit_offsets(own, layer.attention, self.place_in_encoding(block))
         if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
                 "the random features of different layers are redrawn at different steps; use the "

@@ -170,7 +170,8 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
         factor = None
         if self.config.decay < 1:
             state = self._follow(positions, state)
-            offsets = torch.arange(state.length, device=positions.device)[:, None]
+            seen = [self.attention_spans.get(n, state.length) for n in range(self.num_layers)]
+            offsets = torch.arange(min(max(seen), state.length), device=positions.device)[:, None]
             factor = self.offset_factors(offsets)
         with torch.autocast(positions.device.type, enabled=False):
             codes = tuple(part.prepare(positions) for part in self._parts())

@@ -151,9 +151,13 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         )
 
     def _spans(self) -> list[_Span]:
-        """Spans of all layers."""
-        heads = [self.head_spans(layer) for layer in range(self.num_layers)]
-        return [(self.span if sizes is None else max(sizes), sizes) for sizes in heads]
+        """Spans of all layers: those of the encoding, or else of the attention."""
+        spans: list[_Span] = []
+        for layer in range(self.num_layers):
+            sizes = self.head_spans(layer)
+            own = self.span if sizes is None else max(sizes)
+            spans.append((self.attention_spans.get(layer) if own is None else own, sizes))
+        return spans
 
     def _from_places(
         self, positions: Tensor, state: OffsetState, spans: list[_Span]

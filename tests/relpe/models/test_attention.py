@@ -174,6 +174,40 @@ def used(module: Attention) -> list[torch.nn.Parameter]:
     return [p for name, p in module.named_parameters() if "last" not in name]
 
 
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        AlibiConfig(),
+        ShawConfig(window=20),
+        SirenConfig(network=SirenNetworkConfig(width=8), window=None),
+        SirenConfig(network=SirenNetworkConfig(width=8), window=None, coordinates="joint"),
+        AlgebraicConfig(decay=0.9),
+    ],
+)
+@torch.no_grad()
+def test_the_span_of_the_attention_limits_states_and_scores(encoding: Any) -> None:
+    """A window has a state of constant size, with encodings that have no span of their own too."""
+    config = AttentionLayerConfig(width=16, num_heads=4, attention=WINDOWED, encoding=encoding)
+    module = Attention(config).double()
+    state, numbers = None, []
+    for part in inputs(1, 300).split([100, 1, 199], 1):
+        _, state = module(part, state)
+        numbers.append(count(state))
+        codes, _ = module.encoding.prepare(torch.zeros(1, 0, 1).double(), state.encoding)
+        table = module.encoding.scoring(codes, 0).table
+        assert table is not None
+        rows = [x for x in (table.features, table.log_weight, table.factor) if x is not None]
+        assert all(len(x) <= WINDOWED.span for x in rows) or table.rows is not None
+    assert len(set(numbers)) == 1
+
+
+def count(state: object) -> int:
+    """Number of elements of all tensors of a state, which consists of nested tuples."""
+    if isinstance(state, Tensor):
+        return state.numel()
+    return sum(map(count, state)) if isinstance(state, tuple) else 0
+
+
 @torch.no_grad()
 def test_rows_of_a_state_can_be_selected() -> None:
     for name in CASES:
