@@ -167,6 +167,7 @@ class Frame(TypedDict, total=False):
     plan: PlanFrame
     """What is asked of new bars that are not written yet."""
     can_undo: bool
+    can_redo: bool
     can_discard: bool
     favourites: list[int]
     """The variations that are among the favourites of the session."""

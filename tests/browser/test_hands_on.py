@@ -179,6 +179,14 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
     for notes in ([[960, 720, 74, 90]], [[960, 720, 72, 90]], [[960, 480, 72, 90]], [list(NOTE)]):
         part(page, "undo").click()
         shown(page, notes)
+    page.keyboard.press("Control+Shift+z")
+    shown(page, [[960, 480, 72, 90]])
+    page.keyboard.press("Control+y")
+    shown(page, [[960, 720, 72, 90]])
+    page.keyboard.press("Control+z")
+    shown(page, [[960, 480, 72, 90]])
+    part(page, "redo").click()
+    shown(page, [[960, 720, 72, 90]])
 
 
 def shown(page, melody):

@@ -96,7 +96,6 @@ class Player {
         this.isEdited = true;
         trigger("edit", { ...edit, variation: this.shownIndex });
       },
-      onUndo: () => part("undo").click(),
     });
     this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
@@ -319,8 +318,10 @@ class Player {
     part("favourite").hidden = !isDone;
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
-    part("undo").hidden = !frame.can_undo;
-    grey(part("undo"), isBusy ? BUSY_REASON : "");
+    for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
+      part(name).hidden = !frame.can_undo && !frame.can_redo;
+      grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
+    }
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
@@ -357,10 +358,8 @@ class Player {
       "plan-new": () => trigger("plan_new"),
       "plan-again": () => trigger("plan_new"),
       favourite: () => trigger("favourite", { variation: this.chosen }),
-      undo: () => {
-        this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone
-        trigger("undo");
-      },
+      undo: () => this.step("undo"),
+      redo: () => this.step("redo"),
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
       "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
@@ -383,6 +382,12 @@ class Player {
       this.isByKeys = false;
       this.files.closeOutside(event.target);
     });
+  }
+
+  /** Goes a step back or forward: "undo" or "redo". */
+  step(way) {
+    this.isEdited = this.frame.phase === "prompt"; // perhaps the step is an edit
+    this.trigger(way);
   }
 
   onRollKey(event) {
@@ -418,11 +423,21 @@ class Player {
     return true;
   }
 
-  /** Space plays and pauses, 1 to 4 choose a variation, unless the focused element uses these keys. */
+  /**
+   * Space plays and pauses, 1 to 4 choose a variation, Ctrl+Z goes back a step and Ctrl+Shift+Z or Ctrl+Y forward,
+   * unless the focused element uses these keys.
+   */
   onKey(event) {
     if (["Tab", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(event.key)) this.isByKeys = true;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TEXTS)) return;
+    if (event.altKey || event.target.closest?.(TEXTS)) return;
     if (!this.box.getClientRects().length) return; // the About tab hides the player
+    if (event.ctrlKey || event.metaKey) {
+      const way = { z: event.shiftKey ? "redo" : "undo", y: "redo" }[event.key.toLowerCase()];
+      if (!way) return;
+      event.preventDefault();
+      this.part(way).click();
+      return;
+    }
     if (event.key === " ") {
       if (this.isByKeys && event.target.closest?.(PRESSED_BY_SPACE)) return;
       event.preventDefault();

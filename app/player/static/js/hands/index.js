@@ -21,13 +21,13 @@ export class Hands {
   asked = NO_CHANGE; // not sent yet, and
   sent = NO_CHANGE; // on its way
 
-  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py; `onUndo()`. */
-  constructor(part, roll, sound, { onEdit, onUndo }) {
+  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py. */
+  constructor(part, roll, sound, { onEdit }) {
     Object.assign(this, { part, roll, sound, onEdit });
     this.trackSound = new TrackSound(part, { onChange: (edit) => this.setSound(edit) });
     this.loop = new Loop(sound);
     this.metronome = new Metronome(sound);
-    this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools(), onUndo });
+    this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools() });
     roll.onOverlay = (pen) => this.draw(pen);
     sound.onStep = () => {
       this.loop.step();
