@@ -299,6 +299,7 @@ def replay_command(options: argparse.Namespace) -> None:
         score=score,
         passage=told.passage,
     )
+    prompt = replace(prompt, sections=told.sections)
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
@@ -400,7 +401,7 @@ def _finish(
                 continue
             sheet = LeadSheet.of(piece.score)
             plan = plan_of(prompt.timing.counted) if prompt and music.form else None
-            before = heard_before(plan, first) if plan else []
+            before = heard_before(plan, first, prompt.sections) if prompt and plan else []
             for met in (
                 chords_met(music, sheet, first, piece.bars),
                 form_met(music, sheet, before, piece.bars),
