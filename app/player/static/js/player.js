@@ -188,7 +188,7 @@ class Player {
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
     this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
-    const hasBars = canChange && splice > 0; // a piece from nothing has none yet
+    const hasBars = canChange && before.length > 0; // a piece from nothing has none yet
     const canSelect = hasBars || (frame.phase === "done" && !this.isBusy && !frame.example);
     this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
@@ -211,7 +211,7 @@ class Player {
     this.renderSound(splice);
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
-    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy, rows });
+    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
   }
 
   /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
