@@ -248,7 +248,8 @@ class Upload:
             frame["id"], frame["instrument"] = row.id, row.instrument
             frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
         first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
-        frame = PromptFrame(tracks=tracks, splice=self.splice, first=first)
+        bpm = self.prompt.facts.bpm
+        frame = PromptFrame(tracks=tracks, splice=self.splice, first=first, bpm=bpm)
         if (sheet := pack_sheet(self.sheet, self.timeline(score))) is not None:
             frame["sheet"] = sheet
         if self.passage is not None:

@@ -318,8 +318,8 @@ class Player {
     part("favourite").hidden = !isDone;
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
+    part("steps").hidden = !frame.can_undo && !frame.can_redo;
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
-      part(name).hidden = !frame.can_undo && !frame.can_redo;
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
     }
     part("replay").hidden = !isDone || !files.has("replay");

@@ -61,9 +61,9 @@ export class Hands {
 
   /**
    * `scene`: what the roll shows, or null; `region`: the bars to loop, {from, to} in quarter notes and the text
-   * that says which; `canEdit`; `isBusy`; `rows`: those of the tracks.
+   * that says which; `bpm`: the tempo, by default the first one; `canEdit`; `isBusy`; `rows`: those of the tracks.
    */
-  show(scene, { region = null, canEdit = false, isBusy = false, rows = [] } = {}) {
+  show(scene, { region = null, bpm, canEdit = false, isBusy = false, rows = [] } = {}) {
     const { part, sound } = this;
     part("hands").hidden = !scene;
     [this.isPending, this.sent] = [false, NO_CHANGE];
@@ -72,7 +72,7 @@ export class Hands {
     this.loop.region = region;
     write(part("loop"), region ? `Play ${region.text} again and again` : "", "title");
     this.metronome.show(scene?.bars, scene?.beats);
-    this.bpm = 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
+    this.bpm = bpm ?? 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
     this.editor.show(canEdit);
     this.trackSound.show(canEdit || isBusy ? rows : [], isBusy);
     this.loop.prepare();
