@@ -387,7 +387,7 @@ def _finish(
             )
         )
     else:
-        from app.compose.plan.asked import chords_met, form_met, heard_before
+        from app.compose.plan.asked import chords_met, form_cut, form_met, heard_before
         from app.compose.plan.lead_sheet import LeadSheet, plan_of
         from app.text import plural
 
@@ -408,6 +408,8 @@ def _finish(
             ):
                 if met is not None:
                     print(f"seed {piece.seed}: {met}", file=sys.stderr)
+            if cut := form_cut(music, before, piece.bars):
+                print(f"seed {piece.seed}: {cut}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 

@@ -274,6 +274,14 @@ def form_met(
     return Met("form", len(asked), tuple(missed)) if asked else None
 
 
+def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
+    """That the form has more bars than the `count` that are written; empty if it has not."""
+    if options.form is None:
+        return ""
+    asked = len(parse_form(options.form, [bar.letter for bar in before]))
+    return f"the form has {asked} bars, but only {count} are written" if asked > count else ""
+
+
 def _origin(sheet: LeadSheet, bar: int) -> int:
     """The first bar that a bar repeats, directly or by others between them."""
     while bar < len(sheet.returns) and sheet.returns[bar]:
