@@ -358,8 +358,14 @@ class Player {
       "plan-new": () => trigger("plan_new"),
       "plan-again": () => trigger("plan_new"),
       favourite: () => trigger("favourite", { variation: this.chosen }),
-      undo: () => this.step("undo"),
-      redo: () => this.step("redo"),
+      undo: () => {
+        this.expectEdit();
+        trigger("undo");
+      },
+      redo: () => {
+        this.expectEdit();
+        trigger("redo");
+      },
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
       "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
@@ -384,10 +390,9 @@ class Player {
     });
   }
 
-  /** Goes a step back or forward: "undo" or "redo". */
-  step(way) {
-    this.isEdited = this.frame.phase === "prompt"; // perhaps the step is an edit
-    this.trigger(way);
+  /** The step that is undone or redone may be an edit of the piece that is shown. */
+  expectEdit() {
+    this.isEdited = this.frame.phase === "prompt";
   }
 
   onRollKey(event) {
