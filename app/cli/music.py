@@ -299,6 +299,7 @@ def replay_command(options: argparse.Namespace) -> None:
         score=score,
         passage=told.passage,
     )
+    prompt = replace(prompt, sections=told.sections)
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
@@ -386,7 +387,7 @@ def _finish(
             )
         )
     else:
-        from app.compose.plan.asked import chords_met, form_met, heard_before
+        from app.compose.plan.asked import chords_met, form_cut, form_met, heard_before
         from app.compose.plan.lead_sheet import LeadSheet, plan_of
         from app.text import plural
 
@@ -400,13 +401,15 @@ def _finish(
                 continue
             sheet = LeadSheet.of(piece.score)
             plan = plan_of(prompt.timing.counted) if prompt and music.form else None
-            before = heard_before(plan, first) if plan else []
+            before = heard_before(plan, first, prompt.sections) if prompt and plan else []
             for met in (
                 chords_met(music, sheet, first, piece.bars),
                 form_met(music, sheet, before, piece.bars),
             ):
                 if met is not None:
                     print(f"seed {piece.seed}: {met}", file=sys.stderr)
+            if cut := form_cut(music, before, piece.bars):
+                print(f"seed {piece.seed}: {cut}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 

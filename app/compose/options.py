@@ -243,7 +243,14 @@ class MusicOptions:
         "how strongly to avoid repeating bars note for note, from 0 (off) to 1; the effect grows "
         "with each repetition",
         within((0.0, 1.0)),
-        widget=Widget("slider", "Avoid repetition", "steering", step=0.05),
+        widget=Widget(
+            "slider",
+            "Avoid repetition",
+            "steering",
+            "How strongly to avoid that a bar repeats the one just before it, from 0 (off) to 1. "
+            "Earlier bars: see How much comes back.",
+            step=0.05,
+        ),
         letter="r",
     )
     presence: float = option(

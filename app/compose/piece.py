@@ -118,7 +118,7 @@ class Opening:
         is_asked = options.form is not None or options.chords is not None
         closes = options.ending == "cadence" and not fixed
         plan = plan_of(prompt.timing.counted) if is_asked or closes else None
-        heard = heard_before(plan, prompt.bars_before) if plan is not None else ()
+        heard = heard_before(plan, prompt.bars_before, prompt.sections) if plan is not None else ()
         key = closing_key(options, plan) if closes else None
         asked = asked_bars(options, bars.planned, heard, fixed, key)
         context = with_style(context, options, tokenizer)

@@ -18,6 +18,7 @@ from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from app.text import plural
 from tokenization.analysis.beats import Beats, extend_by_pedal
+from tokenization.analysis.form import Phrase
 from tokenization.analysis.plan import analyse
 from tokenization.errors import MidiError
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
@@ -65,6 +66,8 @@ class Prompt:
     """The first bar that the model reads, from 1; None if none was chosen."""
     gap: Gap | None = None
     """The bars and tracks that are to be written; None if new music follows at the end."""
+    sections: tuple[Phrase, ...] = ()
+    """Sections that the user sees, from the first bar on; further ones are found by analysis."""
 
     @property
     def score(self) -> Score:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from app.compose.fill.passage import Passage
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
+from app.compose.plan.sections import read_sections, sections_text
 from app.errors import UserError
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
     from app.compose.prompt import Prompt
+    from tokenization.analysis.form import Phrase
 
 MOST_BYTES = 1_000_000
 """Maximum size of a file of settings."""
 _EXPORT = "export it again with --json, or from the page"
 _KINDS = {
-    str: ("model", "model_sha256", "backend", "device", "versions", "prompt_sha256"),
+    str: ("model", "model_sha256", "backend", "device", "versions", "prompt_sha256", "sections"),
     int: ("seed", "first_bar", "last_bar"),
     list: ("heard", "played"),
 }
@@ -51,6 +53,8 @@ class Replay:
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
     passage: Passage | None = None
+    sections: tuple[Phrase, ...] = ()
+    """Sections of the whole file, to whose letters a form refers; without them, by analysis."""
 
     def fits(self, data: bytes) -> bool:
         """Whether `data` is the file that was continued."""
@@ -109,6 +113,8 @@ def settings(
     chosen["beats"] = prompt.facts.beats
     whole = prompt.data if data is None else data
     told["prompt_sha256"] = hashlib.sha256(whole).hexdigest()
+    if prompt.sections and options.form is not None:
+        told["sections"] = sections_text(prompt.sections)
     if prompt.gap is not None:
         return told | {"passage": _passage_settings(prompt.gap.passage)}
     last = prompt.bars if prompt.bars < prompt.facts.bars else None
@@ -202,6 +208,10 @@ def from_settings(told: dict[str, Any]) -> Replay:
     chosen = _as_then(chosen, after_prompt="prompt_sha256" in found)
     options = _options(chosen | {"seed": found.pop("seed")})
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
+    try:
+        found["sections"] = read_sections(found.get("sections", ""))
+    except ValueError as error:
+        raise ReplayError(f"{error}; {_EXPORT}") from error
     return Replay(options=options, beats=beats, passage=passage, **found)
 
 

@@ -74,8 +74,8 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("continue_this", "discard", "edit", "favourite", "plan", "plan_new", "region", "replay"),
-    *("select", "stop", "tracks", "undo", "write"),
+    *("continue_this", "discard", "edit", "favourite", "plan", "plan_new", "redo", "region"),
+    *("replay", "select", "stop", "tracks", "undo", "write"),
 )
 """Events that the player triggers."""
 SCRIPT = MODULES.script("player.js", EVENTS)

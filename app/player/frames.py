@@ -102,6 +102,8 @@ class PromptFrame(TypedDict):
     splice: float
     first: NotRequired[float]
     """Start of the region that the model reads, which ends at the splice."""
+    bpm: NotRequired[float]
+    """The tempo that the card tells: of most of the file, or of its estimated beats."""
     sheet: NotRequired[SheetFrame]
     gap: NotRequired[GapFrame]
     """The bars that are written; without it, new music follows at the end."""
@@ -167,6 +169,7 @@ class Frame(TypedDict, total=False):
     plan: PlanFrame
     """What is asked of new bars that are not written yet."""
     can_undo: bool
+    can_redo: bool
     can_discard: bool
     favourites: list[int]
     """The variations that are among the favourites of the session."""

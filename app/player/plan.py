@@ -160,7 +160,8 @@ def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOpt
     if options.distance:
         differs = int(options.bars * options.distance + 1e-9)
         which = "all" if differs == options.bars else f"at least {differs}"
-        parts.append(f"{which} of the {options.bars} new bars differ from yours")
+        verb = "differs" if differs == 1 else "differ"
+        parts.append(f"{which} of the {options.bars} new bars {verb} from yours")
     if options.ending != "bar":
         parts.append("an ending by the model" if options.ending == "natural" else "a cadence")
     return ", ".join(parts)

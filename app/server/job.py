@@ -19,6 +19,7 @@ from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED, Met, chords_met, form_met, heard_before
 from app.compose.plan.lead_sheet import LeadSheet, plan_of
+from app.compose.plan.sections import with_asked
 from app.compose.tracks import instrument_name
 from app.errors import DiskError
 from app.files import appearing, safe_name
@@ -304,9 +305,15 @@ class Job:
 
     def _lead_sheet(self, piece: Piece) -> LeadSheet | None:
         """Form and chords of a piece, if its bars are those of its file."""
-        if self.upload is not None and self.upload.prompt.facts.beats != "file":
+        upload = self.upload
+        if upload is None:
+            return LeadSheet.of(piece.score, with_asked((), 0, piece.bars, self.options.form))
+        if upload.prompt.facts.beats != "file":
             return None
-        return LeadSheet.of(piece.score)
+        first, given = upload.bars, upload.sheet.phrases
+        if upload.passage is None:  # what followed the splice was cut off
+            given = with_asked(given, 0, first, None)
+        return LeadSheet.of(piece.score, with_asked(given, first, piece.bars, self.options.form))
 
     def _met(self, piece: Piece) -> list[Met]:
         """How many bars have what was asked of them, if that is known."""
@@ -317,7 +324,8 @@ class Job:
             return []
         before = []
         if self.upload is not None and options.form is not None:
-            before = heard_before(plan_of(self.upload.prompt.timing.counted), first)
+            prompt = self.upload.prompt
+            before = heard_before(plan_of(prompt.timing.counted), first, prompt.sections)
         met = chords_met(options, sheet, first, bars), form_met(options, sheet, before, bars)
         return [one for one in met if one is not None]
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from app.compose.options import BeatSource
     from app.compose.plan.asked import Needs
     from app.compose.prompt import Prompt
+    from tokenization.analysis.form import Phrase
     from tokenization.score import Score
 
 P = ParamSpec("P")
@@ -166,6 +167,7 @@ class Upload:
             played=played,
             score=self.score,
         )
+        prompt = replace(prompt, sections=self.sheet.phrases)
         return replace(self, prompt=prompt, passage=None, problem="")
 
     def writing(self, passage: Passage) -> Upload:
@@ -185,6 +187,7 @@ class Upload:
             score=self.score,
             passage=passage,
         )
+        prompt = replace(prompt, sections=self.sheet.phrases)
         return replace(self, prompt=prompt, passage=passage, problem="")
 
     def writing_by_any(self, passage: Passage, models: Models, needs: Needs = NOTHING) -> Upload:
@@ -211,7 +214,15 @@ class Upload:
 
     def for_model(self, model: MusicModel) -> Upload:
         """The whole file, for another model. Raises MidiError if the model cannot continue it."""
-        return _whole(self.whole.data, self.whole.name, model, self.whole.facts.beats, self.score)
+        return self._read_again(model, self.sheet.phrases)
+
+    def with_sections(self, sections: tuple[Phrase, ...]) -> Upload:
+        """The whole file, with sections that are known, see `find_form`."""
+        return self._read_again(self.model, sections)
+
+    def _read_again(self, model: MusicModel, sections: tuple[Phrase, ...]) -> Upload:
+        whole = self.whole
+        return _whole(whole.data, whole.name, model, whole.facts.beats, self.score, sections)
 
     def frame(self) -> Frame:
         """The frame of the player before there is new music."""
@@ -237,7 +248,8 @@ class Upload:
             frame["id"], frame["instrument"] = row.id, row.instrument
             frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
         first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
-        frame = PromptFrame(tracks=tracks, splice=self.splice, first=first)
+        bpm = self.prompt.facts.bpm
+        frame = PromptFrame(tracks=tracks, splice=self.splice, first=first, bpm=bpm)
         if (sheet := pack_sheet(self.sheet, self.timeline(score))) is not None:
             frame["sheet"] = sheet
         if self.passage is not None:
@@ -293,10 +305,19 @@ def read_upload(
     return _accepted(data, score, path.name, models, beats, needs)
 
 
-def upload_of(data: bytes, name: str, models: Models, beats: BeatSource = "auto") -> Upload:
-    """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`."""
+def upload_of(
+    data: bytes,
+    name: str,
+    models: Models,
+    beats: BeatSource = "auto",
+    sections: tuple[Phrase, ...] = (),
+) -> Upload:
+    """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`.
+
+    Its first `sections` are known, see `find_form`.
+    """
     score = _in_sandbox(name, read_midi, data, name=name)
-    return _accepted(data, score, name, models, beats)
+    return _accepted(data, score, name, models, beats, sections=sections)
 
 
 def _accepted(
@@ -306,6 +327,7 @@ def _accepted(
     models: Models,
     beats: BeatSource,
     needs: Needs = NOTHING,
+    sections: tuple[Phrase, ...] = (),
 ) -> Upload:
     """A file with its score as an upload. Raises MidiError if it has too much music."""
     if score.num_notes > MOST_NOTES:
@@ -319,14 +341,22 @@ def _accepted(
             f"{name}: found {controls:,} controllers and bends in all tracks together, "
             f"expected at most {MOST_CONTROLS:,}; remove some of them and export it again"
         )
-    return _whole(data, name, models.to_continue(score, needs), beats, score)
+    return _whole(data, name, models.to_continue(score, needs), beats, score, sections)
 
 
-def _whole(data: bytes, name: str, model: MusicModel, beats: BeatSource, score: Score) -> Upload:
+def _whole(
+    data: bytes,
+    name: str,
+    model: MusicModel,
+    beats: BeatSource,
+    score: Score,
+    sections: tuple[Phrase, ...] = (),
+) -> Upload:
     whole = _in_sandbox(
         name, read_prompt, data, name, tokenizer=model.tokenizer, beats=beats, score=score
     )
-    sheet = _in_sandbox(name, LeadSheet.of, whole.timing.counted)
+    sheet = _in_sandbox(name, LeadSheet.of, whole.timing.counted, sections)
+    whole = replace(whole, sections=sheet.phrases)
     return Upload(whole, whole, model, score, sheet)
 
 

@@ -130,6 +130,7 @@ def build_page(
             (roll.discard, calls.jobs.discard),
             (roll.favourite, calls.history.favour),
             (roll.undo, calls.history.undo),
+            (roll.redo, calls.history.redo),
             (roll.edit, calls.uploads.edit),
             (roll.plan_new, calls.uploads.plan_new),
             (roll.continue_this, calls.uploads.continue_this),

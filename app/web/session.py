@@ -46,7 +46,7 @@ MOST_SESSIONS = 1000
 
 
 class Step(NamedTuple):
-    """The state of the workspace, as undo restores it."""
+    """The state of the workspace, as undo and redo restore it."""
 
     upload: Upload | None
     frame: Frame
@@ -95,6 +95,8 @@ class Workspace:
     length: float | None = MusicOptions.bars
     """None while its field is empty."""
     past: list[Step] = field(default_factory=list)
+    future: list[Step] = field(default_factory=list)
+    """Steps that were undone, the next one last."""
     note: str = ""
     """HTML after the card of the upload: a refusal, or a message."""
     model: str = AUTOMATIC
@@ -143,6 +145,7 @@ class Workspace:
         """Moves to another state; undo restores the present one, unless it is empty."""
         if self.frame.get("phase") != "empty":
             self.past = [*self.past, self.step][-MOST_STEPS:]
+        self.future = []
         self.set(step)
 
     def set(self, step: Step) -> None:
@@ -263,6 +266,7 @@ class Session:
         state = Frame(
             busy=busy,
             can_undo=bool(work.past) and not busy,
+            can_redo=bool(work.future) and not busy,
             can_discard=busy or done,
             favourites=[one.variation for one in self.favourites if one.job == job],
         )
@@ -298,20 +302,32 @@ class Session:
 
     def undo(self) -> None:
         """Goes back a step."""
-        self.work.set(self.work.past.pop())
-        self.work.note = ""
-        self.discarded.discard(self.work.frame.get("job", ""))
+        work = self.work
+        work.future.append(work.step)
+        work.set(work.past.pop())
+        work.note = ""
+        self.discarded.discard(work.frame.get("job", ""))
+
+    def redo(self) -> None:
+        """Goes forward a step that was undone; a result that was discarded stays in the list."""
+        work = self.work
+        work.past.append(work.step)
+        work.set(work.future.pop())
+        work.note = ""
 
     def trim(self, most_bytes: int) -> None:
-        """Drops the earliest steps, then the earliest results, until the music takes less memory.
+        """Drops music until it takes less memory: undone steps, the earliest steps and results.
 
         Updates `size`.
         """
         while True:
-            self.size = size_of([self.work.step, self.work.past, self.results, self.asked])
+            steps = [self.work.step, self.work.past, self.work.future]
+            self.size = size_of([steps, self.results, self.asked])
             if self.size <= most_bytes:
                 return
-            if self.work.past:
+            if self.work.future:
+                del self.work.future[0]
+            elif self.work.past:
                 del self.work.past[0]
             elif self.results:
                 del self.results[0]

@@ -27,7 +27,7 @@ BY_FILE = "The model that suits your file."
 READING_NOW = "<p>The file is being read.</p>"
 _NUM_SHOWN = 9 + len(ASKED)
 """Number of widgets in `View.show`."""
-NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
+NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
 
 
 def action(upload: Upload | None) -> str:

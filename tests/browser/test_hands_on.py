@@ -139,7 +139,7 @@ def test_tempo_and_transposition_change_what_is_played_and_downloaded(page):
     for _ in range(3):
         part(page, "higher").click()
     assert part(page, "semitones").inner_text() == "+3"
-    page.wait_for_selector("[data-part=undo]:not([hidden])")
+    page.wait_for_selector("[data-part=steps]:not([hidden])")
     part(page, "slower").click(modifiers=["Shift"])
     page.wait_for_function("document.querySelector('.facts').innerText.includes('110 bpm')")
     notes, bpm = downloaded(page)
@@ -179,6 +179,14 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
     for notes in ([[960, 720, 74, 90]], [[960, 720, 72, 90]], [[960, 480, 72, 90]], [list(NOTE)]):
         part(page, "undo").click()
         shown(page, notes)
+    page.keyboard.press("Control+Shift+z")
+    shown(page, [[960, 480, 72, 90]])
+    page.keyboard.press("Control+y")
+    shown(page, [[960, 720, 72, 90]])
+    page.keyboard.press("Control+z")
+    shown(page, [[960, 480, 72, 90]])
+    part(page, "redo").click()
+    shown(page, [[960, 720, 72, 90]])
 
 
 def shown(page, melody):
@@ -251,7 +259,7 @@ def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     assert program.evaluate("node => node === document.activeElement")
     assert (program.input_value(), volume.input_value()) == ("0", "100")
     program.select_option(label="Acoustic Bass")
-    page.wait_for_selector("[data-part=undo]:not([hidden])")
+    page.wait_for_selector("[data-part=steps]:not([hidden])")
     page.wait_for_function("!document.querySelector('[data-part=track-program]').disabled")
     # the window is still open, and its button has been made anew
     assert part(page, "track-sound").is_visible()

@@ -284,6 +284,7 @@ def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(pa
     page.set_viewport_size({"width": 1280, "height": 720})
     upload(page, write_midi(performance()))
     card(page, "83 bpm")
+    assert page.inner_text("[data-part=tempo]") == "83 bpm"
     notice = page.get_by_text("as in a recording").locator("visible=true")
     action = page.locator("#write-tab .action").bounding_box()["y"]
     for one in (notice, page.get_by_text("As in the file").locator("visible=true")):
@@ -291,6 +292,18 @@ def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(pa
         assert 0 < box["y"] < box["y"] + box["height"] <= action
     page.get_by_text("As in the file").locator("visible=true").click()
     card(page, "120 bpm")
+    assert page.inner_text("[data-part=tempo]") == "120 bpm"
+
+
+def test_the_reason_why_a_file_is_refused_comes_into_view(page):
+    upload(page, fakes.example_midi(bars=2))
+    card(page, "96 bpm")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    upload(page, b"no music", "notes.txt")
+    page.wait_for_function("""() => {
+      const box = document.querySelector("#write-facts .refused")?.getBoundingClientRect();
+      return box && box.top >= 0 && box.bottom <= innerHeight;
+    }""")
 
 
 def test_an_empty_length_is_no_bare_error(page):

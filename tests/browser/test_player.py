@@ -570,6 +570,20 @@ def test_only_possible_actions_are_offered(page):
     assert not part(page, "continue-this").is_visible()
 
 
+def test_undo_and_redo_stand_side_by_side_and_a_grey_one_says_why(page):
+    show(page, harness.done_frame())
+    assert not part(page, "redo").is_visible()
+    keys = {"undo": "Control+z", "redo": "Control+Shift+z"}
+    for able, other in (("undo", "redo"), ("redo", "undo")):
+        show(page, harness.done_frame() | {f"can_{able}": True, f"can_{other}": False})
+        assert part(page, other).is_disabled()
+        assert part(page, other).get_attribute("title") == f"There is nothing to {other}."
+        for key in (keys[able], keys[other]):
+            page.keyboard.press(key)
+    part(page, "redo").click()
+    assert [name for name, _ in events(page)] == ["undo", "redo", "redo"]
+
+
 def test_a_waiting_user_reads_place_and_time_once(page, monkeypatch, tmp_path):
     model = fakes.install(monkeypatch, speed=200.0)
     sharing = Sharing(max_rows=1)

@@ -154,7 +154,8 @@ def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloade
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
     page.wait_for_timeout(1000)
     write(page)
-    assert part(page, "subtitle").inner_text() == "bars 3 to 4 · second model"
+    which = "Electric Bass (finger) and Drums, bars 3 to 4"
+    assert part(page, "subtitle").inner_text() == f"{which} · second model"
     assert page.locator("[data-part=chips] [role=radio]").count() == 2
     first = downloaded(page)
     page.keyboard.press("2")

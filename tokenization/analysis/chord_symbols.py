@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tokenization.analysis.chords import QUALITIES
-from tokenization.analysis.keys import NOTES, SIGNS, pitch_class_name
+from tokenization.analysis.chords import CHORD_INTERVALS, QUALITIES
+from tokenization.analysis.keys import NOTES, SIGNS, tonic_name
+from tokenization.analysis.spelling import FLATTEST, SHARPEST, name_at, place_named, place_of
 from tokenization.plan import Chord, Key
 
 SUFFIXES: Final = {
@@ -29,16 +30,35 @@ _NO_CHORD = ("N.C.", "NC", "N")
 _NOTE = r"([A-G])([#♯b♭]?)"
 _CHORD = re.compile(rf"{_NOTE}(.*?)(?:/{_NOTE})?")
 _MOST_LETTERS = 20
+_BELOW_TONIC = 5
+"""Roots are at most so many fifths flatter than the tonic, or one more sharper: in C, Db to F#."""
+_RAISED = 4
+"""Fifths by which the roots of diminished chords, which lead upwards, are sharper: in C, C#dim."""
+_DIMINISHED = tuple(QUALITIES.index(quality) for quality in ("o", "o7", "/o7"))
+_FIFTHS = {0: 0, 2: 2, 3: -3, 4: 4, 5: -1, 6: -6, 7: 1, 8: 8, 9: -9, 10: -2, 11: 5}
+"""Fifths from the root to a tone of a chord, by semitones above the root."""
 
 
 def chord_symbol(chord: Chord | None, key: Key | None = None) -> str:
     """The symbol of a chord, spelled as in a key: `Bbmaj7`, `G/B`; `N.C.` for no chord."""
     if chord is None:
         return _NO_CHORD[0]
-    symbol = pitch_class_name(chord.root, key) + SUFFIXES[QUALITIES[chord.quality]][0]
+    lowest = 0 if key is None else place_named(tonic_name(key)) - _BELOW_TONIC
+    raised = lowest + _RAISED * (key is not None and chord.quality in _DIMINISHED)
+    root = place_of(chord.root, _with_single_signs(raised))
+    symbol = name_at(root) + SUFFIXES[QUALITIES[chord.quality]][0]
     if chord.bass is None or chord.bass == chord.root:
         return symbol
-    return f"{symbol}/{pitch_class_name(chord.bass, key)}"
+    above = (chord.bass - chord.root) % 12
+    bass = root + _FIFTHS[above] if above in CHORD_INTERVALS[chord.quality] else FLATTEST - 1
+    if not FLATTEST <= bass <= SHARPEST:
+        bass = place_of(chord.bass, _with_single_signs(lowest))
+    return f"{symbol}/{name_at(bass)}"
+
+
+def _with_single_signs(lowest: int) -> int:
+    """The nearest place from which on twelve notes have at most one sign."""
+    return max(FLATTEST, min(lowest, SHARPEST - 11))
 
 
 def parse_chord(symbol: str) -> Chord | None:

@@ -6,7 +6,8 @@ Sargent, Bimbot and Vincent (2017). Phrases that resemble each other have the sa
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import count, pairwise
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
@@ -41,30 +42,46 @@ class Phrase(NamedTuple):
     num_bars: int
 
 
-def find_form(plan: Plan) -> tuple[Phrase, ...]:
+def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
     """The phrases of a piece in order, of 1 to 16 bars; none for pieces over `MAX_BARS`.
 
     The letters are A, B and so on in order of appearance; after Z come AA, AB and so on. The form
-    is not causal: the beginning of a phrase may show only when it returns.
+    is not causal: the beginning of a phrase may show only when it returns. Phrases that are `known`
+    without a gap from the first bar on, such as those of music that is continued, stay as they are.
     """
     num_bars = len(plan.bars)
     if not 0 < num_bars <= MAX_BARS:
         return ()
     similarity = _similarity(plan)
-    edges = _edges(_boundary_evidence(similarity))
-    kinds: list[int] = []
-    for index, (first, stop) in enumerate(pairwise(edges)):
+    kept = _joined(known, num_bars)
+    done = sum(phrase.num_bars for phrase in kept)
+    edges = [phrase.first_bar for phrase in kept]
+    edges += [done + edge for edge in _edges(_boundary_evidence(similarity)[done:])]
+    letters = [phrase.letter for phrase in kept]
+    for index, (first, stop) in enumerate(pairwise(edges[len(kept) :]), len(kept)):
         likeness = [
             _likeness(similarity, edges[other], edges[other + 1], first, stop)
             for other in range(index)
         ]
         best = int(np.argmax(likeness)) if likeness else 0
         is_new = not likeness or likeness[best] < _SAME_LETTER
-        kinds.append(max(kinds, default=-1) + 1 if is_new else kinds[best])
+        letters.append(_new_letter(letters) if is_new else letters[best])
     return tuple(
-        Phrase(_letter(kind), first, stop - first)
-        for kind, first, stop in zip(kinds, edges[:-1], edges[1:], strict=True)
+        Phrase(letter, first, stop - first)
+        for letter, first, stop in zip(letters, edges[:-1], edges[1:], strict=True)
     )
+
+
+def _joined(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
+    """The phrases that follow each other from the first bar on, up to a number of bars."""
+    found: list[Phrase] = []
+    end = 0
+    for letter, first_bar, length in phrases:
+        if first_bar != end or end >= num_bars:
+            break
+        found.append(Phrase(letter, first_bar, min(length, num_bars - end)))
+        end += length
+    return found
 
 
 def _similarity(plan: Plan) -> NDArray[np.float32]:
@@ -134,6 +151,11 @@ def _likeness(
     if distance >= similarity.shape[1] or 2 * shorter < longer:
         return 0.0
     return float(similarity[later : later + shorter, distance].mean())
+
+
+def _new_letter(letters: Sequence[str]) -> str:
+    """The first letter that no phrase has."""
+    return next(letter for letter in map(_letter, count()) if letter not in letters)
 
 
 def _letter(kind: int) -> str:

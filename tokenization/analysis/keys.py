@@ -79,22 +79,18 @@ _PROFILES = np.array(
 _BIASES = (0, 1.5)
 _DECIMALS = 9
 
-_SHARPS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-_FLATS = ("C", "Db", "D", "Eb", "E", "F", "Gb", "G", "Ab", "A", "Bb", "B")
-_MAJOR_KEYS = _FLATS
+_MAJOR_KEYS = ("C", "Db", "D", "Eb", "E", "F", "Gb", "G", "Ab", "A", "Bb", "B")
 _MINOR_KEYS = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B")
-_FLAT_KEYS = ({1, 3, 5, 6, 8, 10}, {0, 2, 3, 5, 7, 10})  # tonics, major and minor
 
 
 def key_name(key: Key) -> str:
     """`Bb major`, `F# minor`."""
-    return f"{_MINOR_KEYS[key.tonic]} minor" if key.minor else f"{_MAJOR_KEYS[key.tonic]} major"
+    return f"{tonic_name(key)} {'minor' if key.minor else 'major'}"
 
 
-def pitch_class_name(pitch_class: int, key: Key | None = None) -> str:
-    """A pitch class as it is spelled in a key: with flats in flat keys, otherwise with sharps."""
-    is_flat = key is not None and key.tonic in _FLAT_KEYS[key.minor]
-    return (_FLATS if is_flat else _SHARPS)[pitch_class]
+def tonic_name(key: Key) -> str:
+    """`Bb`, `F#`."""
+    return (_MINOR_KEYS if key.minor else _MAJOR_KEYS)[key.tonic]
 
 
 def estimate_key(score: Score) -> Key | None:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenization.analysis.keys import estimate_key
+from tokenization.analysis.spelling import name_at, place_of
 from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.notation.staves import Notation, Staff, Strike
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _LEAST_CHANGE: Final = 0.05
 """Smaller changes of tempo are not written."""
-_LETTERS: Final = "FCGDAEB"
-"""The line of fifths."""
 _OF_MUSIC21: Final = {
     rb'(?<=id=")P[0-9a-f]{32}(?=")': b"P1",
     rb"\s*<encoding-date>[^<]*</encoding-date>": b"",
@@ -87,14 +86,10 @@ def _sharps(key: Key | None) -> int:
 
 def _spelled(pitch: int, sharps: int) -> str:
     """The name of a pitch for music21, such as B-3, as it is usually spelled in a key."""
-    # on the line of fifths, F is 0 and C is 1; the tonic of C major may be followed by 7 sharpwards
-    fifths = (7 * pitch + 1) % 12
-    lowest = sharps - 2
-    fifths += -(-(lowest - fifths) // 12) * 12
-    alteration, letter = divmod(fifths, 7)
-    octave = (pitch - alteration) // 12 - 1
-    sign = "#" * alteration if alteration >= 0 else "-" * -alteration
-    return f"{_LETTERS[letter]}{sign}{octave}"
+    # in C major, Eb to G#
+    name = name_at(place_of(pitch % 12, sharps - 2), flat="-")
+    octave = (pitch - name.count("#") + name.count("-")) // 12 - 1
+    return f"{name}{octave}"
 
 
 def _tempos(score: Score, bars: Sequence[Bar]) -> Iterator[tuple[int, float]]:

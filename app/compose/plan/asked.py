@@ -13,7 +13,7 @@ from app.compose.plan.lead_sheet import LeadSheet
 from app.text import listed, plural
 from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.chords import QUALITIES
-from tokenization.analysis.form import find_form
+from tokenization.analysis.form import Phrase, find_form
 from tokenization.analysis.keys import named_key
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.plan import Chord, Key, Plan, PlannedChord
@@ -126,9 +126,10 @@ class Heard(NamedTuple):
     chords: tuple[PlannedChord, ...] | None = None
 
 
-def heard_before(plan: Plan, bars: int) -> list[Heard]:
-    """The first bars of a piece."""
-    letters = [phrase.letter for phrase in find_form(plan) for _ in range(phrase.num_bars)]
+def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list[Heard]:
+    """The first bars of a piece; `sections` that are known keep their letters."""
+    phrases = find_form(plan, sections)
+    letters = [phrase.letter for phrase in phrases for _ in range(phrase.num_bars)]
     chords = [bar.chords for bar in plan.bars]
     found = [Heard(letter or "", one) for letter, one in zip_longest(letters, chords)]
     return [*found, *[Heard()] * bars][:bars]
@@ -271,6 +272,14 @@ def form_met(
     asked = [(first + bar, first + bar - back) for bar, back in enumerate(sources) if back]
     missed = [bar for bar, source in asked if _origin(sheet, bar) != _origin(sheet, source)]
     return Met("form", len(asked), tuple(missed)) if asked else None
+
+
+def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
+    """That the form has more bars than the `count` that are written; empty if it has not."""
+    if options.form is None:
+        return ""
+    asked = len(parse_form(options.form, [bar.letter for bar in before]))
+    return f"the form has {asked} bars, but only {count} are written" if asked > count else ""
 
 
 def _origin(sheet: LeadSheet, bar: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from app.compose.plan.sections import sections_text
 from tokenization.analysis.beats import extend_by_pedal
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.form import Phrase, find_form
@@ -52,15 +53,16 @@ class LeadSheet:
     """The chords of each bar, one or two; none for drums alone."""
 
     @classmethod
-    def of(cls, score: Score) -> LeadSheet:
+    def of(cls, score: Score, known: Sequence[Phrase] = ()) -> LeadSheet:
         """The lead sheet of a score, see `plan_of`.
 
-        A notated bar of more than eight quarters is several bars, as for the model.
+        A notated bar of more than eight quarters is several bars, as for the model. `known` phrases
+        stay as they are, see `find_form`.
         """
-        return cls.of_plan(plan_of(score))
+        return cls.of_plan(plan_of(score), known)
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> LeadSheet:
+    def of_plan(cls, plan: Plan, known: Sequence[Phrase] = ()) -> LeadSheet:
         """The lead sheet of a plan."""
         symbols = {
             chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
@@ -68,7 +70,7 @@ class LeadSheet:
         }
         return cls(
             key_name(plan.key) if plan.key else "",
-            find_form(plan),
+            find_form(plan, known),
             tuple(n - bar.source if bar.source else 0 for n, bar in enumerate(plan.bars, 1)),
             tuple(symbols[bar.chords] for bar in plan.bars),
         )
@@ -76,7 +78,7 @@ class LeadSheet:
     @property
     def form(self) -> str:
         """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
-        return " ".join(f"{phrase.letter}{phrase.num_bars}" for phrase in self.phrases)
+        return sections_text(self.phrases)
 
     def rows(self) -> Iterator[Row]:
         """The chart, in rows of `ROW_BARS` bars; each phrase begins a row."""

@@ -43,6 +43,13 @@ class HistoryCallbacks:
                 session.undo()
             return self._view.show(session)
 
+    def redo(self, request: gr.Request) -> tuple[object, ...]:
+        """Takes back the last undo."""
+        with self._view.locked(request) as session:
+            if session.work.future and session.asked is None:
+                session.redo()
+            return self._view.show(session)
+
     def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Opens a page, with a new `token` for its browser tab.
 

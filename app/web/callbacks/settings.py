@@ -82,6 +82,8 @@ class SettingsCallbacks:
                 upload = for_model(self._models, work.upload, saved.model)
                 if upload.whole.facts.beats != saved.beats:
                     upload = upload.counted_by(saved.beats)
+                if saved.sections:
+                    upload = upload.with_sections(saved.sections)
                 last = saved.last_bar or upload.whole.bars
                 first, heard = saved.first_bar, saved.options.prompt_bars
                 if first is None and 0 < heard < last:

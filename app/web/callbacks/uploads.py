@@ -21,6 +21,7 @@ from app.web.cards import refused, said, sentence
 from app.web.examples import example_file, finished_example, label_of
 from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
 from app.web.view import View, session_of
+from tokenization.analysis.form import Phrase
 from tokenization.errors import MidiError, TokenizerError
 
 MOST_LETTERS = 200
@@ -256,7 +257,8 @@ class UploadCallbacks:
                     raise AlertError(GONE) from error
                 beats: BeatSource = before.whole.facts.beats if before else "file"
                 title = frame.get("title", "music")
-                upload = upload_of(edit.apply(*piece), f"{title}.mid", self._models, beats)
+                data, sections = edit.apply(*piece), _sections_of(frame, index)
+                upload = upload_of(data, f"{title}.mid", self._models, beats, sections)
                 wanted = before.model.name if before else work.model
                 upload = for_model(self._models, upload, wanted, work.needs)
                 step = Step(upload, frame, model=work.model)
@@ -269,6 +271,15 @@ class UploadCallbacks:
         except AlertError as alert:
             return self._view.show(session, alert=sentence(str(alert)))
         return self._view.show(session)
+
+
+def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:
+    """The sections over the roll, of a variation or the prompt; they keep their letters."""
+    shown = frame.get("prompt") if index == PROMPT_ALONE else frame.get("variations", [])[index]
+    sheet = shown.get("sheet") if shown else None
+    if sheet is None:
+        return ()
+    return tuple(Phrase(letter, first - 1, count) for letter, first, count in sheet["sections"])
 
 
 def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step:

@@ -1,8 +1,15 @@
 // The card of an upload.
 export function start({ element, trigger }) {
+  let told;
   element.addEventListener("click", (event) => {
     if (event.target.closest("[data-forget]")) trigger("forget");
   });
+  // the reason may be out of view, as the form is long
+  new MutationObserver(() => {
+    const refused = element.querySelector(".refused");
+    if (refused?.textContent !== told) refused?.scrollIntoView({ block: "nearest" });
+    told = refused?.textContent;
+  }).observe(element, { childList: true, subtree: true, characterData: true, attributeFilter: ["class"] }); // Gradio changes what it can
   // files that are too large are not sent, since Gradio's message would not say what to do
   const tab = element.closest(".tabitem");
   tab.addEventListener("change", (event) => {

@@ -66,6 +66,8 @@ def test_the_bars_after_a_form_are_said_to_be_of_the_model():
 def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
     assert frame(bars=8, distance=0.25)["growth"] == "fill_4"
     assert frame(bars=8, distance=0.25)["asked"] == "at least 2 of the 8 new bars differ from yours"
+    one = "at least 1 of the 4 new bars differs from yours"
+    assert frame(bars=4, distance=0.25)["asked"] == one
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
     assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
     assert frame(ending="cadence")["growth"] == "ending"

@@ -30,7 +30,7 @@ def test_a_request_without_a_session_is_refused(calls):
 
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
     view, upload = read(calls, midi)  # 2.5 s a bar
-    assert "after the first piece" in view.estimate
+    assert "after the model's first piece" in view.estimate
     asked = []
 
     def seconds_needed(*given):

@@ -33,11 +33,33 @@ def test_every_quality_has_endings_and_no_ending_has_two():
     assert len(endings) == len(set(endings))
 
 
-def test_spelling_follows_the_key():
-    chord = Chord(10, 0, 2)
-    assert chord_symbol(chord, Key(5, minor=False)) == "Bb/D"
-    assert chord_symbol(chord, Key(2, minor=True)) == "Bb/D"
-    assert chord_symbol(chord, Key(11, minor=False)) == "A#/D"
+C, F, D_MINOR, E_MINOR = Key(0, False), Key(5, False), Key(2, True), Key(4, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "symbols"),
+    [
+        (C, "Bb Eb Ab Db F#m7b5 C#dim7 G#dim A/C# E7/G# Fm/Ab Bdim7/Ab Caug/G#"),
+        (F, "Bb/D Eb Gm/Bb D7/F# A7/C# F#dim7 B"),
+        (D_MINOR, "Bb/D Gm/Bb A/C# C#dim7 Eb/G E7/G#"),
+        (E_MINOR, "F# B7/D# D#dim7 F C#m7b5 A#dim7"),
+        (Key(6, minor=False), "Gb Cb/Eb Db7/F Ebm Abm/Cb Bb7/D"),
+        (Key(6, minor=True), "F#m C#7/E# E#dim D Bm/D G#m7b5"),
+        (Key(1, minor=True), "C#m G#7/B# B#dim A E/G#"),
+        (None, "C# D# F# G# A# A/C#"),
+    ],
+)
+def test_chords_are_spelled_as_musicians_do_in_the_key(key, symbols):
+    assert [chord_symbol(parse_chord(one), key) for one in symbols.split()] == symbols.split()
+
+
+@given(st.builds(Key, st.integers(0, 11), st.booleans()))
+def test_the_chords_of_a_key_have_its_signs(key):
+    """Seven neighbours on the line of fifths, one for each letter."""
+    scale = (0, 2, 3, 5, 7, 8, 10) if key.minor else (0, 2, 4, 5, 7, 9, 11)
+    names = [chord_symbol(Chord((key.tonic + step) % 12, 0), key) for step in scale]
+    assert sorted(name[0] for name in names) == list("ABCDEFG")
+    assert not ("b" in "".join(names) and "#" in "".join(names))
 
 
 @pytest.mark.parametrize("symbol", ["", "H", "c", "Cx", "C/", "C/H", "C" * 30])

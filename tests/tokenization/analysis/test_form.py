@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.analysis.form import MAX_BARS, find_form
+from tokenization.analysis.form import MAX_BARS, Phrase, find_form
 from tokenization.plan import BarPlan, Chord, Plan, PlannedChord
 
 
@@ -30,18 +30,39 @@ def test_sections_that_return_have_one_letter(form):
     assert letters == "".join(letter * 8 for letter in form)
 
 
-@given(
-    st.lists(
-        st.builds(bar, st.integers(0, 11), st.integers(0, 8))
-        | st.just(BarPlan(0, (PlannedChord(0, None),)))
-        | st.just(BarPlan()),
-        max_size=60,
-    ),
-    st.integers(0, 11),
+some_bars = st.lists(
+    st.builds(bar, st.integers(0, 11), st.integers(0, 8))
+    | st.just(BarPlan(0, (PlannedChord(0, None),)))
+    | st.just(BarPlan()),
+    max_size=60,
 )
+
+
+def plan_of(bars):
+    return Plan(tuple(BarPlan(min(b.source, i), b.chords) for i, b in enumerate(bars)))
+
+
+@given(some_bars, some_bars)
+def test_known_phrases_stay_whatever_follows_and_the_rest_is_filled(bars, more):
+    known = find_form(plan_of(bars))
+    assert find_form(plan_of(bars), known) == known
+    found = find_form(plan_of(bars + more), known)
+    assert found[: len(known)] == known
+    assert sum(phrase.num_bars for phrase in found) == len(bars + more)
+    shorter = find_form(plan_of(bars[:-3]), known)
+    letters = [phrase.letter for phrase in shorter for _ in range(phrase.num_bars)]
+    assert letters == [p.letter for p in known for _ in range(p.num_bars)][: len(bars[:-3])]
+
+
+def test_a_new_letter_is_one_that_no_known_phrase_has():
+    known = [Phrase("B", 0, 8)]
+    assert [phrase.letter for phrase in find_form(piece(*"ABA"), known)] == ["B", "A", "B"]
+
+
+@given(some_bars, st.integers(0, 11))
 def test_phrases_fill_the_piece_and_transposition_changes_nothing(bars, semitones):
-    bars = [BarPlan(min(b.source, i), b.chords) for i, b in enumerate(bars)]
-    found = find_form(Plan(tuple(bars)))
+    bars = plan_of(bars).bars
+    found = find_form(Plan(bars))
     assert sum(phrase.num_bars for phrase in found) == len(bars)
     ends = [0, *(phrase.first_bar + phrase.num_bars for phrase in found)]
     assert [phrase.first_bar for phrase in found] == ends[:-1]

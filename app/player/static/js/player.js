@@ -96,7 +96,6 @@ class Player {
         this.isEdited = true;
         trigger("edit", { ...edit, variation: this.shownIndex });
       },
-      onUndo: () => part("undo").click(),
     });
     this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
@@ -189,7 +188,7 @@ class Player {
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && isPrompt && !this.isBusy;
     this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange && !gap });
-    const hasBars = canChange && splice > 0; // a piece from nothing has none yet
+    const hasBars = canChange && before.length > 0; // a piece from nothing has none yet
     const canSelect = hasBars || (frame.phase === "done" && !this.isBusy && !frame.example);
     this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
@@ -212,7 +211,7 @@ class Player {
     this.renderSound(splice);
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
-    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), canEdit, isBusy: this.isBusy, rows });
+    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
   }
 
   /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
@@ -319,8 +318,10 @@ class Player {
     part("favourite").hidden = !isDone;
     part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("continue-this").hidden = part("rewrite").hidden = !isDone;
-    part("undo").hidden = !frame.can_undo;
-    grey(part("undo"), isBusy ? BUSY_REASON : "");
+    part("steps").hidden = !frame.can_undo && !frame.can_redo;
+    for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
+      grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
+    }
     part("replay").hidden = !isDone || !files.has("replay");
     part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
     part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
@@ -358,8 +359,12 @@ class Player {
       "plan-again": () => trigger("plan_new"),
       favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => {
-        this.isEdited = this.frame.phase === "prompt"; // perhaps an edit is undone
+        this.expectEdit();
         trigger("undo");
+      },
+      redo: () => {
+        this.expectEdit();
+        trigger("redo");
       },
       "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
@@ -383,6 +388,11 @@ class Player {
       this.isByKeys = false;
       this.files.closeOutside(event.target);
     });
+  }
+
+  /** The step that is undone or redone may be an edit of the piece that is shown. */
+  expectEdit() {
+    this.isEdited = this.frame.phase === "prompt";
   }
 
   onRollKey(event) {
@@ -418,11 +428,21 @@ class Player {
     return true;
   }
 
-  /** Space plays and pauses, 1 to 4 choose a variation, unless the focused element uses these keys. */
+  /**
+   * Space plays and pauses, 1 to 4 choose a variation, Ctrl+Z goes back a step and Ctrl+Shift+Z or Ctrl+Y forward,
+   * unless the focused element uses these keys.
+   */
   onKey(event) {
     if (["Tab", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(event.key)) this.isByKeys = true;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TEXTS)) return;
+    if (event.altKey || event.target.closest?.(TEXTS)) return;
     if (!this.box.getClientRects().length) return; // the About tab hides the player
+    if (event.ctrlKey || event.metaKey) {
+      const way = { z: event.shiftKey ? "redo" : "undo", y: "redo" }[event.key.toLowerCase()];
+      if (!way) return;
+      event.preventDefault();
+      this.part(way).click();
+      return;
+    }
     if (event.key === " ") {
       if (this.isByKeys && event.target.closest?.(PRESSED_BY_SPACE)) return;
       event.preventDefault();

@@ -4,7 +4,7 @@
 import { BUSY_REASON, grey, make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
 
-const MANY_TRACKS = 4; // more do not fit next to play and volume
+const MANY_TRACKS = 2; // more do not fit next to play and volume
 const COLUMNS = [
   ["Track", "A track of your file and its instrument"],
   ["Prompt", "The model reads this track as part of the prompt"],

@@ -18,6 +18,7 @@ from app.compose.plan.asked import (
     asked_chords,
     chords_met,
     closing_key,
+    form_cut,
     form_met,
 )
 from app.compose.plan.lead_sheet import LeadSheet
@@ -190,3 +191,11 @@ def test_a_form_is_met_by_bars_that_return_to_their_section():
     assert after == ("form", 2, (5,))
     assert form_met(MusicOptions(form="A2 B4"), sheet, [], 6) is None  # nothing was to return
     assert form_met(MusicOptions(), sheet, [], 6) is None
+
+
+def test_a_form_that_is_longer_than_the_music_is_told():
+    before = [Heard("A"), Heard("A")]
+    said = "the form has 6 bars, but only 4 are written"
+    assert form_cut(MusicOptions(form="B4 A"), before, 4) == said
+    assert form_cut(MusicOptions(form="B4 A"), before, 6) == ""
+    assert form_cut(MusicOptions(), before, 4) == ""

@@ -29,6 +29,25 @@ def test_earlier_results_can_be_shown_again(calls, midi):
         assert seen(calls.history.go_back(event(index=index), SOMEONE)).frame["job"] == jobs[1]
 
 
+def test_redo_goes_through_all_undone_steps_until_something_else_is_done(calls, midi):
+    read(calls, midi)
+    made = [make(calls, seed=1)[1], make(calls, seed=2)[1]]
+    made.append(seen(calls.uploads.continue_this(event(variation=0), SOMEONE)))
+    frames = [view.frame for view in made]
+    back = [seen(calls.history.undo(SOMEONE)).frame for _ in frames]
+    assert [one["job"] for one in back[:2]] == [frames[1]["job"], frames[0]["job"]]
+    assert back[2]["phase"] == "prompt"
+    assert not back[2]["can_undo"]
+    forward = [seen(calls.history.redo(SOMEONE)).frame for _ in frames]
+    names = [(one["job"], one["phase"], one["can_undo"]) for one in frames]
+    assert [(one["job"], one["phase"], one["can_undo"]) for one in forward] == names
+    assert [one["can_redo"] for one in forward] == [True, True, False]
+    assert seen(calls.history.redo(SOMEONE)).frame["job"] == frames[2]["job"]  # nothing to redo
+    calls.history.undo(SOMEONE)
+    make(calls, seed=3)
+    assert not shown(calls).frame["can_redo"]
+
+
 def test_sessions_do_not_see_each_other(calls, midi):
     read(calls, midi)
     other = SimpleNamespace(session_hash="other", username=None, client=None)

@@ -252,6 +252,41 @@ def test_a_piece_from_nothing_is_made_by_a_model_that_can_do_what_is_asked(filli
     assert view.frame["subtitle"] == "4 bars · second model"
 
 
+def sections(frame):
+    """The sections over the roll, of a result or the prompt."""
+    shown = frame["variations"][0] if frame["variations"] else frame["prompt"]
+    return shown["sheet"]["sections"]
+
+
+def test_sections_keep_their_letters_when_new_bars_are_heard_and_continued(filling, song, tmp_path):
+    view, _ = read(filling, song)
+    before = sections(view.frame)
+    _, view = make(filling, bars=5, form="Q3 A2", seed=2)
+    made = sections(view.frame)
+    assert made == [*before, ("Q", 7, 3), ("A", 10, 2)]
+    view = seen(filling.uploads.continue_this(event(variation=0), SOMEONE))
+    assert sections(view.frame) == made
+    view = seen(filling.uploads.edit(event(variation=-1, semitones=2), SOMEONE))
+    assert sections(view.frame) == made
+    assert view.frame["plan"]["letters"][-2][0] == "Q"
+
+    prompt = tmp_path / "longer.mid"
+    prompt.write_bytes(upload_of(filling).whole.data)
+    _, view = make(filling, bars=3, form="Q", seed=3)  # comes back with its number of bars
+    assert sections(view.frame) == [*made, ("Q", 12, 3)]
+    told, midi = (
+        filling.files.file({"job": view.frame["job"], "variation": 0, "kind": kind})["path"]
+        for kind in ("replay", "midi")
+    )
+    assert replay.read(Path(told).read_bytes()).sections[-2:] == (("Q", 6, 3), ("A", 9, 2))
+    other = SimpleNamespace(session_hash="other", username=None, client=None)
+    read(filling, prompt, who=other)
+    read(filling, told, who=other)
+    _, view = make(filling, who=other, bars=3, form="Q", seed=3)
+    again = filling.files.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
+    assert Path(again).read_bytes() == Path(midi).read_bytes()
+
+
 @pytest.mark.parametrize("upload", [False, True])
 def test_a_model_chosen_by_hand_says_what_it_cannot_do_and_what_can_be_done(filling, song, upload):
     if upload:

@@ -22,9 +22,9 @@ export class Editor {
   grip = null; // of a drag
   wanted = null; // keys to select when the edited piece comes
 
-  /** `onEdit(edit)` sends an edit, unless another one is on its way: then it returns false; `onChange()`: the selection has changed; `onUndo()`. */
-  constructor(roll, { onEdit, onChange, onUndo }) {
-    Object.assign(this, { roll, onEdit, onChange, onUndo });
+  /** `onEdit(edit)` sends an edit, unless another one is on its way: then it returns false; `onChange()`: the selection has changed. */
+  constructor(roll, { onEdit, onChange }) {
+    Object.assign(this, { roll, onEdit, onChange });
     const { canvas } = roll;
     const early = { capture: true };
     canvas.addEventListener("pointerdown", (event) => this.press(event), early);
@@ -208,7 +208,7 @@ export class Editor {
       ",": () => this.walk(-1),
     };
     const moves = event.key.startsWith("Arrow") || event.key === "Escape";
-    const call = command ? { a: () => this.select([...this.notes()].map((one) => one.key)), z: this.onUndo }[event.key] : calls[event.key];
+    const call = command ? { a: () => this.select([...this.notes()].map((one) => one.key)) }[event.key] : calls[event.key];
     if (!call || (moves && !this.chosen.size)) return;
     event.preventDefault();
     event.stopImmediatePropagation();

@@ -21,13 +21,13 @@ export class Hands {
   asked = NO_CHANGE; // not sent yet, and
   sent = NO_CHANGE; // on its way
 
-  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py; `onUndo()`. */
-  constructor(part, roll, sound, { onEdit, onUndo }) {
+  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py. */
+  constructor(part, roll, sound, { onEdit }) {
     Object.assign(this, { part, roll, sound, onEdit });
     this.trackSound = new TrackSound(part, { onChange: (edit) => this.setSound(edit) });
     this.loop = new Loop(sound);
     this.metronome = new Metronome(sound);
-    this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools(), onUndo });
+    this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools() });
     roll.onOverlay = (pen) => this.draw(pen);
     sound.onStep = () => {
       this.loop.step();
@@ -61,9 +61,9 @@ export class Hands {
 
   /**
    * `scene`: what the roll shows, or null; `region`: the bars to loop, {from, to} in quarter notes and the text
-   * that says which; `canEdit`; `isBusy`; `rows`: those of the tracks.
+   * that says which; `bpm`: the tempo, by default the first one; `canEdit`; `isBusy`; `rows`: those of the tracks.
    */
-  show(scene, { region = null, canEdit = false, isBusy = false, rows = [] } = {}) {
+  show(scene, { region = null, bpm, canEdit = false, isBusy = false, rows = [] } = {}) {
     const { part, sound } = this;
     part("hands").hidden = !scene;
     [this.isPending, this.sent] = [false, NO_CHANGE];
@@ -72,7 +72,7 @@ export class Hands {
     this.loop.region = region;
     write(part("loop"), region ? `Play ${region.text} again and again` : "", "title");
     this.metronome.show(scene?.bars, scene?.beats);
-    this.bpm = 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
+    this.bpm = bpm ?? 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
     this.editor.show(canEdit);
     this.trackSound.show(canEdit || isBusy ? rows : [], isBusy);
     this.loop.prepare();

@@ -1,0 +1,54 @@
+"""Sections that keep their letters when a piece with new bars is analysed again."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tokenization.analysis.form import Phrase
+from tokenization.plan_text import parse_sections
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SECTION = re.compile(r"([A-Z]{1,4})([1-9]\d{0,5})")
+
+
+def with_asked(
+    given: Sequence[Phrase], first: int, count: int, form: str | None
+) -> tuple[Phrase, ...]:
+    """The sections of a piece that are known before its `count` new bars from `first` on are heard.
+
+    These are the given ones, and in the new bars those that are asked for, as far as they go.
+    """
+    before = _cut(given, 0, first)
+    lengths = {letter: length for letter, _, length in before}
+    asked, place, end = [], first, first + count
+    for letter, length in parse_sections(form, lengths) if form else ():
+        asked.append(Phrase(letter, place, length))
+        place = min(place + length, end)
+    after = max((phrase.first_bar + phrase.num_bars for phrase in given), default=0)
+    return (*before, *_cut(asked, first, end), *_cut(given, place, after))
+
+
+def _cut(phrases: Sequence[Phrase], first: int, stop: int) -> list[Phrase]:
+    """The parts of phrases that lie in the bars from `first` to before `stop`."""
+    ends = ((letter, max(at, first), min(at + count, stop)) for letter, at, count in phrases)
+    return [Phrase(letter, begin, end - begin) for letter, begin, end in ends if begin < end]
+
+
+def sections_text(phrases: Sequence[Phrase]) -> str:
+    """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
+    return " ".join(f"{phrase.letter}{phrase.num_bars}" for phrase in phrases)
+
+
+def read_sections(text: str) -> tuple[Phrase, ...]:
+    """The phrases of `sections_text`, which begin with the first bar. Raises ValueError."""
+    found: list[Phrase] = []
+    place = 0
+    for section in text.split():
+        if (match := _SECTION.fullmatch(section)) is None:
+            raise ValueError(f"the section {section[:20]!r} is not understood, expected one as A8")
+        found.append(Phrase(match[1], place, int(match[2])))
+        place += found[-1].num_bars
+    return tuple(found)
