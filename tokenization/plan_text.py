@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from tokenization.analysis.chord_symbols import parse_chord
@@ -20,12 +20,15 @@ _SECTION = re.compile(r"([A-Z])(\d{0,6})")
 _KEY = re.compile(r"([A-G])([#♯b♭]?)\s*(m|min|minor|maj|major|)", re.IGNORECASE)
 
 
-def parse_form(text: str, heard: Sequence[str] = ()) -> tuple[int, ...]:
+def parse_form(
+    text: str, heard: Sequence[str] = (), starts: Collection[int] = ()
+) -> tuple[int, ...]:
     """The source of each new bar, from sections such as `A8 B8 A8`; see `BarPlan.source`.
 
     A section is a letter and its number of bars, which can be left out if the letter has occurred.
     A letter that has occurred brings back its last bars, from their first one on, and once more if
     the new section is longer. `heard` has the letter of each bar before; an empty text is none.
+    Equal letters in a row are one section, but for the bars `starts`, with which another begins.
 
     Raises:
         ValueError: the text is not a form.
@@ -33,7 +36,7 @@ def parse_form(text: str, heard: Sequence[str] = ()) -> tuple[int, ...]:
     places: dict[str, tuple[int, int]] = {}  # start and length of the last section of a letter
     for bar, letter in enumerate(heard):
         start, length = places.get(letter, (0, 0))
-        follows = start + length == bar and length > 0
+        follows = start + length == bar and length > 0 and bar not in starts
         places[letter] = (start, length + 1) if follows else (bar, 1)
     places.pop("", None)
     sources: list[int] = []

@@ -30,6 +30,12 @@ def test_letters_that_have_occurred_bring_back_their_bars(text, heard, sources):
     assert parse_form(text, heard) == sources
 
 
+def test_equal_sections_in_a_row_are_two_where_the_second_begins():
+    assert parse_form("A", "AAAA") == (4,) * 4
+    assert parse_form("A", "AAAA", {0, 2}) == (2,) * 2
+    assert parse_form("A3", "AAAA", {0, 2}) == (2, 2, 4)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

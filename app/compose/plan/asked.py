@@ -124,6 +124,8 @@ class Heard(NamedTuple):
     letter: str = ""
     """Of its section; empty: none."""
     chords: tuple[PlannedChord, ...] | None = None
+    begins: bool = False
+    """Whether a section begins with this bar."""
 
 
 def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list[Heard]:
@@ -131,7 +133,11 @@ def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list
     phrases = find_form(plan, sections)
     letters = [phrase.letter for phrase in phrases for _ in range(phrase.num_bars)]
     chords = [bar.chords for bar in plan.bars]
-    found = [Heard(letter or "", one) for letter, one in zip_longest(letters, chords)]
+    starts = {phrase.first_bar for phrase in phrases}
+    found = [
+        Heard(letter or "", one, bar in starts)
+        for bar, (letter, one) in enumerate(zip_longest(letters, chords))
+    ]
     return [*found, *[Heard()] * bars][:bars]
 
 
@@ -175,8 +181,7 @@ def asked_bars(
         return list(fixed)
     places = range(planned) if isinstance(planned, int) else [bar.notated for bar in planned]
     try:
-        letters = [bar.letter for bar in before]
-        sources = parse_form(options.form, letters) if options.form else ()
+        sources = _sources(options.form, before) if options.form else ()
     except ValueError as error:
         raise MidiError(str(error)) from error
     is_plain = len(set(places)) == len(places)  # each is one bar of the vocabulary
@@ -268,7 +273,7 @@ def form_met(
     if options.form is None:
         return None
     first = len(before)
-    sources = parse_form(options.form, [bar.letter for bar in before])[:count]
+    sources = _sources(options.form, before)[:count]
     asked = [(first + bar, first + bar - back) for bar, back in enumerate(sources) if back]
     missed = [bar for bar, source in asked if _origin(sheet, bar) != _origin(sheet, source)]
     return Met("form", len(asked), tuple(missed)) if asked else None
@@ -278,8 +283,14 @@ def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
     """That the form has more bars than the `count` that are written; empty if it has not."""
     if options.form is None:
         return ""
-    asked = len(parse_form(options.form, [bar.letter for bar in before]))
+    asked = len(_sources(options.form, before))
     return f"the form has {asked} bars, but only {count} are written" if asked > count else ""
+
+
+def _sources(form: str, before: Sequence[Heard]) -> tuple[int, ...]:
+    """The source of each bar of a form. Raises ValueError."""
+    starts = {bar for bar, heard in enumerate(before) if heard.begins}
+    return parse_form(form, [heard.letter for heard in before], starts)
 
 
 def _origin(sheet: LeadSheet, bar: int) -> int:

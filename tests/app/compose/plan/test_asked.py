@@ -20,13 +20,15 @@ from app.compose.plan.asked import (
     closing_key,
     form_cut,
     form_met,
+    heard_before,
 )
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
+from tokenization.analysis.form import Phrase
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import write_midi
-from tokenization.plan import Key, Plan
+from tokenization.plan import BarPlan, Key, Plan
 from tokenization.plan_text import parse_chart
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
@@ -81,6 +83,16 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     assert [bar.chords for bar in charted] == [None, *parse_chart("Am"), *chords[:2]]
     made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
     assert made[0].startswith("Return_New")
+
+
+def test_a_letter_that_was_heard_twice_in_a_row_has_the_length_of_one_section():
+    plan = Plan((BarPlan(),) * 4, Key(0, minor=False))
+    before = heard_before(plan, 4, [Phrase("A", 0, 2), Phrase("A", 2, 2)])
+    assert [bar.letter for bar in before] == ["A"] * 4
+    assert [bar.begins for bar in before] == [True, False, True, False]
+    assert [bar.sources for bar in asked_bars(MusicOptions(form="A"), 3, before)] == [
+        *((2,), (2,), None)
+    ]
 
 
 def test_bars_resemble_only_bars_with_the_chords_that_are_asked(model):
