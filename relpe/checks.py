@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral, Real
 from types import UnionType
@@ -19,8 +20,9 @@ from torch import Tensor
 class Checked:
     """Base of configs: each field has a value of its type.
 
-    Where the type is a config, any dataclass or object with `build` will do, since users have
-    encodings of their own. A subclass with more checks calls `super().__post_init__()` first.
+    Where the type is a config, any object with `build` that is not of relpe will do, too, since
+    users have encodings of their own. A subclass with more checks first calls
+    `super().__post_init__()`.
     """
 
     def __post_init__(self) -> None:
@@ -43,6 +45,8 @@ def _hints(config: type) -> dict[str, object]:
 def _is_of(value: object, hint: object) -> bool:
     """Whether a value is of the type of a field; types that no config has are not checked."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is typing.Any:
+        return True
     if origin is Literal:
         return value in args
     if origin in (typing.Union, UnionType):
@@ -56,8 +60,8 @@ def _is_of(value: object, hint: object) -> bool:
         number = Integral if hint is int else Real
         return isinstance(value, number) and not isinstance(value, bool)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        is_config = dataclasses.is_dataclass(value) or hasattr(value, "build")
-        return is_config and not isinstance(value, type)
+        is_own = not isinstance(value, type) and type(value).__module__.split(".")[0] != "relpe"
+        return isinstance(value, hint) or (is_own and hasattr(value, "build"))
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
@@ -72,7 +76,7 @@ def _described(hint: object) -> str:
         return " or ".join(_described(x) for x in args if x not in configs[1:])
     if origin is tuple:
         count = "any number of values" if args[-1] is Ellipsis else f"{len(args)} values"
-        return f"a tuple of {count} ({_described(args[0])} each)"
+        return f"a tuple of {count}, each {_described(args[0])}"
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return f"a config such as {hint.__name__}()"
     names: dict[object, str] = {
@@ -128,19 +132,29 @@ def check_type(name: str, value: object, kind: type) -> None:
 def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor) -> None:
     """Checks that x (b, l, width) can be multiplied by a weight; `length` is the letter for l.
 
-    With autocast, x may have any floating dtype.
+    With autocast, x may be of any floating dtype but float64.
 
     Raises:
-        TypeError: x is no tensor.
+        TypeError: x is not a tensor.
         ValueError: its shape, device or dtype does not fit.
     """
     check_type(name, x, Tensor)
     if x.ndim != 3 or x.shape[2] != width:
         raise ValueError(f"{name} has the shape {tuple(x.shape)}, expected (b, {length}, {width})")
     check_device(name, x, weight)
+    check_dtype(name, x, weight)
+
+
+def check_dtype(name: str, x: Tensor, weight: Tensor) -> None:
+    """Checks that x has the dtype of a weight, or one that autocast converts.
+
+    Raises:
+        ValueError: it has not.
+    """
     if x.dtype == weight.dtype:
         return
-    if not x.is_floating_point() or not torch.is_autocast_enabled(x.device.type):
+    casts = x.is_floating_point() and x.dtype != torch.float64
+    if not casts or not torch.is_autocast_enabled(x.device.type):
         raise ValueError(
             f"{name} is {x.dtype} and the weights are {weight.dtype}, expected one dtype, or "
             "floating dtypes within torch.autocast"
@@ -154,7 +168,7 @@ def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
     with the device.
 
     Raises:
-        TypeError: they are no tensor.
+        TypeError: they are not a tensor.
         ValueError: their shape, dtype or device does not fit.
     """
     check_type(name, tokens, Tensor)
@@ -175,14 +189,17 @@ def check_device(name: str, x: Tensor, other: Tensor) -> None:
         ValueError: it is not.
     """
     if x.device != other.device:
-        raise ValueError(f"{name}: found on {x.device}, expected on {other.device}")
+        raise ValueError(
+            f"{name} is on {x.device}, expected {other.device}; move it with "
+            f".to({str(other.device)!r})"
+        )
 
 
 def check_mask(name: str, mask: Tensor, x: Tensor) -> None:
     """Checks that a mask is (b, l), for x (b, l, ...).
 
     Raises:
-        TypeError: it is no tensor.
+        TypeError: it is not a tensor.
         ValueError: its shape, dtype or device does not fit.
     """
     check_type(name, mask, Tensor)
@@ -201,4 +218,20 @@ def check_rows(held: int, rows: int) -> None:
         ValueError: it has not.
     """
     if held != rows:
-        raise ValueError(f"the state has {held} rows and the inputs have {rows}, expected as many")
+        raise ValueError(
+            f"the state has {held} rows and the inputs have {rows}, expected the same number; "
+            "begin with init_state for these inputs"
+        )
+
+
+def check_layers(states: Sequence[object], expected: Sequence[type]) -> None:
+    """Checks that the states of layers are of their kinds of attention.
+
+    Raises:
+        TypeError: they are not.
+    """
+    found = [type(state) for state in states]
+    if found != [*expected]:
+        raise TypeError(
+            "the state is that of another model or layer; begin with init_state of this one"
+        )

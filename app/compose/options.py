@@ -247,8 +247,8 @@ class MusicOptions:
             "slider",
             "Avoid repetition",
             "steering",
-            "How strongly to avoid that a bar repeats the one just before it, from 0 (off) to 1. "
-            "Earlier bars: see How much comes back.",
+            "How strongly to avoid repeating the previous bar, from 0 (off) to 1. How much comes "
+            "back is about earlier bars.",
             step=0.05,
         ),
         letter="r",

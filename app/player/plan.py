@@ -85,7 +85,7 @@ def plan_frame(
         problem = problem or _sentence(error)
     total = sum(count for _, count in sections)
     if total > options.bars and not problem:
-        problem = f"The form has {total} bars, but only {options.bars} are written."
+        problem = f"The form has {total} bars, but the new music only {options.bars}."
     letters = lengths | dict(sections)
     new = new_letter([*letters])
     size = before[-1].num_bars if before else min(options.bars, 8)
@@ -161,7 +161,8 @@ def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOpt
         differs = int(options.bars * options.distance + 1e-9)
         which = "all" if differs == options.bars else f"at least {differs}"
         verb = "differs" if differs == 1 else "differ"
-        parts.append(f"{which} of the {options.bars} new bars {verb} from yours")
+        whole = "the new bar" if options.bars == 1 else f"{which} of the {options.bars} new bars"
+        parts.append(f"{whole} {verb} from yours")
     if options.ending != "bar":
         parts.append("an ending by the model" if options.ending == "natural" else "a cadence")
     return ", ".join(parts)

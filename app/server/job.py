@@ -19,7 +19,7 @@ from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED, Met, chords_met, form_met, heard_before
 from app.compose.plan.lead_sheet import LeadSheet, plan_of
-from app.compose.plan.sections import with_asked
+from app.compose.plan.sections import until, with_asked
 from app.compose.tracks import instrument_name
 from app.errors import DiskError
 from app.files import appearing, safe_name
@@ -312,7 +312,7 @@ class Job:
             return None
         first, given = upload.bars, upload.sheet.phrases
         if upload.passage is None:  # what followed the splice was cut off
-            given = with_asked(given, 0, first, None)
+            given = until(given, first)
         return LeadSheet.of(piece.score, with_asked(given, first, piece.bars, self.options.form))
 
     def _met(self, piece: Piece) -> list[Met]:

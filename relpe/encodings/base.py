@@ -125,8 +125,8 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     def __init__(self) -> None:
         super().__init__()
         self.attention_spans: dict[int, int] = {}
-        """Number of keys that the attention of a layer sees, by layer; a model sets it, so that
-        there are no scores of offsets that it does not see."""
+        """Number of keys that the attention of a layer sees, by layer, where it is limited. A model
+        sets it, so that scores of farther keys are not computed."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Drops what a base class states, if the subclass changes one of its methods."""
@@ -208,8 +208,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
     """An encoding that changes queries and keys, and hence works with any attention it `fits`."""
 
     heads: tuple[int, int] | None = None
-    """Number of heads of queries and keys, and of features of each (h, d), which `forward` checks;
-    None: it does not."""
+    """Heads and features of each head (h, d) that `forward` expects; None: any."""
 
     _SHORTCUTS: ClassVar = ("partners", "matrices", "factors")
 
@@ -267,7 +266,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         a sequence in parts, or for several layers at once, use `prepare` and `encode`.
 
         Raises:
-            TypeError: one of them is no tensor.
+            TypeError: one of them is not a tensor.
             ValueError: queries, keys or positions have another shape, dtype or device.
         """
         check_queries_keys(q, k, self.heads)
@@ -316,7 +315,7 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
         x are the inputs of the layer, (b, l, m). `positions` are (1 or b, l, p); None: 0, 1, 2, ...
 
         Raises:
-            TypeError: one of them is no tensor.
+            TypeError: one of them is not a tensor.
             ValueError: queries, keys, inputs or positions have another shape, dtype or device.
         """
         check_queries_keys(q, k, self.heads)
@@ -336,7 +335,7 @@ def check_queries_keys(q: Tensor, k: Tensor, heads: tuple[int, int] | None) -> N
     """Checks that queries and keys are (b, l, h, d), with (h, d) those of `heads` if given.
 
     Raises:
-        TypeError: one is no tensor.
+        TypeError: one is not a tensor.
         ValueError: they have another shape, or no floating dtype.
     """
     check_type("q", q, Tensor)
@@ -355,7 +354,7 @@ def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
     """The positions of x (b, l, ...), (1 or b, l, p); 0, 1, 2, ... if they are None.
 
     Raises:
-        TypeError: they are no tensor.
+        TypeError: they are not a tensor.
         ValueError: their number of rows or of positions, or their device, is not that of x.
     """
     if positions is None:

@@ -21,6 +21,7 @@ from relpe.checks import (
     Checked,
     at_least,
     check_features,
+    check_layers,
     check_mask,
     check_rows,
     check_type,
@@ -148,7 +149,7 @@ class Attention(nn.Module):
           another, which begin at these places; the last entry is l. The state has n rows.
 
         Raises:
-            TypeError: an argument is no tensor, or the state is not that of such a layer.
+            TypeError: an argument is not a tensor, or the state is that of another layer.
             ValueError: a shape, dtype or device does not fit the others, or the encoding does not
                 support padding.
         """
@@ -158,8 +159,7 @@ class Attention(nn.Module):
         if state is None:
             state = self.init_state(count)
         check_type("state", state, AttentionState)
-        expected = self.attention.operation.state_type
-        check_type("state.layer.operation", state.layer.operation, expected)
+        check_layers([state.layer.operation], [self.attention.operation.state_type])
         check_rows(len(state.layer.recent), count)
         if positions is not None:
             positions = positions_of(x, positions)

@@ -15,7 +15,7 @@ from relpe.attention.bidirectional import BidirectionalAttention, Order
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least, check_device, check_type
+from relpe.checks import Checked, at_least, check_device, check_dtype, check_type
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -316,9 +316,10 @@ class Classifier(nn.Module):
         check_type("x", x, Tensor)
         check_device("x", x, self.project_out.weight)
         check_type("state", state, ClassifierState)
-        tokens = isinstance(self.config.input, TokenInputConfig)
-        if x.is_floating_point() == tokens:
-            raise ValueError(f"x is {x.dtype}, expected {'int64' if tokens else 'real numbers'}")
+        if not isinstance(self.config.input, TokenInputConfig):
+            check_dtype("x", x, self.project_out.weight)
+        elif x.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"x is {x.dtype}, expected int64")
         x = self.embedding(x)
         grid = tuple(x.shape[1:-1])
         if not grid or 0 in grid:

@@ -19,7 +19,7 @@ from relpe.attention.layer import (
     limit_offsets,
 )
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least, check_rows, check_tokens, check_type
+from relpe.checks import Checked, at_least, check_layers, check_rows, check_tokens, check_type
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -303,12 +303,16 @@ class Decoder(nn.Module):
         use the number of the event instead of the first axis, and the others at its last token.
 
         Raises:
-            TypeError: an argument is no tensor, or the state is not that of such a model.
+            TypeError: an argument is not a tensor, or the state is that of another model.
             ValueError: a shape, dtype or device does not fit the others.
         """
         check_tokens("tokens", tokens, self.embedding.weight)
         positions = positions_of(tokens, positions)
         check_type("state", state, DecoderState)
+        check_layers(
+            [layer.operation for layer in state.layers],
+            [block.attention.operation.state_type for block in self.blocks],
+        )
         check_rows(len(state.layers[0].recent), len(tokens))
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(

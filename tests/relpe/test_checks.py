@@ -57,7 +57,7 @@ from relpe import (
             {"half_lives": (1,)},
             "expected a tuple of 2 values",
         ),
-        (LinearAttentionConfig, {"half_lives": 5}, r"2 values \(a number each\) or None"),
+        (LinearAttentionConfig, {"half_lives": 5}, "2 values, each a number or None"),
         (ConvSPEConfig, {"taps": 5}, "taps is 5, expected a tuple of any number of values"),
         (SineSPEConfig, {"num_sines": 2.0}, "num_sines is 2.0, expected an integer"),
         (SineSPEConfig, {"num_sines": True}, "num_sines is True, expected an integer"),
@@ -69,6 +69,9 @@ from relpe import (
         (AttentionLayerConfig, {"encoding": RopeConfig}, "encoding is the class RopeConfig"),
         (DecoderConfig, {"num_layers": "2"}, "num_layers is '2', expected an integer"),
         (DecoderConfig, {"encoding": torch.nn.ReLU()}, "encoding is of type ReLU, expected"),
+        (DecoderConfig, {"encoding": LinearAttentionConfig()}, "encoding is of type LinearAtt"),
+        (DecoderConfig, {"layers": (RopeConfig(),)}, "layers is .* each a config such as LayerCon"),
+        (LinearAttentionConfig, {"feature_map": RopeConfig()}, "feature_map is of type RopeConfig"),
         (LayerConfig, {"attention": "linear"}, "attention is 'linear', expected a config such"),
     ],
 )

@@ -44,14 +44,16 @@ def chord_symbol(chord: Chord | None, key: Key | None = None) -> str:
     if chord is None:
         return _NO_CHORD[0]
     lowest = 0 if key is None else place_named(tonic_name(key)) - _BELOW_TONIC
-    raised = lowest + _RAISED * (key is not None and chord.quality in _DIMINISHED)
-    root = place_of(chord.root, _with_single_signs(raised))
+    begins = lowest
+    if key is not None and chord.quality in _DIMINISHED:
+        begins = max(lowest, min(lowest + _RAISED, 0))  # no E# and B# where others will do
+    root = place_of(chord.root, _with_single_signs(begins))
     symbol = name_at(root) + SUFFIXES[QUALITIES[chord.quality]][0]
     if chord.bass is None or chord.bass == chord.root:
         return symbol
     above = (chord.bass - chord.root) % 12
-    bass = root + _FIFTHS[above] if above in CHORD_INTERVALS[chord.quality] else FLATTEST - 1
-    if not FLATTEST <= bass <= SHARPEST:
+    bass = root + _FIFTHS[above] if above in CHORD_INTERVALS[chord.quality] else None
+    if bass is None or not FLATTEST <= bass <= SHARPEST:
         bass = place_of(chord.bass, _with_single_signs(lowest))
     return f"{symbol}/{name_at(bass)}"
 

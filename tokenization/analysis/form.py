@@ -46,14 +46,15 @@ def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
     """The phrases of a piece in order, of 1 to 16 bars; none for pieces over `MAX_BARS`.
 
     The letters are A, B and so on in order of appearance; after Z come AA, AB and so on. The form
-    is not causal: the beginning of a phrase may show only when it returns. Phrases that are `known`
-    without a gap from the first bar on, such as those of music that is continued, stay as they are.
+    is not causal: the beginning of a phrase may show only when it returns. `known` phrases that
+    follow each other from the first bar on, such as those of music that is continued, keep their
+    lengths and letters; a new letter is then the first that is not in use.
     """
     num_bars = len(plan.bars)
     if not 0 < num_bars <= MAX_BARS:
         return ()
     similarity = _similarity(plan)
-    kept = _joined(known, num_bars)
+    kept = _kept(known, num_bars)
     done = sum(phrase.num_bars for phrase in kept)
     edges = [phrase.first_bar for phrase in kept]
     edges += [done + edge for edge in _edges(_boundary_evidence(similarity)[done:])]
@@ -72,7 +73,7 @@ def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
     )
 
 
-def _joined(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
+def _kept(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
     """The phrases that follow each other from the first bar on, up to a number of bars."""
     found: list[Phrase] = []
     end = 0

@@ -280,11 +280,13 @@ def form_met(
 
 
 def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
-    """That the form has more bars than the `count` that are written; empty if it has not."""
+    """A warning if the form has more bars than the `count` written ones, otherwise empty."""
     if options.form is None:
         return ""
     asked = len(_sources(options.form, before))
-    return f"the form has {asked} bars, but only {count} are written" if asked > count else ""
+    if asked <= count:
+        return ""
+    return f"the form has {plural(asked, 'bar')}, but the new music only {count}"
 
 
 def _sources(form: str, before: Sequence[Heard]) -> tuple[int, ...]:

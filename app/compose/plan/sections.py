@@ -21,14 +21,21 @@ def with_asked(
 
     These are the given ones, and in the new bars those that are asked for, as far as they go.
     """
-    before = _cut(given, 0, first)
+    if not form:
+        return tuple(given)
+    before = until(given, first)
     lengths = {letter: length for letter, _, length in before}
     asked, place, end = [], first, first + count
-    for letter, length in parse_sections(form, lengths) if form else ():
+    for letter, length in parse_sections(form, lengths):
         asked.append(Phrase(letter, place, length))
         place = min(place + length, end)
     after = max((phrase.first_bar + phrase.num_bars for phrase in given), default=0)
     return (*before, *_cut(asked, first, end), *_cut(given, place, after))
+
+
+def until(phrases: Sequence[Phrase], stop: int) -> list[Phrase]:
+    """The phrases before the bar `stop`, of which the last may be cut."""
+    return _cut(phrases, 0, stop)
 
 
 def _cut(phrases: Sequence[Phrase], first: int, stop: int) -> list[Phrase]:

@@ -9,7 +9,8 @@ export function start({ element, trigger }) {
     const refused = element.querySelector(".refused");
     if (refused?.textContent !== told) refused?.scrollIntoView({ block: "nearest" });
     told = refused?.textContent;
-  }).observe(element, { childList: true, subtree: true, characterData: true, attributeFilter: ["class"] }); // Gradio changes what it can
+    // Gradio may replace the element, or only its text or class
+  }).observe(element, { childList: true, subtree: true, characterData: true, attributeFilter: ["class"] });
   // files that are too large are not sent, since Gradio's message would not say what to do
   const tab = element.closest(".tabitem");
   tab.addEventListener("change", (event) => {

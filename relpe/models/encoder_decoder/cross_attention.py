@@ -65,7 +65,7 @@ class CrossAttention(ContextAttention):
         - `seed`: that of random codes and features; None: that of the config.
 
         Raises:
-            TypeError: an argument is no tensor.
+            TypeError: an argument is not a tensor.
             ValueError: a shape, dtype or device does not fit the others.
         """
         weight = self.project_queries.weight
@@ -73,7 +73,7 @@ class CrossAttention(ContextAttention):
         check_features("context", context, "s", self.config.width, weight)
         if len(x) != len(context):
             raise ValueError(
-                f"x has {len(x)} rows and the context has {len(context)}; they must be equal"
+                f"x has {len(x)} rows and the context has {len(context)}, expected the same number"
             )
         if context_mask is not None:
             check_mask("context_mask", context_mask, context)

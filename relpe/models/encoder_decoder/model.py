@@ -16,7 +16,15 @@ from relpe.attention.context import ContextAttention, ContextMemory
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, LayerState, SelfAttention, check_fit
 from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.checks import Checked, at_least, check_mask, check_rows, check_tokens, check_type
+from relpe.checks import (
+    Checked,
+    at_least,
+    check_layers,
+    check_mask,
+    check_rows,
+    check_tokens,
+    check_type,
+)
 from relpe.encodings import EncodingConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
@@ -236,12 +244,13 @@ class EncoderDecoder(nn.Module):
         - `mask` (b, s), bool: False at padding, which follows the source and has no effect.
 
         Raises:
-            TypeError: an argument is no tensor, or the state is not that of such a model.
+            TypeError: an argument is not a tensor, or the state is that of another model.
             ValueError: a shape, dtype or device does not fit the others, or the state has read a
                 source.
         """
         check_tokens("source", source, self.embedding.weight)
         check_type("state", state, EncoderDecoderState)
+        self._check_layers(state)
         if state.has_read:
             raise ValueError("the state has read a source; begin each source with init_state")
         check_rows(len(state.layers[0].recent), len(source))
@@ -273,12 +282,13 @@ class EncoderDecoder(nn.Module):
         `positions` are (1 or b, l, p); None: they continue 0, 1, 2, ...
 
         Raises:
-            TypeError: an argument is no tensor, or the state is not that of such a model.
+            TypeError: an argument is not a tensor, or the state is that of another model.
             ValueError: the state has read no source, or a shape, dtype or device does not fit the
                 others.
         """
         check_tokens("target", target, self.embedding.weight)
         check_type("state", state, EncoderDecoderState)
+        self._check_layers(state)
         check_rows(len(state.layers[0].recent), len(target))
         if not state.has_read:
             raise ValueError("the state has read no source; call read first")
@@ -302,6 +312,13 @@ class EncoderDecoder(nn.Module):
         )
         return logits, state._replace(
             encoding=encoding, layers=tuple(layers), length=state.length + target.shape[1]
+        )
+
+    def _check_layers(self, state: EncoderDecoderState) -> None:
+        """Raises TypeError if a state is that of another model."""
+        check_layers(
+            [layer.operation for layer in state.layers],
+            [block.attention.operation.state_type for block in self.decoder_blocks],
         )
 
     def _codes(self, x: Tensor, positions: Tensor | None, state: Any) -> tuple[Any, Any]:  # noqa: ANN401

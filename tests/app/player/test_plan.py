@@ -39,7 +39,7 @@ def test_sections_have_bars_and_those_beyond_the_length_are_cut():
     assert plan["letters"] == [("A", 8), ("B", 2), ("C", 8)]
     plan = frame("B2 A8 C4")
     assert plan["sections"] == [("B", 2), ("A", 2)]
-    assert plan["problem"] == "The form has 14 bars, but only 4 are written."
+    assert plan["problem"] == "The form has 14 bars, but the new music only 4."
 
 
 def test_what_is_wrong_is_said_in_a_sentence():

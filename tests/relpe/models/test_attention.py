@@ -262,11 +262,11 @@ META = torch.zeros(1, 5, 16, device="meta").double()
         ("numpy", {}, "x is of type ndarray, expected Tensor"),
         (torch.zeros(1, 5, 16), {}, "x is torch.float32 and the weights are torch.float64"),
         (torch.zeros(1, 5, 16).long(), {}, "x is torch.int64 and the weights are torch.float64"),
-        (META, {}, "x: found on meta, expected on cpu"),
+        (META, {}, "x is on meta, expected cpu; move it with"),
         (None, {"positions": [0, 1, 2, 3, 4]}, "positions is of type list, expected Tensor"),
-        (None, {"positions": META}, "positions: found on meta, expected on cpu"),
+        (None, {"positions": META}, "positions is on meta, expected cpu"),
         (None, {"mask": [[True] * 5]}, "mask is of type list, expected Tensor"),
-        (None, {"mask": META[..., 0].bool()}, "mask: found on meta, expected on cpu"),
+        (None, {"mask": META[..., 0].bool()}, "mask is on meta, expected cpu"),
         (None, {"cu_seqlens": [0, 5]}, "cu_seqlens is of type list, expected Tensor"),
         (None, {"cu_seqlens": torch.tensor([0, 2.5, 5])}, "torch.float32, expected int64"),
         (None, {"state": ()}, "state is of type tuple, expected AttentionState"),
@@ -292,7 +292,7 @@ def test_autocast_takes_any_floating_dtype() -> None:
 @pytest.mark.parametrize("name", ["algebraic windowed", "siren softmax"])
 def test_a_state_of_another_attention_is_refused(name: str) -> None:
     _, state = layer()(inputs(1, 5))
-    with pytest.raises(TypeError, match="operation is of type LinearAttentionState, expected"):
+    with pytest.raises(TypeError, match="the state is that of another model or layer; begin"):
         layer(name)(inputs(1, 5), state)
 
 

@@ -194,8 +194,8 @@ def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -
         (tokens_of(5).float(), 2, r"tokens has the shape \(2, 5\) and is torch.float32"),
         (tokens_of(5)[0], 2, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
         (tokens_of(5).tolist(), 2, "tokens is of type list, expected Tensor"),
-        (tokens_of(5).to("meta"), 2, "tokens: found on meta, expected on cpu"),
-        (tokens_of(5), 3, "the state has 3 rows and the inputs have 2, expected as many"),
+        (tokens_of(5).to("meta"), 2, "tokens is on meta, expected cpu"),
+        (tokens_of(5), 3, "the state has 3 rows and the inputs have 2, expected the same number"),
         (tokens_of(5), None, "state is None, expected DecoderState"),
     ],
 )
@@ -206,6 +206,17 @@ def test_wrong_calls_are_refused_in_one_sentence(
     state: Any = None if rows is None else model.init_state(rows)
     with pytest.raises((TypeError, ValueError), match=message):
         model(tokens, places, state)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["rope softmax", "algebraic delta", "layers: sine relu and algebraic windowed, 3:1"],
+)
+def test_the_state_of_another_model_is_refused(other: str) -> None:
+    model, stranger = decoder("sine relu"), decoder(other)
+    for one, state in ((model, stranger.init_state(2)), (stranger, model.init_state(2))):
+        with pytest.raises(TypeError, match=r"the state is that of another model or layer; begin"):
+            one(tokens_of(5), torch.arange(5)[None, :, None], state)
 
 
 def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() -> None:

@@ -41,7 +41,7 @@ C, F, D_MINOR, E_MINOR = Key(0, False), Key(5, False), Key(2, True), Key(4, True
     [
         (C, "Bb Eb Ab Db F#m7b5 C#dim7 G#dim A/C# E7/G# Fm/Ab Bdim7/Ab Caug/G#"),
         (F, "Bb/D Eb Gm/Bb D7/F# A7/C# F#dim7 B"),
-        (D_MINOR, "Bb/D Gm/Bb A/C# C#dim7 Eb/G E7/G#"),
+        (D_MINOR, "Bb/D Gm/Bb A/C# C#dim7 Eb/G E7/G# Fdim7 Cdim7"),
         (E_MINOR, "F# B7/D# D#dim7 F C#m7b5 A#dim7"),
         (Key(6, minor=False), "Gb Cb/Eb Db7/F Ebm Abm/Cb Bb7/D"),
         (Key(6, minor=True), "F#m C#7/E# E#dim D Bm/D G#m7b5"),

@@ -207,7 +207,7 @@ def test_a_form_is_met_by_bars_that_return_to_their_section():
 
 def test_a_form_that_is_longer_than_the_music_is_told():
     before = [Heard("A"), Heard("A")]
-    said = "the form has 6 bars, but only 4 are written"
+    said = "the form has 6 bars, but the new music only 4"
     assert form_cut(MusicOptions(form="B4 A"), before, 4) == said
     assert form_cut(MusicOptions(form="B4 A"), before, 6) == ""
     assert form_cut(MusicOptions(), before, 4) == ""

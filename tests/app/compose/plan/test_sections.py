@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compose.plan.sections import read_sections, sections_text, with_asked
+from app.compose.plan.sections import read_sections, sections_text, until, with_asked
 from tokenization.analysis.form import Phrase
 
 sections = st.lists(st.tuples(st.sampled_from(["A", "B", "C", "AA"]), st.integers(1, 16)))
@@ -34,6 +34,15 @@ def test_given_bars_keep_their_letters_and_asked_ones_get_theirs(pairs, first, c
     assert [phrase.first_bar for phrase in found] == ends[:-1]  # without a gap
     asked = list("XXXAA" * asks)[:count]
     assert letters(found) == before[:first] + asked + before[first + len(asked) :]
+    if not asks:
+        assert found == phrases(pairs)
+
+
+@given(sections, st.integers(0, 40))
+def test_phrases_until_a_bar_are_those_of_the_bars_before_it(pairs, stop):
+    found = until(phrases(pairs), stop)
+    assert letters(found) == letters(phrases(pairs))[:stop]
+    assert found[:-1] == [*phrases(pairs)][: len(found)][:-1]  # only the last may be cut
 
 
 def test_a_letter_without_a_number_is_as_long_as_its_last_section():
