@@ -157,7 +157,7 @@ class Decoder(nn.Module):
                 "the random features of different layers are redrawn at different steps; use the "
                 "same redraw_interval and redraw_probability in all layers"
             )
-        self.blocks = nn.ModuleList(
+        blocks = [
             Block(
                 SelfAttention(
                     layer.attention,
@@ -172,7 +172,9 @@ class Decoder(nn.Module):
                 hidden=config.hidden,
             )
             for block, layer in enumerate(layers)
-        )
+        ]
+        self.blocks = nn.ModuleList(blocks)
+        self._state_types = [block.attention.operation.state_type for block in blocks]
         self.events = None
         if config.events is not None:
             for block, layer in enumerate(layers):
@@ -309,10 +311,7 @@ class Decoder(nn.Module):
         check_tokens("tokens", tokens, self.embedding.weight)
         positions = positions_of(tokens, positions)
         check_type("state", state, DecoderState)
-        check_layers(
-            [layer.operation for layer in state.layers],
-            [block.attention.operation.state_type for block in self.blocks],
-        )
+        check_layers([layer.operation for layer in state.layers], self._state_types)
         check_rows(len(state.layers[0].recent), len(tokens))
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
