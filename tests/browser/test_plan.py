@@ -228,6 +228,7 @@ def test_sections_are_chosen_changed_and_removed_and_the_length_grows(page):
     add.first.focus()
     page.keyboard.press("Delete")
     holds(page, "form", f"A{BARS}")
+    row(page, "sections", "A", "+ section")
     add.first.click()
     pick(page, "Remove")
     holds(page, "form", "")
