@@ -258,7 +258,7 @@ def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
     if beats == "file" and lost.drift_milliseconds >= _HEARD_DRIFT:
         seconds = lost.drift_milliseconds / 1e3
         subject = "it" if clauses else "the model"
-        clauses.append(f"{subject} reads rounded tempos, which move the end by {seconds:.1f} s")
+        clauses.append(f"{subject} reads tempos rounded, by {seconds:.1f} s in all")
     return "; ".join(clauses)
 
 
