@@ -31,9 +31,9 @@ _NOTE = r"([A-G])([#♯b♭]?)"
 _CHORD = re.compile(rf"{_NOTE}(.*?)(?:/{_NOTE})?")
 _MOST_LETTERS = 20
 _BELOW_TONIC = 5
-"""Roots are at most so many fifths flatter than the tonic, or one more sharper: in C, Db to F#."""
+"""Roots lie from this many fifths below the tonic to one more above it: in C, from Db to F#."""
 _RAISED = 4
-"""Fifths by which the roots of diminished chords, which lead upwards, are sharper: in C, C#dim."""
+"""Fifths by which that range rises for diminished chords, which lead upwards: in C, C#dim."""
 _DIMINISHED = tuple(QUALITIES.index(quality) for quality in ("o", "o7", "/o7"))
 _FIFTHS = {0: 0, 2: 2, 3: -3, 4: 4, 5: -1, 6: -6, 7: 1, 8: 8, 9: -9, 10: -2, 11: 5}
 """Fifths from the root to a tone of a chord, by semitones above the root."""
