@@ -55,7 +55,10 @@ def read_sections(text: str) -> tuple[Phrase, ...]:
     place = 0
     for section in text.split():
         if (match := _SECTION.fullmatch(section)) is None:
-            raise ValueError(f"the section {section[:20]!r} is not understood, expected one as A8")
+            raise ValueError(
+                f"the section {section[:20]!r} is not understood, expected a letter and a number "
+                "of bars, such as A8"
+            )
         found.append(Phrase(match[1], place, int(match[2])))
         place += found[-1].num_bars
     return tuple(found)

@@ -32,7 +32,7 @@ def test_given_bars_keep_their_letters_and_asked_ones_get_theirs(pairs, first, c
     found = with_asked(phrases(pairs), first, count, "X3 A2" if asks else None)
     ends = [0, *(phrase.first_bar + phrase.num_bars for phrase in found)]
     assert [phrase.first_bar for phrase in found] == ends[:-1]  # without a gap
-    asked = list("XXXAA" * asks)[:count]
+    asked = list("XXXAA")[:count] if asks else []
     assert letters(found) == before[:first] + asked + before[first + len(asked) :]
     if not asks:
         assert found == phrases(pairs)
@@ -56,5 +56,5 @@ def test_a_letter_without_a_number_is_as_long_as_its_last_section():
 
 @pytest.mark.parametrize("text", ["A", "A0", "8", "a8", "A8,B8", "A-8"])
 def test_other_texts_are_no_sections(text):
-    with pytest.raises(ValueError, match="expected one as A8"):
+    with pytest.raises(ValueError, match="expected a letter and a number of bars, such as A8"):
         read_sections(text)
