@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from app.audio.length import check_length
 from app.audio.loudness import CEILING, gain_for
-from app.audio.render import Audio, cannot_write, check_length, save_audio
+from app.audio.render import Audio, cannot_write, save_audio
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import default_soundfont, open_soundfont
 from app.files import RAW_SOUND

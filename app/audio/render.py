@@ -19,6 +19,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from app.audio.formats import AUDIO_SUFFIXES, CONTAINERS
+from app.audio.length import check_length
 from app.audio.loudness import LOUDNESS_LUFS, gain_for, level_for
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
@@ -31,7 +32,6 @@ __all__ = [
     "Audio",
     "Renderer",
     "SoundError",
-    "check_length",
     "render",
     "render_clip",
     "save_audio",
@@ -44,7 +44,6 @@ CLIP_TAIL_SECONDS = 2.0
 """Length of the fade after the last bar line of a clip."""
 _CLIP_FADE_IN_SECONDS = 0.01
 _SILENCE = 1e-5
-_MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory for rendering
 _OGG_HEADER = 27
 _OGG_SERIAL = 1
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -160,15 +159,6 @@ def _fade(mixed: NDArray[np.float32]) -> None:
     """Fades in a mix (2, n) in place, from silence to full level, by half a period of a cosine."""
     angles = np.linspace(0, np.pi, mixed.shape[1], dtype=np.float32)
     mixed *= (1 - np.cos(angles)) / 2
-
-
-def check_length(seconds: float) -> None:
-    """Raises SoundError if a piece is too long to be rendered."""
-    if seconds > _MAX_SECONDS:
-        raise SoundError(
-            f"the piece lasts {seconds / 60:.0f} minutes, expected at most "
-            f"{_MAX_SECONDS / 60:.0f} for audio; choose fewer bars, or write only MIDI"
-        )
 
 
 def save_audio(audio: Audio, path: Path) -> None:

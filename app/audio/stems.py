@@ -23,8 +23,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from app.audio.length import check_length
 from app.audio.loudness import gain_for
-from app.audio.render import Audio, cannot_write, check_length, save_audio
+from app.audio.render import Audio, cannot_write, save_audio
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont

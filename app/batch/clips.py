@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from app.audio.formats import AudioFormat
+from app.audio.length import check_length
 from app.audio.loudness import LOUDNESS_LUFS
 from app.batch.anchors import RealKind, check_real_music
 from app.batch.excerpt import ClipKind, begin_of
@@ -314,8 +315,6 @@ def _prompt(
 def _opening(options: BatchOptions, source: Source, model: MusicModel, prompt: Prompt) -> Opening:
     opening = Opening.after(model, prompt, source.condition.music)
     if options.audio and opening.bars is not None:
-        from app.audio.render import check_length  # takes two seconds to import
-
         begin = begin_of(prompt, options.kind, options.clip_bars)
         begin, end = prompt.score.seconds_at([begin, opening.bars.end_ticks]).tolist()
         check_length(end - begin)

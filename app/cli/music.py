@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.audio.length import check_length
+from app.audio.synth.soundfont import SoundError
 from app.batch.manifest import replay_of_clip
 from app.cli.arguments import (
     add_beats,
@@ -166,7 +168,6 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 def continue_command(options: argparse.Namespace) -> None:
     """Continues a MIDI file."""
-    from app.audio.render import check_length
     from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
     from app.compose.prompt import read_prompt
@@ -189,7 +190,6 @@ def continue_command(options: argparse.Namespace) -> None:
 
 def fill_command(options: argparse.Namespace) -> None:
     """Writes some bars and tracks of a MIDI file, or a new track."""
-    from app.audio.render import check_length
     from app.compose.continuation import continue_prompt
     from app.compose.fill.passage import Passage, find_tracks
     from app.compose.prompt import passage_options, read_prompt
@@ -428,8 +428,6 @@ def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
 
     The duration and the instruments of a piece may not be known before it has been generated.
     """
-    from app.audio.render import SoundError, check_length
-
     try:
         for piece in result.pieces if targets.audio else ():
             check_length(float(piece.score.seconds_at(piece.score.end_ticks)))

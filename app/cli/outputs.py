@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.audio.formats import AUDIO_SUFFIXES
+from app.audio.synth.soundfont import SoundError
 from app.errors import CommandError
 from app.files import appearing, check_writable, remove_parts
 
@@ -83,7 +84,6 @@ class Targets:
 
         Audio is rendered one piece at a time, to save memory.
         """
-        from app.audio.render import SoundError, render, save_audio
         from app.compose.plan.sheet_music import sheet_music
 
         for folder in {path.parent for path in self.paths}:
@@ -92,6 +92,8 @@ class Targets:
             for piece, path in zip(pieces, self.midi, strict=True):
                 stack.enter_context(_appearing(path)).write_bytes(piece.midi)
             for piece, path in zip(pieces, self.audio, strict=False):
+                from app.audio.render import render, save_audio  # takes two seconds to import
+
                 beside = stack.enter_context(_appearing(path))
                 try:
                     save_audio(render(piece.score, soundfont=soundfont), beside)

@@ -177,7 +177,8 @@ def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> 
     folder = find_checkpoint(name_or_folder)
     try:
         config, files = _description(folder, kind)
-        _check_shapes(config, files, folder)
+        if folder.parent not in _PLACES:  # it takes two seconds, and released files are trusted
+            _check_shapes(config, files, folder)
         model = config.build()
         weights: dict[str, torch.Tensor] = {}
         for file in files:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.audio import length
 from app.audio import render as sound
 from app.cli.main import main
 from app.compose.plan.sheet_music import sheet_music
@@ -110,7 +111,7 @@ def test_a_continuation_too_long_for_sound_is_refused_in_advance(
 def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sound, "_MAX_SECONDS", 0.1)
+    monkeypatch.setattr(length, "MAX_SECONDS", 0.1)
     audio = ["--audio", str(folder / "out.wav")]
     # some seeds give an empty bar
     assert relpe(folder, "generate", "--bars", "1", "--seed", "0", *audio) == 2
