@@ -11,7 +11,7 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import Needs
+from app.compose.plan.asked import ASKED, Needs
 from app.compose.plan.growth import Preset, presets
 from app.errors import input_errors
 from app.web.callbacks.alerts import AlertError, alerting
@@ -24,6 +24,8 @@ from app.web.tabs.music import FORM, form_problem, length_slider, not_of_page, w
 from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from app.compose.plan.growth import Growth
     from app.compose.replay import Replay
     from app.web.view import View
@@ -134,20 +136,21 @@ class SettingsCallbacks:
             for name, value in zip(names, defaults, strict=True)
         )
 
-    def clear(self, session: Session) -> str:
+    def clear(self, session: Session, texts: Collection[str] = ASKED) -> str:
         """Takes back what was asked of a piece, before another one is shown; returns a note of it.
 
-        If that was a way to continue a loop, its length and distance go as well.
+        These are the ending and the `texts`. If a way to continue a loop was asked for, its length
+        and distance go as well.
         """
         work = session.work
         plan = work.plan(self._view.unable(work, Needs(form=True)))
-        asked = {"form": work.form, "chords": work.chords, "style": work.style}
-        cleared = [name for name, text in asked.items() if text]
+        cleared = [name for name in texts if getattr(work, name)]
         if work.ending != MusicOptions.ending:
             cleared.append("ending")
         widgets = (OPTIONS[name].widget for name in cleared)
         told = ", ".join(widget.label for widget in widgets if widget)
-        work.form = work.chords = work.style = ""
+        for name in texts:
+            setattr(work, name, "")
         work.ending = MusicOptions.ending
         if plan is not None and plan["growth"] is not None:
             cleared += ["bars", "unit", "distance"]

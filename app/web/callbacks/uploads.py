@@ -246,7 +246,10 @@ class UploadCallbacks:
     def _take_shown(
         self, session: Session, frame: Frame, index: int, edit: Edit, request: gr.Request
     ) -> tuple[object, ...]:
-        """Makes an edited piece of the session the prompt of the next job."""
+        """Makes an edited piece of the session the prompt of the next job.
+
+        A result has the form and the ending that were asked for, so they are cleared.
+        """
         work = session.work
         before = work.upload
         try:
@@ -265,7 +268,9 @@ class UploadCallbacks:
                 if before is not None and index == PROMPT_ALONE:
                     step = _chosen_as(step, upload, before, work.step)
                 with session.lock:
-                    work.note = ""
+                    is_result = index != PROMPT_ALONE
+                    note = self._settings.clear(session, ["form"]) if is_result else ""
+                    work.note = said(note) if note else ""
                     opened = self._opened(step.upload or upload, request)
                     work.go(step._replace(frame=opened))
         except AlertError as alert:

@@ -192,9 +192,6 @@ def test_a_way_to_continue_is_taken_back_if_it_is_pressed_again(calls, midi):
 def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, band):
     read(calls, midi)
     calls.settings.plan(9, "bars", "", "C | G", 0.5, "cadence", "", SOMEONE)
-    make(calls, bars=2, chords="C | G", ending="cadence")
-    calls.uploads.continue_this(event(variation=0), SOMEONE)
-    assert set(map(str, calls.settings.fill_form(SOMEONE))) == {str(gr.skip())}  # its own result
     view, _ = read(calls, band)
     assert "What was asked of the piece before is cleared: Chords, Ending." in view.card
     filled = filled_form(calls)
@@ -203,6 +200,22 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
         assert filled[kept] == gr.skip()
     assert calls.view.session(SOMEONE).work.needs == NOTHING
     assert "cleared" not in read(calls, midi)[0].card
+
+
+def test_the_form_and_the_ending_are_cleared_when_a_result_is_worked_on(calls, midi):
+    read(calls, midi)
+    make(calls, bars=2)
+    calls.settings.plan(9, "bars", "B8", "C | G", 0.5, "cadence", "", SOMEONE)
+    view = seen(calls.uploads.edit(event(kind="transpose", variation=0, semitones=1), SOMEONE))
+    assert "What was asked of the piece before is cleared: Form, Ending." in view.card
+    filled = filled_form(calls)
+    assert (filled["form"], filled["ending"], filled["chords"]) == ("", "bar", gr.skip())
+    work = calls.view.session(SOMEONE).work
+    assert (work.form, work.chords, work.ending) == ("", "C | G", "bar")
+    calls.settings.plan(9, "bars", "B8", "C | G", 0.5, "cadence", "", SOMEONE)
+    view = seen(calls.uploads.edit(event(kind="transpose", semitones=1), SOMEONE))
+    assert "cleared" not in view.card  # the prompt was edited
+    assert (work.form, work.ending) == ("B8", "cadence")
 
 
 def test_the_length_of_a_way_to_continue_is_cleared_with_the_next_file(calls, midi, band):
