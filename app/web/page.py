@@ -116,6 +116,7 @@ def build_page(
         upload, filled = music.upload, music.form.filled
         view: list[Component] = [roll, results, upload.card, upload.beats]
         view += [music.model, *music.action, *(music.form.options[name] for name in ASKED)]
+        view += [music.form.options["bars"], music.form.unit]
         for read in _wire_upload(calls, upload, view):
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)

@@ -25,8 +25,9 @@ from app.web.tabs.about import model_line
 
 BY_FILE = "The model that suits your file."
 READING_NOW = "<p>The file is being read.</p>"
-_NUM_SHOWN = 9 + len(ASKED)
+_NUM_SHOWN = 11 + len(ASKED)
 """Number of widgets in `View.show`."""
+OF_THE_SELECTION = "The selected bars are written again, whatever the length."
 NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
 
 
@@ -85,7 +86,7 @@ class View:
         """The values of all widgets that may change, in the order of `build_page`'s `view`.
 
         Player and list of results; card and beats of the upload; model, buttons and estimate; the
-        fields of `ASKED`. While a file is `reading`, no job can begin.
+        fields of `ASKED`; length and its unit. While a file is `reading`, no job can begin.
         """
         with session.lock:
             self.sessions.trim(session)
@@ -105,6 +106,7 @@ class View:
                 gr.Button(visible=running),
                 "" if running else self.estimate(work, reading=bool(reading or session.reading)),
                 *self._plan_fields(work),
+                *self._length(work),
             )
 
     def frame(self, session: Session) -> Frame:
@@ -142,6 +144,14 @@ class View:
                 info = f"One of: {', '.join(styles)}."
             able = not why or bool(getattr(work, option))
             yield gr.Textbox(info=why or info, interactive=able)
+
+    def _length(self, work: Workspace) -> tuple[gr.Slider, gr.Radio]:
+        """The length and its unit: grey, with the reason, while selected bars are written."""
+        is_gap = work.upload is not None and work.upload.passage is not None
+        widget = OPTIONS["bars"].widget
+        usual = widget.info if widget else ""
+        info = OF_THE_SELECTION if is_gap else usual
+        return gr.Slider(info=info, interactive=not is_gap), gr.Radio(interactive=not is_gap)
 
     def _model(self, work: Workspace) -> str:
         """Name of the model that will be used."""

@@ -30,6 +30,8 @@ class Seen(NamedTuple):
     form: Any
     chords: Any
     style: Any
+    length: Any
+    unit: Any
 
 
 def seen(view):

@@ -90,9 +90,16 @@ def outside(notes, start, stop):
 
 def test_without_selected_bars_the_piece_is_continued(filling, song):
     read(filling, song)
-    assert select(filling, first=3, last=4).go.value == "Write here"
+    view = select(filling, first=3, last=4)
+    assert view.go.value == "Write here"
+    assert not view.length.interactive
+    assert not view.unit.interactive
+    assert "selected bars" in view.length.info
     assert upload_of(filling).model.name == "second"
     view = select(filling)
+    assert view.length.interactive
+    assert view.unit.interactive
+    assert "selected bars" not in view.length.info
     assert view.go.value == "Continue"
     assert "gap" not in view.frame["prompt"]
     assert upload_of(filling).model.name == "first"  # the one that suits the file
