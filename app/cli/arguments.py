@@ -148,8 +148,14 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
     )
 
 
-def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """Adds an option for each field of `MusicOptions` except those in `without`."""
+def add_music_options(
+    parser: argparse.ArgumentParser, without: Collection[str] = (), usual_bars: int | None = None
+) -> None:
+    """Adds an option for each field of `MusicOptions` except those in `without`.
+
+    With `usual_bars`, --bars is None unless it is given; the length is that of the form, or as
+    usual.
+    """
     lengths = {"bars", "seconds"}.difference(without)
     length = parser.add_mutually_exclusive_group() if lengths else parser
     for name, option in OPTIONS.items():
@@ -157,7 +163,7 @@ def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] 
             continue
         letter = {int: "N", float: "X"}.get(option.kind, name.upper())
         place = length if name in lengths else parser
-        place.add_argument(
+        added = place.add_argument(
             f"--{name.replace('_', '-')}",
             type=option.kind,
             choices=option.words or None,
@@ -165,6 +171,10 @@ def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] 
             metavar=None if option.words else letter,
             help=option.help if option.default is None else f"{option.help} (default: %(default)s)",
         )
+        if name == "bars" and usual_bars is not None:
+            added.default = None
+            added.help = f"{option.help} (default: those of the form, without one {usual_bars})"
+            parser.set_defaults(usual_bars=usual_bars)
 
 
 def music_options(given: argparse.Namespace) -> MusicOptions:
@@ -173,6 +183,8 @@ def music_options(given: argparse.Namespace) -> MusicOptions:
     Raises CommandError for a value outside its range.
     """
     values = {name: value for name, value in vars(given).items() if name in OPTIONS}
+    if "bars" in values and values["bars"] is None:
+        values["bars"] = given.usual_bars
     try:
         return with_seed(MusicOptions(**values))
     except ValueError as error:

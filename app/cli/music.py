@@ -26,8 +26,8 @@ from app.cli.arguments import (
 from app.cli.outputs import Targets
 from app.compose import replay
 from app.compose.fill.passage import find_instrument, parse_bars
-from app.compose.options import NEW_PIECE_BARS, only_for
-from app.compose.plan.asked import Needs
+from app.compose.options import NEW_PIECE_BARS, MusicOptions, only_for
+from app.compose.plan.asked import Needs, chords_met, form_bars, form_cut, form_met, heard_before
 from app.errors import CommandError
 from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
@@ -35,7 +35,7 @@ from tokenization.errors import MidiError, TokenizerError
 if TYPE_CHECKING:
     from app.compose.continuation import Result, Steps
     from app.compose.models import Models, MusicModel
-    from app.compose.options import MusicOptions
+    from app.compose.plan.asked import Heard
     from app.compose.prompt import Prompt
     from app.compose.prompt_report import PromptFacts
     from app.compose.replay import Replay
@@ -51,7 +51,7 @@ def add_continue(parser: argparse.ArgumentParser) -> None:
         "prompt", type=Path, metavar="PROMPT.mid", help="MIDI or MusicXML file to continue"
     )
     add_targets(parser, "groove for drums or several instruments, otherwise piano")
-    add_music_options(parser, without=only_for("nothing"))
+    add_music_options(parser, without=only_for("nothing"), usual_bars=MusicOptions.bars)
     add_beats(parser)
     add_file_size(parser)
     add_strict(parser)
@@ -139,8 +139,8 @@ def _instrument(text: str) -> int:
 def add_generate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `relpe generate`."""
     add_targets(parser, "piano")
-    add_music_options(parser, without=only_for("prompt"))
-    parser.set_defaults(run=generate_command, bars=NEW_PIECE_BARS)
+    add_music_options(parser, without=only_for("prompt"), usual_bars=NEW_PIECE_BARS)
+    parser.set_defaults(run=generate_command)
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -179,7 +179,7 @@ def continue_command(options: argparse.Namespace) -> None:
     targets.check_piano(score)
     model = _automatic(chosen_models(options, options.model), score, music)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
-    music = in_bars(music, prompt)
+    music = in_bars(_as_long_as_the_form(options, music, prompt), prompt)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)
     if targets.audio:
@@ -249,10 +249,32 @@ def generate_command(options: argparse.Namespace) -> None:
     """Generates a piece from nothing."""
     from app.compose.continuation import generate_piece
 
-    music = music_options(options)
+    music = _as_long_as_the_form(options, music_options(options))
     targets = _targets(options, music)
     model = _automatic(chosen_models(options, options.model), None, music)
     _finish(options, music, targets, model, generate_piece(model, music))
+
+
+def _as_long_as_the_form(
+    options: argparse.Namespace, music: MusicOptions, prompt: Prompt | None = None
+) -> MusicOptions:
+    """The music options with the bars of the form, if there is one and no length was given."""
+    if options.bars is not None or music.seconds is not None or music.form is None:
+        return music
+    try:
+        bars = form_bars(music.form, _heard_before(prompt))
+    except ValueError as error:  # a letter that has not occurred needs a number of bars
+        raise CommandError(f"--form: {error}") from error
+    return replace(music, bars=bars)
+
+
+def _heard_before(prompt: Prompt | None) -> list[Heard]:
+    """The bars of the prompt, as its form is analysed."""
+    if prompt is None:
+        return []
+    from app.compose.plan.lead_sheet import plan_of
+
+    return heard_before(plan_of(prompt.timing.counted), prompt.bars_before, prompt.sections)
 
 
 def replay_command(options: argparse.Namespace) -> None:
@@ -387,8 +409,7 @@ def _finish(
             )
         )
     else:
-        from app.compose.plan.asked import chords_met, form_cut, form_met, heard_before
-        from app.compose.plan.lead_sheet import LeadSheet, plan_of
+        from app.compose.plan.lead_sheet import LeadSheet
         from app.text import plural
 
         names = ", ".join(map(str, targets.paths))
@@ -400,8 +421,7 @@ def _finish(
             if music.chords is None and music.form is None:
                 continue
             sheet = LeadSheet.of(piece.score)
-            plan = plan_of(prompt.timing.counted) if prompt and music.form else None
-            before = heard_before(plan, first, prompt.sections) if prompt and plan else []
+            before = _heard_before(prompt) if music.form else []
             for met in (
                 chords_met(music, sheet, first, piece.bars),
                 form_met(music, sheet, before, piece.bars),

@@ -279,11 +279,16 @@ def form_met(
     return Met("form", len(asked), tuple(missed)) if asked else None
 
 
+def form_bars(form: str, before: Sequence[Heard]) -> int:
+    """Number of bars of a form. Raises ValueError."""
+    return len(_sources(form, before))
+
+
 def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
     """A warning if the form has more bars than the `count` written ones, otherwise empty."""
     if options.form is None:
         return ""
-    asked = len(_sources(options.form, before))
+    asked = form_bars(options.form, before)
     if asked <= count:
         return ""
     return f"the form has {plural(asked, 'bar')}, but the new music only {count}"
