@@ -56,6 +56,8 @@ class Step(NamedTuple):
     """Tracks that may play in the new music; None: all."""
     model: str = AUTOMATIC
     """The choice of the model."""
+    discards: str = ""
+    """Job whose result was discarded by this step."""
 
 
 class Result(NamedTuple):
@@ -103,6 +105,7 @@ class Workspace:
     """The choice of the model."""
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
+    discards: str = ""
     replay: Replay | None = None
     """Settings whose file is not uploaded yet."""
     unit: str = "bars"
@@ -118,7 +121,7 @@ class Workspace:
     @property
     def step(self) -> Step:
         """The present state."""
-        return Step(self.upload, self.frame, self.heard, self.played, self.model)
+        return Step(self.upload, self.frame, self.heard, self.played, self.model, self.discards)
 
     @property
     def needs(self) -> Needs:
@@ -146,11 +149,11 @@ class Workspace:
         if self.frame.get("phase") != "empty":
             self.past = [*self.past, self.step][-MOST_STEPS:]
         self.future = []
-        self.set(step)
+        self.set(step._replace(discards=""))
 
     def set(self, step: Step) -> None:
         """Replaces the present state."""
-        self.upload, self.frame, self.heard, self.played, self.model = step
+        self.upload, self.frame, self.heard, self.played, self.model, self.discards = step
 
 
 NEW = Step(
@@ -297,8 +300,10 @@ class Session:
     def discard(self) -> None:
         """Discards the result that is shown; undo brings it back."""
         work = self.work
-        self.discarded.add(work.frame.get("job", ""))
+        job = work.frame.get("job", "")
         work.go(work.past[-1] if work.past else work.step._replace(frame=EMPTY))
+        work.discards = job
+        self.discarded.add(job)
 
     def undo(self) -> None:
         """Goes back a step."""
@@ -309,11 +314,13 @@ class Session:
         self.discarded.discard(work.frame.get("job", ""))
 
     def redo(self) -> None:
-        """Goes forward a step that was undone; a result that was discarded stays in the list."""
+        """Goes forward a step that was undone."""
         work = self.work
         work.past.append(work.step)
         work.set(work.future.pop())
         work.note = ""
+        if work.discards:
+            self.discarded.add(work.discards)
 
     def trim(self, most_bytes: int) -> None:
         """Drops music until it takes less memory: undone steps, the earliest steps and results.
