@@ -191,7 +191,10 @@ def read_prompt(
         parts=parts,
         region=Region.of(timing, lines, first_bar or 1, bars),
         more=_bar_notices(
-            BarMap.of(lines, timing.counted.ticks_per_beat), sequence.ids, bar_tokens
+            BarMap.of(lines, timing.counted.ticks_per_beat),
+            sequence.ids,
+            bar_tokens,
+            whole.resting if bars == whole.bars else 0,
         ),
     )
     return Prompt(name, data, timing, facts, int(lines[-2]), sequence, bar_tokens, parts, first_bar)
@@ -213,6 +216,8 @@ class _CountedFile(NamedTuple):
     """At least `bars` + 2 notated bar lines, in ticks of `timing.counted`."""
     bars: int
     """Number of bars before the new music if nothing is cut off."""
+    resting: int
+    """Number of these bars at the end that are empty."""
 
 
 @contextmanager
@@ -248,8 +253,9 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     first = int(np.searchsorted(bars.starts, onset, side="right"))
     rung_out = int(np.searchsorted(bars.starts, end - OVERHANG_STEPS))
     after_rests = int(np.searchsorted(lines, rests, side="right")) - 1
-    until = max(min(max(first, rung_out), first + WAITING_BARS), after_rests)
-    return _CountedFile(timing, source, found, lines, until)
+    waits = min(max(first, rung_out), first + WAITING_BARS)
+    until = max(waits, after_rests)
+    return _CountedFile(timing, source, found, lines, until, until - waits)
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
@@ -408,9 +414,19 @@ def _check_tracks(
         )
 
 
-def _bar_notices(bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> list[str]:
-    """Notices about the bars of the prompt, and about the first new bar, the last of `bars`."""
+def _bar_notices(
+    bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64], resting: int
+) -> list[str]:
+    """Notices about the bars of the prompt, and about the first new bar, the last of `bars`.
+
+    The last `resting` bars of the prompt are empty.
+    """
     notices: list[str] = []
+    if resting:
+        notices.append(
+            f"the file ends with {plural(resting, 'empty bar')}; the new music begins after "
+            f"{'it' if resting == 1 else 'them'}"
+        )
     if (bars.sizes != np.diff(bars.starts)).any():
         notices.append(
             "some bars end between two eighth notes; the model reads them as if they ended on the "

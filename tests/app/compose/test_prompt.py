@@ -127,6 +127,22 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     assert read_prompt(legato).splice_ticks == 1920
 
 
+def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
+    def told(prompt: Prompt) -> list[str]:
+        return [notice for notice in prompt.facts.notices if "empty bar" in notice]
+
+    note = Track.of([(0, 480, 60, 80)])
+    for end, bars, said in (
+        (1920, 1, []),
+        (2 * 1920, 2, ["the file ends with 1 empty bar; the new music begins after it"]),
+        (5 * 1920, 5, ["the file ends with 4 empty bars; the new music begins after them"]),
+    ):
+        data = write_midi(Score(480, (note,), end_ticks=end))
+        prompt = read_prompt(data)
+        assert (prompt.bars, told(prompt)) == (bars, said)
+        assert told(read_prompt(data, last_bar=1)) == (said if bars == 1 else [])
+
+
 @pytest.mark.parametrize(
     ("length", "bars"),
     [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
