@@ -430,7 +430,7 @@ def _finish(
                     print(f"seed {piece.seed}: {met}", file=sys.stderr)
             if cut := form_cut(music, before, piece.bars):
                 print(f"seed {piece.seed}: {cut}", file=sys.stderr)
-        what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
+        what = f"seed{'s' if music.variations > 1 else ''} {seeds}, model {model.name}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 

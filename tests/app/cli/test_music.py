@@ -288,9 +288,9 @@ def test_without_a_length_a_form_is_written_to_its_end(
         )
         return capsys.readouterr().err.splitlines()[-1].split(": ")[1]
 
-    assert written("generate", "--form", "A2 B2 A") == "6 bars, seed 1"
-    assert written("generate", "--form", "A2 B2 A", "--bars", "3") == "3 bars, seed 1"
-    assert written("continue", "--form", "Q3 R1") == "4 bars, seed 1"
+    assert written("generate", "--form", "A2 B2 A") == "6 bars, seed 1, model second"
+    assert written("generate", "--form", "A2 B2 A", "--bars", "3") == "3 bars, seed 1, model second"
+    assert written("continue", "--form", "Q3 R1") == "4 bars, seed 1, model second"
     model = ["--model", str(filling / "second")]
     assert relpe(filling, "continue", "--form", "Q3 R", *model) == 2
     assert "--form: the section 'R' of the form has 0 bars" in capsys.readouterr().err
