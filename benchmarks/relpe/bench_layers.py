@@ -28,9 +28,11 @@ from relpe import (
     DeltaAttentionConfig,
     FavorConfig,
     KerpleConfig,
+    LearnedPositionConfig,
     LinearAttentionConfig,
     NoEncodingConfig,
     RopeConfig,
+    SelectiveRopeConfig,
     ShawConfig,
     SineSPEConfig,
     SinusoidConfig,
@@ -39,6 +41,7 @@ from relpe import (
     SoftmaxAttentionConfig,
     T5Config,
     TransformerXLConfig,
+    TreeSQConfig,
     WindowedAttentionConfig,
 )
 
@@ -49,6 +52,7 @@ WINDOW, SOFTMAX = WindowedAttentionConfig(span=256), SoftmaxAttentionConfig()
 LAYERS: dict[str, tuple[Any, Any]] = {
     "softmax, none": (SOFTMAX, NoEncodingConfig()),
     "softmax, RoPE": (SOFTMAX, RopeConfig()),
+    "softmax, selective RoPE": (SOFTMAX, SelectiveRopeConfig()),
     "softmax, algebraic": (SOFTMAX, AlgebraicConfig()),
     "window of 256, RoPE": (WINDOW, RopeConfig()),
     "window of 256, ALiBi": (WINDOW, AlibiConfig()),
@@ -59,6 +63,8 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "window learned from 64, SIREN": (WindowedAttentionConfig(), SirenConfig()),
     "linear, none": (LINEAR, NoEncodingConfig()),
     "linear, sinusoid": (LINEAR, SinusoidConfig()),
+    "linear, learned positions": (LINEAR, LearnedPositionConfig()),
+    "linear, nodes of a tree (Shiv & Quirk)": (LINEAR, TreeSQConfig()),
     "linear, sine SPE": (LINEAR, SineSPEConfig(num_realizations=32)),
     "linear, convolutional SPE": (LINEAR, ConvSPEConfig(num_realizations=32)),
     "linear, SIREN-generated SPE": (LINEAR, SirenSPEConfig(num_realizations=32)),
@@ -66,6 +72,11 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "linear, algebraic in the numerator": (LINEAR, AlgebraicConfig(placement="numerator")),
     "delta, none": (DELTA, NoEncodingConfig()),
     "delta, algebraic": (DELTA, AlgebraicConfig()),
+    "delta, selective RoPE": (DELTA, SelectiveRopeConfig()),
+    "delta with negative eigenvalues, none": (
+        DeltaAttentionConfig(negative_eigenvalues=True),
+        NoEncodingConfig(),
+    ),
 }
 
 
