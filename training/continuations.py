@@ -198,8 +198,8 @@ def _draw_roll(figure: Figure | SubFigure, piece: Bars, prompt_bars: int) -> Non
 
     score, lines = piece
     beat = score.ticks_per_beat
-    has_drums = any(track.is_drum and len(track) for track in score.tracks)
-    if has_drums:
+    kinds = {track.is_drum for track in score.tracks if len(track)}
+    if len(kinds) == 2:  # pitched notes and drums
         roll, lane = figure.subplots(2, sharex=True, height_ratios=(3, 1))
     else:
         roll = lane = figure.subplots()
@@ -220,7 +220,7 @@ def _draw_roll(figure: Figure | SubFigure, piece: Bars, prompt_bars: int) -> Non
             axes.axvspan(0, lines[min(prompt_bars, len(lines) - 1)] / beat, color="0.9", zorder=-1)
         axes.set_xlim(0, lines[-1] / beat)
         if axes.collections:
-            axes.set_ylabel("drums" if axes is lane and has_drums else "pitch")
+            axes.set_ylabel("drums" if axes is lane and True in kinds else "pitch")
     step = max(len(lines) // 16, 1)
     numbers = range(0, len(lines) - 1, step)
     lane.set_xticks(lines[:-1:step] / beat, [str(number + 1) for number in numbers])
