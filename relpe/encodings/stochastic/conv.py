@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from relpe.checks import positive
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseConfig, Filters
 
 
@@ -24,6 +25,15 @@ class ConvSPEConfig(FilteredNoiseConfig):
     taps: tuple[int, ...] = (128,)
     """Length of a filter along each axis of the positions (one, two or three axes). Offsets of at
     least this length have a score of zero."""
+    shortest_wave: float | None = None
+    """Begin with filters that are cosine waves, which are at least this long, in positions. None:
+    positive random values, as in the original. Scores then differ little between distances, so that
+    a small model may learn nothing of position."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shortest_wave is not None:
+            positive(shortest_wave=self.shortest_wave)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> ConvSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
@@ -41,7 +51,9 @@ class ConvSPE(FilteredNoise):
     a query at m is sum_i query_filter[i] z(m + i), and that of a key at n is
     sum_j key_filter[j] z(n + j). Their covariance at lag m - n is
     sum_i query_filter[i] key_filter[i + m - n]. Initial filters are as in the original, spe.py
-    (2021): positive, with variances near 2/3.
+    (2021): positive, with variances near 2/3. With `shortest_wave`, those of a feature are waves of
+    one random frequency, at most 1 / `shortest_wave` along each axis, with random phases and a
+    variance of 1; the covariance then changes its sign with the lag.
     """
 
     def __init__(
@@ -59,10 +71,28 @@ class ConvSPE(FilteredNoise):
         self.config = config
         layers = () if config.shared_by_layers else (num_layers,)
         shape = (*layers, num_heads, head_dim, *config.taps)
-        scale = math.sqrt(math.prod(config.taps) / 2)
-        self.query_filter = nn.Parameter(torch.rand(shape) / scale)
-        self.key_filter = nn.Parameter(torch.rand(shape) / scale)
+        if config.shortest_wave is None:
+            scale = math.sqrt(math.prod(config.taps) / 2)
+            query_filter, key_filter = torch.rand(shape) / scale, torch.rand(shape) / scale
+        else:
+            features = shape[: -len(config.taps)]
+            query_filter, key_filter = _waves(features, config.taps, config.shortest_wave)
+        self.query_filter, self.key_filter = nn.Parameter(query_filter), nn.Parameter(key_filter)
 
     def filters(self) -> Filters:
         """The filters, which read the noise from the position onwards."""
         return Filters(torch.stack([self.query_filter, self.key_filter]), (0,) * self.axes)
+
+
+def _waves(
+    features: tuple[int, ...], taps: tuple[int, ...], shortest: float
+) -> tuple[Tensor, Tensor]:
+    """Cosine waves (*features, *taps) with a norm of 1, for queries and for keys."""
+    frequencies = (2 * torch.rand(len(taps), *features) - 1) / shortest
+    places = torch.cartesian_prod(*(torch.arange(length) for length in taps)).float()
+    turns = torch.einsum("pa,a...->...p", places.view(-1, len(taps)), frequencies)
+    phases = torch.rand(2, *features, 1)
+    waves = torch.cos(2 * math.pi * (turns + phases))
+    waves = waves / waves.norm(dim=-1, keepdim=True)
+    query_filter, key_filter = waves.view(2, *features, *taps)
+    return query_filter, key_filter

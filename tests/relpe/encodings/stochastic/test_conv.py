@@ -420,3 +420,36 @@ def test_invalid_arguments_are_refused() -> None:
     for taps in ((), (2, 2, 2, 2), (0,)):
         with pytest.raises(ValueError, match=r"axes|taps"):
             ConvSPEConfig(taps=taps).build(num_layers=1, num_heads=1, head_dim=1)
+
+
+@pytest.mark.parametrize("taps", [(256,), (64, 48)])
+def test_filters_begin_as_waves_of_low_frequencies_with_covariances_of_both_signs(
+    taps: tuple[int, ...],
+) -> None:
+    def built(shortest: float | None) -> ConvSPE:
+        torch.manual_seed(0)
+        config = ConvSPEConfig(taps=taps, shortest_wave=shortest)
+        return config.build(num_layers=1, num_heads=8, head_dim=16)
+
+    waves, original = built(16.0), built(None)
+    axes = tuple(range(2, 2 + len(taps)))
+    for filters in (waves.query_filter, waves.key_filter):
+        assert filters.shape == original.query_filter.shape
+        torch.testing.assert_close(filters.square().sum(axes), torch.ones(8, 16))
+        energy = torch.fft.fftn(filters, dim=axes).abs().square()
+        for axis, length in zip(axes, taps, strict=True):
+            high = torch.fft.fftfreq(length).abs() > 1 / 16 + 2 / length
+            shares = energy.movedim(axis, -1)[..., high].flatten(2).sum(-1) / energy.sum(axes)
+            assert shares.mean() < 0.05  # the ends of a filter cut its wave
+    lag = torch.tensor([[length // 4 for length in taps]])
+    lag = lag[:, 0] if len(taps) == 1 else lag
+    assert bool((original.covariance(lag) > 0).all())
+    assert 0.3 < (waves.covariance(lag) < 0).double().mean() < 0.7
+    # far lags are weaker, as fewer taps overlap: the mean square is that of a cosine
+    overlap = math.prod(1 - length // 4 / length for length in taps)
+    assert waves.covariance(lag).square().mean().item() == pytest.approx(overlap**2 / 2, rel=0.35)
+
+
+def test_waves_need_a_length() -> None:
+    with pytest.raises(ValueError, match="shortest_wave is 0, expected a positive number"):
+        ConvSPEConfig(shortest_wave=0)
