@@ -120,7 +120,8 @@ def sums_of(
     dtype = torch.promote_types(torch.float32, k.dtype)
     k, wide_v = k.to(dtype), v.to(dtype)
     turned_k = k if turned is None else turned.to(dtype)
-    top = k.new_zeros(len(k), 1, k.shape[2])
+    rows = k.shape[0]  # `len` would be a constant in an exported model
+    top = k.new_zeros(rows, 1, k.shape[2])
     if log_scale is not None and k.shape[1]:
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
@@ -131,7 +132,7 @@ def sums_of(
         exists = key_mask[..., None, None]
         k, turned_k, wide_v = (x.where(exists, 0.0) for x in (k, turned_k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", turned_k, wide_v)
-    return LinearState(kv, k.sum(1), top[:, 0].expand(len(k), -1))
+    return LinearState(kv, k.sum(1), top[:, 0].expand(rows, -1))
 
 
 def read_sums(

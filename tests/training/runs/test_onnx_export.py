@@ -101,6 +101,16 @@ def test_an_onnx_file_computes_the_same_logits_for_batches_of_any_size(name, tmp
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-6)
 
 
+def test_the_traced_classifier_takes_batches_of_any_size():
+    model = built("linear, sine SPE")
+    x = inputs(model, 3)
+    with torch.no_grad():
+        sizes = {"x": {0: torch.export.Dim("batch")}}
+        traced = torch.export.export(onnx_export._OnOneGrid(model, x), (x,), dynamic_shapes=sizes)
+        other = inputs(model, 5)
+        torch.testing.assert_close(traced.module()(other), model(other))
+
+
 @pytest.mark.slow
 def test_the_command_writes_the_classifier_of_a_run(tmp_path, capsys):
     pytest.importorskip("onnxscript")
