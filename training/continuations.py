@@ -177,7 +177,8 @@ def write_sample(
 def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
     """Draw a piano roll as PNG: pitch by bar, a colour for each track, drums in a lane below.
 
-    The first `prompt_bars` bars are shaded. All bar lines are drawn.
+    Drums have no lane if nothing else plays. The first `prompt_bars` bars are shaded. All bar lines
+    are drawn.
     """
     draw_piano_rolls({"": piece}, path, prompt_bars)
 

@@ -153,8 +153,8 @@ def add_music_options(
 ) -> None:
     """Adds an option for each field of `MusicOptions` except those in `without`.
 
-    With `usual_bars`, --bars is None unless it is given; the length is that of the form, or as
-    usual.
+    With `usual_bars`, --bars is None unless it is given: the length is then that of the form, or,
+    without a form, `usual_bars`.
     """
     lengths = {"bars", "seconds"}.difference(without)
     length = parser.add_mutually_exclusive_group() if lengths else parser
@@ -173,7 +173,9 @@ def add_music_options(
         )
         if name == "bars" and usual_bars is not None:
             added.default = None
-            added.help = f"{option.help} (default: those of the form, without one {usual_bars})"
+            added.help = (
+                f"{option.help} (default: the length of --form; without a form, {usual_bars})"
+            )
             parser.set_defaults(usual_bars=usual_bars)
 
 

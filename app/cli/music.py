@@ -415,13 +415,13 @@ def _finish(
         names = ", ".join(map(str, targets.paths))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
         first = prompt.bars_before if prompt else 0
+        before = _heard_before(prompt) if music.form else []
         for piece in result.pieces:
             if piece.choice is not None:
                 print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
             if music.chords is None and music.form is None:
                 continue
             sheet = LeadSheet.of(piece.score)
-            before = _heard_before(prompt) if music.form else []
             for met in (
                 chords_met(music, sheet, first, piece.bars),
                 form_met(music, sheet, before, piece.bars),

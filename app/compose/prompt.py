@@ -255,7 +255,9 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     after_rests = int(np.searchsorted(lines, rests, side="right")) - 1
     waits = min(max(first, rung_out), first + WAITING_BARS)
     until = max(waits, after_rests)
-    return _CountedFile(timing, source, found, lines, until, until - waits)
+    first_empty = int(np.searchsorted(lines, lasting))  # no track sounds from this bar line on
+    resting = max(until - max(waits, first_empty), 0)
+    return _CountedFile(timing, source, found, lines, until, resting)
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:

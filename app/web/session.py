@@ -134,13 +134,16 @@ class Workspace:
         `no_form` says why no form can be asked for; empty if it can.
         """
         upload = self.upload
-        if (upload is not None and upload.problem) or self.length is None:
+        if upload is not None and upload.problem:
             return None
         options = MusicOptions(distance=self.distance, ending=self.ending)
-        if self.unit == "seconds":
-            options = replace(options, seconds=self.length)
-        else:
-            options = replace(options, bars=int(self.length))
+        if upload is None or upload.passage is None:  # a passage has a length of its own
+            if self.length is None:
+                return None
+            if self.unit == "seconds":
+                options = replace(options, seconds=self.length)
+            else:
+                options = replace(options, bars=int(self.length))
         options = upload.with_length(options) if upload else without_prompt(options)
         return _plan(upload, options, (self.form, self.chords), no_form)
 

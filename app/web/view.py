@@ -27,7 +27,7 @@ BY_FILE = "The model that suits your file."
 READING_NOW = "<p>The file is being read.</p>"
 _NUM_SHOWN = 11 + len(ASKED)
 """Number of widgets in `View.show`."""
-OF_THE_SELECTION = "The selected bars are written again, whatever the length."
+OF_THE_SELECTION = "The selected bars have a length of their own."
 NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
 
 
@@ -231,9 +231,10 @@ class View:
             return READING_NOW
         if work.upload is not None and work.upload.problem:
             return f"<p>{html.escape(work.upload.problem)}</p>"
-        if work.length is None:
+        is_gap = work.upload is not None and work.upload.passage is not None
+        if work.length is None and not is_gap:
             return ""
-        seconds = self.seconds_needed(work, work.length)
+        seconds = self.seconds_needed(work, work.length or 0)
         if seconds is None:
             return NO_SPEED
         return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"

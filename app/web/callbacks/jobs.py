@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.compose.options import new_seed
+from app.compose.options import MusicOptions, new_seed
 from app.compose.plan.asked import Needs
 from app.player.frames import Frame
 from app.server.studio import waiting
@@ -53,9 +53,12 @@ class JobCallbacks:
                     raise AlertError(BUSY)
                 if session.reading:
                     raise AlertError(READING)
+                work = session.work
+                if work.upload and work.upload.passage:  # which has a length of its own
+                    unit, asked["bars"] = "bars", MusicOptions.bars
                 if problem := form_problem(unit, asked):
                     raise AlertError(problem)
-                options, work = options_of(unit, asked), session.work
+                options = options_of(unit, asked)
                 work.form, work.style = options.form or "", options.style or ""
                 work.ending = options.ending
                 if work.upload and Needs.of(options).lacked_by(work.upload.model.tokenizer):

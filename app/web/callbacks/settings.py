@@ -98,7 +98,15 @@ class SettingsCallbacks:
             work.note = refused(str(alert))
             return
         frame = shown(upload, work.frame.get("job", ""))
-        work.set(Step(upload, frame, saved.heard, saved.played, saved.model))
+        work.set(
+            work.step._replace(
+                upload=upload,
+                frame=frame,
+                heard=saved.heard,
+                played=saved.played,
+                model=saved.model,
+            )
+        )
         work.note = said(ALL_SET)
         session.fill = saved.options
 
@@ -139,16 +147,14 @@ class SettingsCallbacks:
     def clear(self, session: Session, texts: Collection[str] = ASKED) -> str:
         """Takes back what was asked of a piece, before another one is shown; returns a note of it.
 
-        These are the ending and the `texts`. If a way to continue a loop was asked for, its length
-        and distance go as well.
+        Clears the ending and the fields named in `texts`. If a way to continue a loop was asked
+        for, its length and distance go as well.
         """
         work = session.work
         plan = work.plan(self._view.unable(work, Needs(form=True)))
         cleared = [name for name in texts if getattr(work, name)]
         if work.ending != MusicOptions.ending:
             cleared.append("ending")
-        widgets = (OPTIONS[name].widget for name in cleared)
-        told = ", ".join(widget.label for widget in widgets if widget)
         for name in texts:
             setattr(work, name, "")
         work.ending = MusicOptions.ending
@@ -157,6 +163,8 @@ class SettingsCallbacks:
             work.length, work.unit = MusicOptions.bars, "bars"
             work.distance = MusicOptions.distance
         session.cleared = tuple(cleared)
+        widgets = (OPTIONS[name].widget for name in cleared if name in OPTIONS)
+        told = ", ".join(widget.label for widget in widgets if widget)
         return f"What was asked of the piece before is cleared: {told}." if told else ""
 
     def estimate(

@@ -9,6 +9,7 @@ from pathlib import Path
 import gradio as gr
 
 from app.compose.options import BeatSource
+from app.compose.plan.asked import Needs
 from app.player.edits import Edit
 from app.player.frames import Frame
 from app.server.job import PROMPT_ALONE
@@ -162,9 +163,10 @@ class UploadCallbacks:
         Without bars, new music follows at the end. With a `variation`, they belong to this result,
         which becomes the piece.
         """
-        passage, needs = chosen_passage(event), self._view.session(request).work.needs
+        passage = chosen_passage(event)
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
+            needs = self._view.session(request).work.needs
             if passage is not None:
                 chosen = to_write(self._models, upload, step.model, passage, needs)
             else:
@@ -172,12 +174,13 @@ class UploadCallbacks:
                 chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
-        if "variation" in values_of(event):
+        is_result = "variation" in values_of(event)
+        if is_result:
             view = self.continue_this(event, request)
             with self._view.locked(request) as session:
                 if passage is None or session.work.frame.get("phase") != "prompt":
                     return view
-        return self._change(request, change)
+        return self._change(request, change, keeps_note=is_result)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Chooses the tracks that the model reads, and those that play in the new music."""
@@ -193,10 +196,13 @@ class UploadCallbacks:
         self,
         request: gr.Request,
         change: Callable[[Step, Upload], tuple[Step, str]],
+        *,
+        keeps_note: bool = False,
     ) -> tuple[object, ...]:
         """Changes the upload, or shows why it cannot.
 
-        `change` returns the next step, without its frame, and a note for the card.
+        `change` returns the next step, without its frame, and a note for the card, which replaces
+        the note that is there unless it `keeps_note`.
         """
         session = self._view.session(request)
         work = session.work
@@ -210,7 +216,8 @@ class UploadCallbacks:
                 step, note = change(before, work.upload)
                 if step is before or step.upload is None:
                     return self._view.show(session)
-                if note or work.replay is None:  # settings that wait for their file keep their note
+                # settings that wait for their file keep their note
+                if note or not (keeps_note or work.replay is not None):
                     work.note = said(note) if note else ""
                 if work.frame.get("phase") == "prompt":
                     # changing the prompt again is not a separate step
@@ -251,7 +258,8 @@ class UploadCallbacks:
         A result has the form and the ending that were asked for, so they are cleared.
         """
         work = session.work
-        before = work.upload
+        before, is_result = work.upload, index != PROMPT_ALONE
+        needs = Needs(style=work.style.strip()) if is_result else work.needs
         try:
             with alerting(), _reading(session):
                 try:
@@ -263,12 +271,11 @@ class UploadCallbacks:
                 data, sections = edit.apply(*piece), _sections_of(frame, index)
                 upload = upload_of(data, f"{title}.mid", self._models, beats, sections)
                 wanted = before.model.name if before else work.model
-                upload = for_model(self._models, upload, wanted, work.needs)
+                upload = for_model(self._models, upload, wanted, needs)
                 step = Step(upload, frame, model=work.model)
-                if before is not None and index == PROMPT_ALONE:
+                if before is not None and not is_result:
                     step = _chosen_as(step, upload, before, work.step)
                 with session.lock:
-                    is_result = index != PROMPT_ALONE
                     note = self._settings.clear(session, ["form"]) if is_result else ""
                     work.note = said(note) if note else ""
                     opened = self._opened(step.upload or upload, request)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relpe.checks import positive
+from relpe.checks import at_least
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseConfig, Filters
 
 
@@ -26,14 +26,16 @@ class ConvSPEConfig(FilteredNoiseConfig):
     """Length of a filter along each axis of the positions (one, two or three axes). Offsets of at
     least this length have a score of zero."""
     shortest_wave: float | None = None
-    """Begin with filters that are cosine waves, which are at least this long, in positions. None:
-    positive random values, as in the original. Scores then differ little between distances, so that
-    a small model may learn nothing of position."""
+    """Begin with filters that are cosine waves, at least this long along each axis, in positions.
+    None: positive random values, as in the original, with which a small model may learn nothing of
+    position."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shortest_wave is not None:
-            positive(shortest_wave=self.shortest_wave)
+            at_least(2, shortest_wave=self.shortest_wave)  # shorter waves look like longer ones
+            if math.isinf(self.shortest_wave):
+                raise ValueError("shortest_wave is inf, expected a finite number")
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> ConvSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
@@ -95,4 +97,4 @@ def _waves(
     waves = torch.cos(2 * math.pi * (turns + phases))
     waves = waves / waves.norm(dim=-1, keepdim=True)
     query_filter, key_filter = waves.view(2, *features, *taps)
-    return query_filter, key_filter
+    return query_filter.clone(), key_filter.clone()

@@ -220,10 +220,10 @@ def test_help_gives_the_defaults_of_each_command(
         with pytest.raises(SystemExit):
             main([command, "--help"])
         said[command] = " ".join(capsys.readouterr().out.split())
-    assert "(default: those of the form, without one 32)" in said["generate"]
+    assert "(default: the length of --form; without a form, 32)" in said["generate"]
     assert "(default: piano)" in said["generate"]
     assert "prompt" not in said["generate"]
-    assert "(default: those of the form, without one 16)" in said["continue"]
+    assert "(default: the length of --form; without a form, 16)" in said["continue"]
     assert "(default: groove for drums or several instruments, otherwise piano)" in said["continue"]
 
 

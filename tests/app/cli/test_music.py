@@ -14,10 +14,12 @@ import pytest
 from app.cli.main import main
 from app.compose.models import Models, files_sha256, find_model
 from app.compose.options import OF_PROMPT, MusicOptions
+from app.compose.plan.lead_sheet import LeadSheet
 from app.errors import CommandError
 from relpe.models.checkpoint import released_model
 from tests.support import musicxml
 from tests.support.commands import relpe
+from tokenization.midi import read_midi
 from tokenization.midi.musicxml import as_midi
 
 if TYPE_CHECKING:
@@ -290,6 +292,10 @@ def test_without_a_length_a_form_is_written_to_its_end(
 
     assert written("generate", "--form", "A2 B2 A") == "6 bars, seed 1, model second"
     assert written("generate", "--form", "A2 B2 A", "--bars", "3") == "3 bars, seed 1, model second"
+    assert written("generate", "--form", "A2", "--seconds", "1") == "1 bar, seed 1, model second"
+    sections = LeadSheet.of(read_midi(filling / "prompt.mid")).phrases
+    count = next(bars for letter, _, bars in reversed(sections) if letter == "A")
+    assert written("continue", "--form", "A").startswith(f"{count} bar")
     assert written("continue", "--form", "Q3 R1") == "4 bars, seed 1, model second"
     model = ["--model", str(filling / "second")]
     assert relpe(filling, "continue", "--form", "Q3 R", *model) == 2

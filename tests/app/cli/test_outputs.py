@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 
@@ -163,3 +165,14 @@ def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[s
     assert "sheet music is for pieces for the piano; found Drums, Electric Bass (finger)" in said
     assert said.count("\n") == 1
     assert sorted(folder.iterdir()) == before
+
+
+def test_audio_is_imported_only_if_it_is_written(folder: Path) -> None:
+    words = ["generate", "--bars", "1", "--model", str(folder / "small"), "--backend", "torch"]
+    code = (
+        "import sys\nfrom app.cli.main import main\n"
+        f"code = main({[*words, '--output', str(folder / 'out.mid')]})\n"
+        "sys.exit(code or 'app.audio.render' in sys.modules or 'scipy.signal' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

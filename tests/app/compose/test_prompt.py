@@ -141,6 +141,12 @@ def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
         prompt = read_prompt(data)
         assert (prompt.bars, told(prompt)) == (bars, said)
         assert told(read_prompt(data, last_bar=1)) == (said if bars == 1 else [])
+    held = Track.of([(0, 8 * 1920, 60, 80)])  # new music may begin before its end
+    drums = Track.of([(beat * 480, 100, 36, 90) for beat in range(32)], is_drum=True)
+    for tracks in ((held,), (note, drums)):
+        prompt = read_prompt(write_midi(Score(480, tracks, end_ticks=9 * 1920)))
+        assert prompt.bars == 9
+        assert told(prompt) == ["the file ends with 1 empty bar; the new music begins after it"]
 
 
 @pytest.mark.parametrize(

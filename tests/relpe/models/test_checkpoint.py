@@ -56,6 +56,20 @@ def saved(folder: Path) -> Decoder:
     return model
 
 
+def test_shapes_are_compared_first_unless_the_model_is_released(tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(checkpoint, "_check_shapes", lambda *given: compared.append(given[-1]))
+    saved(tmp_path / "mine")
+    load_model(tmp_path / "mine")
+    assert compared == [tmp_path / "mine"]
+    monkeypatch.setattr(checkpoint, "_PLACES", (tmp_path,))
+    load_model("mine")
+    assert compared == [tmp_path / "mine"]
+    (tmp_path / "mine" / "model.safetensors").write_bytes(b"")  # what is released can be damaged
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_model("mine")
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -106,6 +106,15 @@ def test_without_selected_bars_the_piece_is_continued(filling, song):
     assert view.frame["prompt"]["splice"] == 24
 
 
+def test_selected_bars_need_no_length(filling, song):
+    read(filling, song)
+    plan(filling, bars=None)  # its field was emptied, which is grey now
+    view = select(filling, first=3, last=4)
+    assert view.frame["plan"]["bars"] == 2
+    _, view = make(filling, bars=None, seed=1)
+    assert "bars 3 to 4" in view.frame["subtitle"]
+
+
 def test_a_new_track_is_written_beside_the_others(filling, song):
     read(filling, song)
     view = select(filling, first=1, last=6, tracks=None, instrument=73)

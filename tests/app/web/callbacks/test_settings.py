@@ -202,18 +202,24 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
     assert "cleared" not in read(calls, midi)[0].card
 
 
-def test_the_form_and_the_ending_are_cleared_when_a_result_is_worked_on(calls, midi):
+@pytest.mark.parametrize("way", ["edit", "continue_this", "choose_passage"])
+def test_the_form_and_the_ending_are_cleared_when_a_result_is_worked_on(calls, midi, way):
     read(calls, midi)
     make(calls, bars=2)
     calls.settings.plan(9, "bars", "B8", "C | G", 0.5, "cadence", "", SOMEONE)
-    view = seen(calls.uploads.edit(event(kind="transpose", variation=0, semitones=1), SOMEONE))
+    sent = {
+        "edit": {"semitones": 1},
+        "continue_this": {},
+        "choose_passage": {"first": 2, "last": 3, "tracks": None},
+    }
+    view = seen(getattr(calls.uploads, way)(event(variation=0, **sent[way]), SOMEONE))
     assert "What was asked of the piece before is cleared: Form, Ending." in view.card
     filled = filled_form(calls)
     assert (filled["form"], filled["ending"], filled["chords"]) == ("", "bar", gr.skip())
     work = calls.view.session(SOMEONE).work
     assert (work.form, work.chords, work.ending) == ("", "C | G", "bar")
     calls.settings.plan(9, "bars", "B8", "C | G", 0.5, "cadence", "", SOMEONE)
-    view = seen(calls.uploads.edit(event(kind="transpose", semitones=1), SOMEONE))
+    view = seen(calls.uploads.edit(event(semitones=1), SOMEONE))
     assert "cleared" not in view.card  # the prompt was edited
     assert (work.form, work.ending) == ("B8", "cadence")
 

@@ -450,6 +450,7 @@ def test_filters_begin_as_waves_of_low_frequencies_with_covariances_of_both_sign
     assert waves.covariance(lag).square().mean().item() == pytest.approx(overlap**2 / 2, rel=0.35)
 
 
-def test_waves_need_a_length() -> None:
-    with pytest.raises(ValueError, match="shortest_wave is 0, expected a positive number"):
-        ConvSPEConfig(shortest_wave=0)
+@pytest.mark.parametrize("length", [0, 1.9, math.inf, math.nan])
+def test_waves_have_at_least_two_positions(length: float) -> None:
+    with pytest.raises(ValueError, match="shortest_wave is"):
+        ConvSPEConfig(shortest_wave=length)
