@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.compose.models import Models
+from app.compose.options import MusicOptions
 from tests.support.bands import band, model_of
 from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.served import MARKS, served
@@ -316,6 +317,18 @@ def test_a_way_that_is_pressed_again_is_taken_back(page, name):
     asked(page, "The model chooses form and chords")
     assert length(page).input_value() == "16"
     assert part(page, "growth").locator("[aria-pressed=true]").count() == 0
+
+
+def test_what_was_asked_is_cleared_when_a_result_is_continued(page):
+    part(page, "growth").get_by_text("Next section", exact=True).click()
+    holds(page, "form", f"B{BARS}")
+    write(page)
+    page.get_by_role("button", name="Continue this", exact=True).click()
+    holds(page, "form", "")
+    asked(page, "The model chooses form and chords")
+    told = "What was asked of the piece before is cleared: Form, Length, How far from the prompt."
+    assert told in page.locator("#write-facts").inner_text()
+    assert length(page).input_value() == str(MusicOptions.bars)
 
 
 def test_a_form_of_a_new_piece_is_written_by_the_automatic_model(empty):
