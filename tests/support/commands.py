@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.cli.main import main
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -23,13 +24,18 @@ def relpe(folder: Path, command: str, *extra: str) -> int:
     return main([*arguments, *output, *model, *backend, *extra])
 
 
-def help_without_engine(command: str) -> str:
-    """Output of a command with --help, in a process that must not load PyTorch or Gradio."""
+def run_without(modules: Sequence[str], arguments: Sequence[str]) -> str:
+    """Output of a command in a process of its own, which must not load any of the modules."""
     code = (
         "import sys\nfrom app.cli.main import main\n"
-        f"try:\n    main(['{command}', '--help'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
+        f"try:\n    code = main({list(arguments)})\nexcept SystemExit as left:\n    code = left.code\n"
+        f"sys.exit(code or [name for name in {list(modules)} if name in sys.modules] or 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout
+
+
+def help_without_engine(command: str) -> str:
+    """Output of a command with --help, in a process that must not load PyTorch or Gradio."""
+    return run_without(["torch", "gradio"], [command, "--help"])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from relpe.models.checkpoint import AnyModel
-from training.config import MOST_THREADS
-from training.errors import check_range
+from training.config import MOST_THREADS, ExperimentConfig
+from training.errors import TrainingError, check_range
 from training.files import replacing
 from training.runs.device import choose_device
 from training.runs.weights import round_as_released
@@ -52,3 +52,22 @@ class RunOptions:
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.folder / "results.json") as path:
             path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(RunOptions):
+    """Settings of the evaluation of a run on a split of its data."""
+
+    data: Path | None = None
+    """Folder of the data; None: that of the run."""
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split not in ("train", "validation", "test"):
+            raise TrainingError(f"--split {self.split}: expected train, validation or test")
+
+    def task_of(self, experiment: ExperimentConfig) -> Any:  # noqa: ANN401
+        """The task of a run, on the chosen data."""
+        task = experiment.task
+        return task if self.data is None else replace(task, data=self.data)

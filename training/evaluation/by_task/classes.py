@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from relpe.models.config import to_plain
-from training.errors import TrainingError
+from training.evaluation.configurations import by_settings, facts_of_run, mean_of
 from training.evaluation.costs import costs
-from training.evaluation.run_options import RunOptions
+from training.evaluation.run_options import SplitOptions
 from training.experiment import read_experiment
 from training.files import replacing
 from training.runs.weights import load_classifier_of
@@ -25,19 +22,8 @@ from training.tasks.classification.task import ClassificationTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassesOptions(RunOptions):
+class ClassesOptions(SplitOptions):
     """Settings of an evaluation."""
-
-    data: Path | None = None
-    """Folder of the data; None: that of the run."""
-    split: str = "test"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.split not in ("train", "validation", "test"):
-            raise TrainingError(
-                f"--split {self.split}: expected train, validation or test for a classifier"
-            )
 
 
 def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
@@ -50,9 +36,7 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
     """
     folder = Path(options.model)
     experiment = read_experiment(folder)
-    task: ClassificationTask = experiment.task
-    if options.data is not None:
-        task = replace(task, data=options.data)
+    task: ClassificationTask = options.task_of(experiment)
     model, origin = load_classifier_of(folder, options.weights)
     options.make_ready(model)
     name: Any = options.split
@@ -69,33 +53,16 @@ def evaluate_classes(options: ClassesOptions) -> dict[str, Any]:
     count = min(options.batch_size, len(examples))
     first = task.batch(examples, range(count)).to(model.norm.weight.device)
     found = costs(model, lambda: first.logits(model), count)
-    results = {
-        "model": options.model,
-        "weights": origin._asdict(),
+    results = facts_of_run(options.model, experiment, origin, found) | {
         "task": task.kind,
         "data": task.origin,
         "split": options.split,
-        "seed": experiment.trainer.seed,
-        "parameters": found["parameters"],
-        "attention": task.model.attention.name,
-        "encoding": task.model.encoding.kind,
-        "settings": _without_seed(to_plain(experiment)),
         "examples": len(examples),
         "accuracy": right / len(examples),
         "nats_per_example": nats / len(examples),
-        "costs": found,
     }
     options.write(results)
     return results
-
-
-def _without_seed(plain: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which runs of several seeds are equal."""
-    return {
-        "task": plain["task"],
-        "optimizer": plain["optimizer"],
-        "budget": [plain["trainer"]["token_budget"], plain["trainer"]["time_budget_minutes"]],
-    }
 
 
 def classes_line(results: Mapping[str, Any]) -> str:
@@ -113,25 +80,18 @@ def classes_table(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
     The deviation is that of a sample, with n - 1; there is none for a single run.
     """
-    groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for name, results in entries.items():
-        key = json.dumps(
-            [results[k] for k in ("task", "data", "split", "settings")], sort_keys=True
-        )
-        groups.setdefault(key, []).append((name, results))
     lines = [
         "| task | attention | encoding | parameters | accuracy | seeds | examples | runs |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for runs in groups.values():
-        of = runs[0][1]
-        shares = [100 * results["accuracy"] for _, results in runs]
-        spread = f" ± {statistics.stdev(shares):.2f}" if len(shares) > 1 else ""
-        seeds = ", ".join(str(results["seed"]) for _, results in runs)
+    for names, runs in by_settings(entries):
+        of = runs[0]
+        share = mean_of([100 * results["accuracy"] for results in runs], 2)
+        seeds = ", ".join(str(results["seed"]) for results in runs)
         task = f"{of['task']} ({of['data']}), {of['split']}"
         cells = [task, of["attention"], of["encoding"], f"{of['parameters']:,}"]
-        cells += [f"{statistics.mean(shares):.2f}{spread} %", seeds, f"{of['examples']:,}"]
-        lines.append("| " + " | ".join([*cells, ", ".join(name for name, _ in runs)]) + " |")
+        cells += [f"{share} %", seeds, f"{of['examples']:,}", ", ".join(names)]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from tqdm import tqdm
 
 from training.errors import TrainingError
 from training.evaluation.by_task.generated_images import draw_images
+from training.evaluation.configurations import facts_of_run
 from training.evaluation.costs import costs
-from training.evaluation.run_options import RunOptions
+from training.evaluation.run_options import SplitOptions
 from training.experiment import read_experiment
 from training.runs.weights import load_decoder
 from training.tasks.generated import NO_TARGET
@@ -23,17 +24,8 @@ from training.tasks.likelihood import LikelihoodTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextValuesOptions(RunOptions):
+class NextValuesOptions(SplitOptions):
     """Settings of an evaluation."""
-
-    data: Path | None = None
-    """Folder of the data; None: that of the run."""
-    split: str = "test"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.split not in ("train", "validation", "test"):
-            raise TrainingError(f"--split {self.split}: expected train, validation or test")
 
 
 def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
@@ -48,9 +40,7 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
     """
     folder = Path(options.model)
     experiment = read_experiment(folder)
-    task: LikelihoodTask = experiment.task
-    if options.data is not None:
-        task = replace(task, data=options.data)
+    task: LikelihoodTask = options.task_of(experiment)
     decoder, origin = load_decoder(folder, options.weights)
     options.make_ready(decoder)
     name: Any = options.split
@@ -69,17 +59,13 @@ def evaluate_next_values(options: NextValuesOptions) -> dict[str, Any]:
             nats[part] = found[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
     tokens = torch.from_numpy(rows[: options.batch_size, :, 0]).to(device, torch.int64)
     positions, state = task.positions(tokens), decoder.init_state(len(tokens))
-    results = {
-        "model": options.model,
-        "weights": origin._asdict(),
+    cost = costs(decoder, lambda: decoder(tokens, positions, state), len(tokens))
+    results = facts_of_run(options.model, experiment, origin, cost) | {
         "task": task.kind,
         "data": task.origin,
         "split": options.split,
-        "seed": experiment.trainer.seed,
-        "parameters": sum(weight.numel() for weight in decoder.parameters()),
         "targets": int((rows[..., 1] != NO_TARGET).sum()),
         "figures": task.figures(name, nats),
-        "costs": costs(decoder, lambda: decoder(tokens, positions, state), len(tokens)),
     }
     options.write(results)
     if isinstance(task, PixelsTask):

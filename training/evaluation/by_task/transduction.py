@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +12,8 @@ import torch
 from tqdm import tqdm
 
 from relpe.decoding.transduce import transduce
-from relpe.models.config import to_plain
 from relpe.models.encoder_decoder.model import EncoderDecoder
+from training.evaluation.configurations import by_settings, facts_of_run, mean_of
 from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
@@ -54,26 +52,12 @@ def evaluate_transduction(options: TransductionOptions) -> dict[str, Any]:
     task: TransductionTask = experiment.task
     model, origin = load_encoder_decoder_of(folder, options.weights)
     options.make_ready(model)
-    settings = to_plain(experiment)
-    budget = [settings["trainer"][key] for key in ("token_budget", "time_budget_minutes")]
     batch = batch_of(task.test_set(task.test_sizes[0])[: options.batch_size])
     batch = batch.to(model.embedding.weight.device)
     found = costs(model, lambda: nats_of(model, batch, model.init_state(len(batch))), len(batch))
-    results = {
-        "model": options.model,
-        "weights": origin._asdict(),
+    results = facts_of_run(options.model, experiment, origin, found) | {
         "task": task.name,
         "size": task.size,
-        "seed": experiment.trainer.seed,
-        "parameters": found["parameters"],
-        "costs": found,
-        "attention": task.model.attention.name,
-        "encoding": encoding_name(settings["task"]["model"]["encoding"]),
-        "settings": {
-            "task": settings["task"],
-            "optimizer": settings["optimizer"],
-            "budget": budget,
-        },
         "transduced": {
             str(size): transduced(model, task, task.test_set(size), options.batch_size)._asdict()
             for size in task.test_sizes
@@ -81,12 +65,6 @@ def evaluate_transduction(options: TransductionOptions) -> dict[str, Any]:
     }
     options.write(results)
     return results
-
-
-def encoding_name(encoding: Mapping[str, Any]) -> str:
-    """Name of an encoding for tables: its kind, and its structure if it has one."""
-    structure = encoding.get("structure")
-    return encoding["kind"] if structure is None else f"{encoding['kind']}, {structure['kind']}"
 
 
 @torch.inference_mode()
@@ -142,25 +120,6 @@ def transduction_table(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
             ]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
-
-
-def by_settings(
-    entries: Mapping[str, Mapping[str, Any]],
-) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Names and results of the runs of each configuration, which differ in their seeds."""
-    groups: dict[str, tuple[list[str], list[Mapping[str, Any]]]] = {}
-    for name, results in entries.items():
-        key = json.dumps(results["settings"], sort_keys=True)
-        names, runs = groups.setdefault(key, ([], []))
-        names.append(name)
-        runs.append(results)
-    return [*groups.values()]
-
-
-def mean_of(values: Sequence[float], digits: int) -> str:
-    """Mean, and standard deviation with n - 1 if there is more than one value."""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
 def write_transductions(entries: Mapping[str, Mapping[str, Any]], output: Path) -> Path:

@@ -11,17 +11,12 @@ import torch
 from tqdm import tqdm
 
 from relpe.decoding.beam import beam_search
-from relpe.models.config import to_plain
 from relpe.models.encoder_decoder.model import EncoderDecoder
-from training.errors import TrainingError, missing_package
-from training.evaluation.by_task.transduction import (
-    by_settings,
-    encoding_name,
-    mean_of,
-    perplexity,
-)
+from training.errors import missing_package
+from training.evaluation.by_task.transduction import perplexity
+from training.evaluation.configurations import by_settings, facts_of_run, mean_of
 from training.evaluation.costs import costs
-from training.evaluation.run_options import RunOptions
+from training.evaluation.run_options import SplitOptions
 from training.experiment import read_experiment
 from training.files import replacing
 from training.runs.weights import load_encoder_decoder_of
@@ -37,17 +32,8 @@ NAME = "translations.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationOptions(RunOptions):
-    """Settings of an evaluation."""
-
-    data: Path | None = None
-    """Folder of the parallel text; None: that of the run."""
-    split: str = "test"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.split not in ("train", "validation", "test"):
-            raise TrainingError(f"--split {self.split}: expected train, validation or test")
+class TranslationOptions(SplitOptions):
+    """Settings of an evaluation; the data are a folder of parallel text."""
 
 
 class Quality(NamedTuple):
@@ -69,9 +55,7 @@ def evaluate_translation(options: TranslationOptions) -> dict[str, Any]:
     """
     folder = Path(options.model)
     experiment = read_experiment(folder)
-    task: TranslationTask = experiment.task
-    if options.data is not None:
-        task = replace(task, data=options.data)
+    task: TranslationTask = options.task_of(experiment)
     metrics = _metrics()
     tokenizer = Bpe.load(folder)
     model, origin = load_encoder_decoder_of(folder, options.weights)
@@ -88,26 +72,11 @@ def evaluate_translation(options: TranslationOptions) -> dict[str, Any]:
         ]
         for label, beams in {"greedy": 1, "beam": task.beams}.items()
     }
-    settings = to_plain(experiment)
-    budget = [settings["trainer"][key] for key in ("token_budget", "time_budget_minutes")]
     batch = batch_of(pairs[: options.batch_size]).to(model.embedding.weight.device)
     cost = costs(model, lambda: nats_of(model, batch, model.init_state(len(batch))), len(batch))
-    results = {
-        "model": options.model,
-        "weights": origin._asdict(),
+    results = facts_of_run(options.model, experiment, origin, cost) | {
         "task": task.name,
         "split": options.split,
-        "seed": experiment.trainer.seed,
-        "parameters": cost["parameters"],
-        "costs": cost,
-        "attention": task.model.attention.name,
-        "encoding": encoding_name(settings["task"]["model"]["encoding"]),
-        "settings": {
-            "task": settings["task"],
-            "optimizer": settings["optimizer"],
-            "budget": budget,
-            "split": options.split,
-        },
         "pairs": len(pairs),
         "tokens": tokens,
         "perplexity": perplexity(nats, tokens),

@@ -222,7 +222,7 @@ def test_settings_of_a_part_of_a_piece_make_it_again(filling, song):
     assert Path(again).read_bytes() == Path(made).read_bytes()
 
 
-def plan(calls, bars=4, form="", chords="", ending="bar", style=""):
+def plan(calls, bars: int | None = 4, form="", chords="", ending="bar", style=""):
     """The view after a field has changed."""
     return seen(calls.settings.plan(bars, "bars", form, chords, 0.0, ending, style, SOMEONE))
 
