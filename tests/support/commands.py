@@ -28,7 +28,8 @@ def run_without(modules: Sequence[str], arguments: Sequence[str]) -> str:
     """Output of a command in a process of its own, which must not load any of the modules."""
     code = (
         "import sys\nfrom app.cli.main import main\n"
-        f"try:\n    code = main({list(arguments)})\nexcept SystemExit as left:\n    code = left.code\n"
+        f"try:\n    code = main({list(arguments)})\n"
+        "except SystemExit as left:\n    code = left.code\n"
         f"sys.exit(code or [name for name in {list(modules)} if name in sys.modules] or 0)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
