@@ -48,11 +48,25 @@ StoredPrecision = Literal["bfloat16", "int8"]
 """Precision of the weights of a model on disk; with int8, that of its linear layers."""
 
 
-def save_model(model: AnyModel, folder: Path, precision: StoredPrecision = "bfloat16") -> None:
+def save_model(
+    model: AnyModel, folder: str | Path, precision: StoredPrecision = "bfloat16"
+) -> None:
     """Writes `model.json`, and the weights as `model.safetensors` or numbered shards.
 
     With `precision` int8, the files have about half the size; see `relpe.models.int8`.
+
+    Raises:
+        CheckpointError: the config has parts that are not of this package.
     """
+    kind = next(name for name, config in _CONFIGS.items() if isinstance(model.config, config))
+    try:
+        from_plain(_CONFIGS[kind], to_plain(model.config), "the config")
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the model cannot be stored, since it could not be loaded ({error}); store its "
+            "state_dict instead"
+        ) from error
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
     size = 0
@@ -72,7 +86,6 @@ def save_model(model: AnyModel, folder: Path, precision: StoredPrecision = "bflo
         save_file(shard, beside)
         beside.chmod(0o644)
         beside.replace(folder / name)
-    kind = next(name for name, config in _CONFIGS.items() if isinstance(model.config, config))
     description = {
         "format_version": FORMAT_VERSION,
         "weights": names,

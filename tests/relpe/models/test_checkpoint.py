@@ -33,6 +33,7 @@ from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
 from tests.support.encoder_decoders import encoder_decoder
+from tests.support.own_xpos import XPosConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -350,3 +351,12 @@ def test_a_classifier_is_saved_and_loaded_like_a_decoder(tmp_path: Path) -> None
     saved(tmp_path)
     with pytest.raises(CheckpointError, match="expected a classifier; load it with load_model"):
         load_classifier(tmp_path)
+
+
+def test_a_model_that_could_not_be_loaded_is_not_stored(tmp_path):
+    own = replace(SMALL, attention=SoftmaxAttentionConfig(), encoding=XPosConfig())
+    with pytest.raises(CheckpointError, match="store its state_dict instead"):
+        save_model(own.build(), tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+    save_model(SMALL.build(), str(tmp_path / "named"))
+    assert load_model(str(tmp_path / "named")).config == SMALL
