@@ -150,7 +150,11 @@ def fit_two_steps(path, corpora, folder, *overrides):
     classes = getattr(experiment.task.model, "num_classes", None)
     ids = classes or experiment.task.decoder_config(data).vocabulary_size
     # about that of guessing; random logits add half of their variance, and there are few examples
-    assert result.validation < math.log(ids) + (0.5 if classes else 0.12)
+    above = 0.5 if classes else 0.12
+    if path.stem in ("paper_sequences", "paper_trees"):
+        # they begin by repeating their input: with tied embeddings, its logit is near 0.02 * width
+        above += 0.02 * experiment.task.model.width
+    assert result.validation < math.log(ids) + above
 
 
 @every_config
