@@ -152,7 +152,7 @@ def fit_two_steps(path, corpora, folder, *overrides):
     # about that of guessing; random logits add half of their variance, and there are few examples
     above = 0.5 if classes else 0.12
     if path.parent.name in ("transduction", "translation") and "paper" in path.stem:
-        # wide models begin by repeating their input: with tied embeddings, its logit is near 0.02 * width
+        # with tied embeddings, the logit of the input is near 0.02 * width at first
         above += 0.02 * experiment.task.model.width
     assert result.validation < math.log(ids) + above
 
