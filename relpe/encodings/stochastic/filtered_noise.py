@@ -7,6 +7,7 @@ The covariance of the two codes is the correlation of the filters, which depends
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -132,9 +133,9 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         shape = (num_layers, num_heads, head_dim)
         self.gates = raw_gates(shape, config.initial_gate) if config.gated else None
 
+    @abstractmethod
     def filters(self) -> Filters:
         """The filters, in the dtype of the parameters."""
-        raise NotImplementedError
 
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
