@@ -9,6 +9,7 @@ maximum over past keys.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -33,7 +34,7 @@ class Features(NamedTuple):
     log_scale: Tensor | None
 
 
-class FeatureMap:
+class FeatureMap(ABC):
     """Maps queries or keys to features; by default f = in_features, without projection."""
 
     def num_features(self, in_features: int) -> int:
@@ -44,9 +45,9 @@ class FeatureMap:
         """Random projection (in_features, n) of one layer; None if the map has none."""
         return None
 
+    @abstractmethod
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., in_features)."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
