@@ -20,6 +20,11 @@ def facts_of_run(
     The `settings` are equal for runs that differ in their seeds only.
     """
     settings = to_plain(experiment)
+    model_of, plain = experiment.task.model, settings["task"]["model"]
+    attentions = [one.attention or model_of.attention for one in getattr(model_of, "layers", ())]
+    attentions = attentions or [model_of.attention]
+    encodings = [one["encoding"] or plain["encoding"] for one in plain.get("layers", ())]
+    encodings = encodings or [plain["encoding"]]
     budget = [settings["trainer"][key] for key in ("token_budget", "time_budget_minutes")]
     return {
         "model": model,
@@ -27,8 +32,8 @@ def facts_of_run(
         "seed": experiment.trainer.seed,
         "parameters": costs["parameters"],
         "costs": costs,
-        "attention": experiment.task.model.attention.name,
-        "encoding": encoding_name(settings["task"]["model"]["encoding"]),
+        "attention": ", ".join(dict.fromkeys(one.name for one in attentions)),
+        "encoding": ", ".join(dict.fromkeys(map(encoding_name, encodings))),
         "settings": {
             "task": settings["task"],
             "optimizer": settings["optimizer"],
