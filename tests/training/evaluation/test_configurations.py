@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from tests.support.paths import ROOT
 from training.config import read_yaml
@@ -14,7 +15,7 @@ def test_results_name_the_attention_and_encoding_of_each_kind_of_layer():
     layers = (
         f"task.model.layers=[{grid}, {{attention: {{kind: softmax}}, encoding: {{kind: rope}}}}]"
     )
-    origin = SimpleNamespace(_asdict=dict)
+    origin: Any = SimpleNamespace(_asdict=dict)
 
     def named(*changes):
         model = "task.model.attention={kind: windowed, span: 4}"
