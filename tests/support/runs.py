@@ -91,7 +91,7 @@ def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples: type = Examp
 
 
 def checkpoint(folder, name="last"):
-    return torch.load(folder / f"{name}.ckpt", weights_only=True)
+    return torch.load(folder / f"{name}.ckpt", map_location="cpu", weights_only=True)
 
 
 def assert_same_weights(first, second):

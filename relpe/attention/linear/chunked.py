@@ -157,7 +157,7 @@ def _sums_met(
         if part.decay is not None:
             return sums.to(like), torch.addcmul(added, sums, part.decay[..., None])
         return sums.to(like), sums + added
-    added = added.view(-1, part.chunks, *added.shape[1:])
+    added = added.unflatten(0, (added.shape[0] // part.chunks, part.chunks))
     all_met = torch.empty_like(added, dtype=like.dtype)
     for index in range(part.chunks):
         chunk = part.chunks - 1 - index if backwards else index

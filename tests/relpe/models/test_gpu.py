@@ -47,8 +47,12 @@ def results(name: str, device: torch.device) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_outputs_and_gradients_match_the_cpu(name: str) -> None:
-    for here, there in zip(results(name, torch.device("cpu")), results(name, GPU), strict=True):
-        torch.testing.assert_close(there, here, rtol=1e-3, atol=2e-4 * float(here.abs().max()))
+    pairs = [*zip(results(name, torch.device("cpu")), results(name, GPU), strict=True)]
+    # the gradient of what changes nothing, as a bias of all keys, is rounding errors alone
+    largest = max(float(here.abs().max()) for here, _ in pairs)
+    for here, there in pairs:
+        most = 2e-4 * max(float(here.abs().max()), 1e-4 * largest)
+        torch.testing.assert_close(there, here, rtol=1e-3, atol=most)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
