@@ -30,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     option = parser.add_argument
     option("pieces", nargs="*", type=Path, default=EXAMPLES)
-    option("--model", default="groove-2")
+    option("--model", default="groove")
     option("--instrument", type=int, default=32, help="General MIDI program (default: 32, a bass)")
     option("--seeds", type=int, default=4)
     given = parser.parse_args()

@@ -19,9 +19,7 @@ from tokenization.midi import read_midi
 
 PIECES = {
     "piano": ("ballad", "pop", "waltz"),
-    "piano-2": ("ballad", "pop", "waltz"),
     "groove": ("groove",),
-    "groove-2": ("groove",),
 }
 """Examples that each model continues."""
 BARS = 4

@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     option = parser.add_argument
     option("pieces", nargs="*", type=Path, default=[Path("examples/groove.mid")])
-    option("--model", default="groove-2")
+    option("--model", default="groove")
     option("--bars", type=int, nargs=2, default=[3, 4], help="first and last (default: 3 4)")
     option("--seeds", type=int, default=6)
     given = parser.parse_args()

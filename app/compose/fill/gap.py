@@ -233,8 +233,8 @@ def _check_model(tokenizer: Tokenizer) -> None:
     """Raises TokenizerError for a model that can only continue music."""
     if not families_of(tokenizer).has_plans:
         raise TokenizerError(
-            "the model can only continue a piece; choose one that writes parts, such as piano-2 or "
-            "groove-2, or bars after the end of the piece"
+            "the model can only continue a piece; choose one that writes parts, such as piano or "
+            "groove, or bars after the end of the piece"
         )
 
 

@@ -97,7 +97,7 @@ def check_asked(options: MusicOptions, model: str, tokenizer: Tokenizer) -> None
     needs, styles = Needs.of(options), styles_of(tokenizer)
     if not (lacked := needs.lacked_by(tokenizer)):
         return
-    choose = "choose a model that can, such as piano-2 or groove-2, or leave that out"
+    choose = "choose a model that can, such as piano or groove, or leave that out"
     if lacked == ("style",) and styles:
         choose = f"its styles are: {', '.join(styles)}"
     raise TokenizerError(f"{needs.cannot(model, lacked)}; {choose}")

@@ -32,10 +32,10 @@ _ENCODINGS = {
 """Positional encodings in plain words, and by name."""
 _MEANT_FOR = {
     "piano": "solo piano",
-    "piano-spe": "solo piano, with memory of constant size",
     "groove": "bands with drums",
-    "piano-2": "gaps, forms and classical styles of solo piano",
-    "groove-2": "gaps, single tracks and new tracks",
+    "piano-spe": "solo piano, a small model with random sine waves",
+    "piano-algebraic": "solo piano, a small model with rotations",
+    "piano-siren": "solo piano, a small model with a learned function of the distance",
 }
 
 _HOW = static("about.html")

@@ -87,8 +87,8 @@ def several(small_model: MusicModel) -> Models:
     tokenizers = {
         "piano": PianoRemi(),
         "groove": MultitrackRemi(),
-        "piano-2": PianoRemi(PianoRemiConfig(version=2)),
-        "groove-2": MultitrackRemi(styles),
+        "piano-new": PianoRemi(PianoRemiConfig(version=2)),
+        "groove-new": MultitrackRemi(styles),
     }
     chosen.names = tuple(tokenizers)
     chosen._loaded = {name: replace(model_of(t), name=name) for name, t in tokenizers.items()}
@@ -101,28 +101,28 @@ def test_the_automatic_choice_can_do_what_is_needed(several: Models) -> None:
     form, jazz, ending = Needs(form=True), Needs(style="jazz"), Needs(ending=True)
     for score, needs, name in (
         (None, NOTHING, "piano"),
-        (None, form, "piano-2"),
-        (None, ending, "piano-2"),
-        (None, jazz, "groove-2"),
-        (pianos, form, "piano-2"),
-        (pianos, Needs(form=True, style="jazz"), "groove-2"),
+        (None, form, "piano-new"),
+        (None, ending, "piano-new"),
+        (None, jazz, "groove-new"),
+        (pianos, form, "piano-new"),
+        (pianos, Needs(form=True, style="jazz"), "groove-new"),
         (drums, NOTHING, "groove"),
-        (drums, form, "groove-2"),
+        (drums, form, "groove-new"),
         # no model has this style: the error of one with styles lists them
-        (pianos, Needs(form=True, style="polka"), "groove-2"),
-        (pianos, Needs(style="polka"), "groove-2"),
+        (pianos, Needs(form=True, style="polka"), "groove-new"),
+        (pianos, Needs(style="polka"), "groove-new"),
     ):
         assert several.suited(score, needs) == name
-    assert several.to_generate(form).name == several.to_continue(pianos, form).name == "piano-2"
-    assert several.able(drums, form) == ["groove-2"]
-    assert several.able(None, form) == ["piano-2", "groove-2"]
+    assert several.to_generate(form).name == several.to_continue(pianos, form).name == "piano-new"
+    assert several.able(drums, form) == ["groove-new"]
+    assert several.able(None, form) == ["piano-new", "groove-new"]
     filled = several.to_fill(pianos, Passage(), jazz)
     assert filled is not None
-    assert filled.name == "groove-2"
+    assert filled.name == "groove-new"
 
 
 def test_a_model_for_pianos_is_not_chosen_for_a_band(several: Models) -> None:
-    several.names = ("groove", "piano-2")
+    several.names = ("groove", "piano-new")
     drums = Score(12, (Track.of([(0, 10, 36, 90)], is_drum=True),))
     assert several.suited(drums, Needs(form=True)) == "groove"
     assert several.able(drums, Needs(form=True)) == []
