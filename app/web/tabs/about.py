@@ -144,29 +144,45 @@ def _described(folder: Path | None) -> dict[str, _Label]:
         return {}
     model: dict[str, Any] = json.loads(text)
     decoder = model["decoder"]
-    encoding, attention = decoder["encoding"], decoder["attention"]
+    layers: list[dict[str, Any]] = decoder.get("layers") or [decoder]
+    unit = "events" if decoder.get("events") else "tokens"
+    size = sum((folder / name).stat().st_size for name in model["weights"])
+    return {
+        "encoding": _joined([_encoding(layer["encoding"]) for layer in layers]),
+        "attention": _joined([_attention(layer["attention"], unit) for layer in layers]),
+        "size": _Label(f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"),
+    }
+
+
+def _joined(labels: list[_Label]) -> _Label:
+    """Different labels as one, in their order."""
+    words, exact = (listed([*dict.fromkeys(texts)]) for texts in zip(*labels, strict=True))
+    return _Label(words, exact)
+
+
+def _encoding(encoding: dict[str, Any]) -> _Label:
     kind: str = encoding["kind"]
     words, exact = _ENCODINGS.get(kind, (kind.replace("_", " "), kind))
     if encoding.get("initialization") == "rope":
         words, exact = f"{words} at learned speeds", f"{exact}, initialised as rotary"
-    size = sum((folder / name).stat().st_size for name in model["weights"])
-    kind = attention["kind"]
-    exact_attention = f"{kind} attention"
+    return _Label(words, exact)
+
+
+def _attention(attention: dict[str, Any], unit: str) -> _Label:
+    """What a layer remembers, in units of its positions, and the kind of its attention."""
+    kind: str = attention["kind"]
+    exact = f"{kind} attention"
     if kind == "windowed":
-        exact_attention += f" over {attention['span']:,} tokens"
+        exact += f" over {attention['span']:,} {unit}"
     features = attention.get("feature_map", {}).get("kind")
+    summary = f"all earlier {unit}, in a summary of constant size"
     remembers = {
-        "windowed": f"the last {attention.get('span', 0):,} tokens, exactly",
-        "linear": "all earlier tokens, in a summary of constant size",
-        "softmax": "all earlier tokens, exactly",
+        "windowed": f"the last {attention.get('span', 0):,} {unit}, exactly",
+        "linear": summary,
+        "delta": summary,
+        "softmax": f"all earlier {unit}, exactly",
     }.get(kind, kind)
-    return {
-        "encoding": _Label(words, exact),
-        "attention": _Label(
-            remembers, exact_attention + (f", {features} features" if features else "")
-        ),
-        "size": _Label(f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"),
-    }
+    return _Label(remembers, exact + (f", {features} features" if features else ""))
 
 
 def _training(folder: Path | None) -> str:

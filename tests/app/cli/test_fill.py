@@ -88,7 +88,7 @@ def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
         (("accompany",), "the following arguments are required: --instrument"),
         (
             ("accompany", "--instrument", "flute", "--model", "piano"),
-            "relpe: the model can only continue a piece",
+            "relpe: the model reads all tracks as one piano, so it cannot write Flute alone",
         ),
         (("fill", "--bars", "2", "--density", "-1"), "--density is -1.0, expected 0.0 to 200.0"),
     ],

@@ -16,7 +16,7 @@ from relpe.models.pointer.pointer import Pointer
 from tests.support.paths import ROOT
 from tests.support.runs import changed
 from tokenization.analysis.plan import analyse
-from tokenization.presets import load_tokenizer
+from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.remi import PianoRemiConfig
 from tokenization.remi.vocabulary import (
     BAR,
@@ -28,6 +28,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.cli import main
 from training.continuations import continuations
 from training.data.corpus import Corpus
+from training.data.prepare import prepare
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
@@ -295,7 +296,14 @@ def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     assert found[0].options.memory == 0.25
 
 
-def test_released_models_can_be_named(data, tmp_path):
+def test_a_split_that_the_corpus_lacks_is_named(run, data):
+    with pytest.raises(TrainingError, match="found no split 'art'"):
+        fit_pointer(options(run, data, split="art"))
+
+
+def test_released_models_can_be_named(midi_folder, tmp_path):
+    data = tmp_path / "data"
+    prepare(midi_folder, data, PRESETS["piano-2"].build())
     released = ROOT / "checkpoints" / "piano" / "model.json"
     before = released.read_bytes()
     folder, fitted = fit_pointer(

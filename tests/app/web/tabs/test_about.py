@@ -13,7 +13,7 @@ from app.web.tabs.about import about, model_line
 
 def test_about_lists_licence_encoding_and_results_of_the_released_models():
     text = about(Models())
-    for fact in ("MIT, Copyright", "GPL-2-or-later", "sine stochastic", "1,024 tokens", "1.8376"):
+    for fact in ("MIT (pop909)", "GPL-2-or-later", "sine stochastic", "512 events", "with pointer"):
         assert fact in text
     assert "prepared corpus" not in text
     assert model_line(Models(), "piano").startswith("Solo piano · ")
@@ -21,7 +21,7 @@ def test_about_lists_licence_encoding_and_results_of_the_released_models():
 
 def test_about_uses_plain_words_with_exact_terms_as_tooltips():
     text = about(Models())
-    seen = re.sub(r"<[^>]*>", "", text)
+    seen = re.sub(r"<h3>[^<]*</h3>|<[^>]*>", "", text)
     for raw in (
         "kneser_ney",
         "untransposed",
@@ -32,8 +32,9 @@ def test_about_uses_plain_words_with_exact_terms_as_tooltips():
     ):
         assert raw not in seen
     for exact in (
-        "5-gram, kneser_ney, untransposed",
+        "whole pieces, with pointer",
         "algebraic positional encoding, initialised as rotary",
+        "delta attention and windowed attention over 512 events",
     ):
         assert f"title='{exact}" in text
     for name in Models().names:
