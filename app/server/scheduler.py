@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from app.compose.prompt import Prompt
 
 MAX_ROWS = 16
-"""Pieces that a model generates at once; each has a state, 4.7 MB for a window of 2,048 tokens."""
+"""Pieces that a model generates at once; each has a state, 4.7 MB for a window of 2,048
+tokens, less for the released models."""
 
 
 @dataclass

@@ -31,8 +31,8 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import read_midi
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PIANO_FAMILIES
+from tokenization.remi.remi import families_of
+from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 EXAMPLES = {"piano": "pop", "piano-spe": "pop", "groove": "groove"}
 """Models, and the example prompt of each."""
 READ = 2048
-"""Tokens of the context that the model reads: a full window."""
+"""Tokens of the context that the model reads."""
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
 
 def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
     """A pointer for the vocabulary of a tokenizer, with bars as units and without fitted gates."""
-    families = PIANO_FAMILIES if isinstance(tokenizer, PianoRemi) else MULTITRACK_FAMILIES
+    families = families_of(tokenizer)
     firsts = (0, families.pitch, families.velocity, families.duration)
     return PointerConfig(
         unit=BAR,

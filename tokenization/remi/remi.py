@@ -406,7 +406,7 @@ class PianoRemiConfig:
 
     kind: Literal["piano_remi"] = "piano_remi"
     version: Literal[1, 2] = 1
-    """Version of the vocabulary; released models have version 1."""
+    """Version of the vocabulary; released models have version 2."""
     styles: tuple[str, ...] = ()
     """Names of the styles of version 2, in the order of their tokens."""
 

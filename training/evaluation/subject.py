@@ -45,7 +45,7 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
         own = [name for name, known in PRESETS.items() if known.build().vocabulary.hash == of_model]
         raise TrainingError(
             f"{place}: the model has another vocabulary than {data}; give data that was prepared "
-            f"with --tokenizer {own[0] if own else 'of the model'}"
+            f"with --tokenizer {' or '.join(own) or 'of the model'}"
         )
     decoder, origin = load_decoder(model, weights)
     if decoder.config.vocabulary_size < size:
