@@ -384,3 +384,14 @@ def test_a_mask_that_is_not_boolean_is_refused() -> None:
     q, k, v, mask, _ = everything("relu")
     with pytest.raises((TypeError, jaxtyping.TypeCheckError), match="key_mask"):
         linear_attention(q, k, v, mask.float())  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("how", TILINGS.values(), ids=TILINGS)
+def test_values_without_features_leave_the_sums_of_keys(how: Tiling | None) -> None:
+    """As the denominator alone is computed where rotations are in the numerator."""
+    draw = torch.Generator().manual_seed(0)
+    q, k = torch.rand(2, 3, 100, 2, 4, dtype=torch.float64, generator=draw).unbind(0)
+    v = torch.zeros(3, 100, 2, 0, dtype=torch.float64)
+    out, state = causal_linear_attention(q, k, v, empty(q, 0), None, how)
+    assert out.shape == v.shape
+    torch.testing.assert_close(state.k_sum, k.sum(1))
