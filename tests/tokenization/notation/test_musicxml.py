@@ -50,6 +50,20 @@ def test_examples_keep_all_notes_bars_and_tempo(name: str) -> None:
     assert [round(tempo.bpm) for tempo in found.tempos] == [round(score.tempos[0].bpm)]
 
 
+def test_beats_with_triplets_and_sixteenths_move_notes_by_at_most_a_step() -> None:
+    """The new bars of this example have such beats, which are written with one division."""
+    score = read_midi((ROOT / "examples" / "waltz.continued.mid").read_bytes())
+    step = score.ticks_per_beat // STEPS_PER_BEAT
+    exact = sorted(
+        (pitch, on // step) for t in score.tracks for on, _, pitch, _ in t.notes.tolist()
+    )
+    found = sorted((pitch, onset) for onset, _, pitch in notes(read(as_musicxml(score, "waltz"))))
+    assert [pitch for pitch, _ in found] == [pitch for pitch, _ in exact]
+    moved = [abs(here - there) for (_, here), (_, there) in zip(found, exact, strict=True)]
+    assert max(moved) == 1
+    assert sum(moved) < len(moved) / 10
+
+
 def scale(*pitches: int) -> Score:
     rows = [(12 * place, 12, pitch, 80) for place, pitch in enumerate(pitches)]
     return Score(STEPS_PER_BEAT, (Track.of(rows),))
