@@ -62,7 +62,8 @@ class EncoderDecoderConfig(Checked):
     dropout: float = 0.0
     """Share of the features of embeddings and branches that training sets to zero."""
     tied: bool = True
-    """Predict tokens by their embeddings; if false, the last layer has weights of its own."""
+    """Predict tokens by their embeddings, with logits multiplied by min(1, 64 / width); if false,
+    the last layer has weights of its own."""
     noise_seed: int = 0
     """Seed of the noise and random features in evaluation and generation."""
 
@@ -167,6 +168,9 @@ class EncoderDecoder(nn.Module):
         self.project_out = (
             None if config.tied else nn.Linear(width, config.vocabulary_size, bias=False)
         )
+        # A token's own logit grows with the width, up to 10 at a width of 512 (Yang et al., 2022,
+        # Tensor Programs V, section 4).
+        self.logit_scale = min(1.0, 64 / width)
         self._init_weights()
 
     def _init_weights(self) -> None:
@@ -306,7 +310,7 @@ class EncoderDecoder(nn.Module):
             layers.append(layer)
         x = self.norm(x)
         logits = (
-            functional.linear(x, self.embedding.weight)
+            functional.linear(self.logit_scale * x, self.embedding.weight)
             if self.project_out is None
             else self.project_out(x)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -260,3 +261,17 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
         model.read(source, state, mask=torch.ones(2, 3))
     with pytest.raises(ValueError, match="the source is empty"):
         model.read(source[:, :0], state)
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@torch.no_grad()
+def test_a_new_model_predicts_little_more_than_chance_at_any_width(width: int, norm: Any) -> None:
+    config = EncoderDecoderConfig(
+        **{"vocabulary_size": 22, "width": width, "num_layers": 2, "hidden": width, "norm": norm}
+    )
+    torch.manual_seed(0)
+    model, target = config.build().eval(), tokens(32, rows=4, seed=1)
+    logits, _ = model(target, model.read(target, model.init_state(len(target))))
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten())
+    assert loss < math.log(22) + 0.12
