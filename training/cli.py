@@ -424,8 +424,15 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
         "--balance",
         action="append",
         metavar="NAME=LOG_ODDS",
-        help="what generation adds to the fitted gates: strength, most, most_generated, aligned or "
-        "near; may be repeated (default: what the model has, otherwise none)",
+        help="what generation adds to the fitted gates: strength, most, most_generated, aligned, "
+        "near or named; may be repeated (default: what the model has, otherwise none)",
+    )
+    option(
+        "--temperature",
+        action="append",
+        metavar="FAMILY=FACTOR",
+        help="factor of the temperature of a family of tokens, such as Pitch=0.95; may be repeated "
+        "(default: what the model has, otherwise 1)",
     )
     option("--chunk", type=int, help="tokens that the model reads per call (default: 1024)")
     option("--batch-size", type=int, help="pieces per batch (default: 8)")

@@ -67,7 +67,8 @@ def draw(
 
     Uses inverse transform sampling: one uniform number per token. The proposals of `pointer` are
     mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
-    the division by the temperature.
+    the division by the temperature, which the balance of `pointer` multiplies by a factor for each
+    family of tokens, also if `memory` is 0.
     """
     tokens = allowed.nonzero()[0]
     if pointer is not None and options.memory:
@@ -80,6 +81,8 @@ def draw(
         return int(tokens[scores.argmax()])
     scores -= scores.max()
     scores /= options.temperature
+    if pointer is not None and pointer.temperatures is not None:
+        scores /= pointer.temperatures[tokens]
     weights = np.exp(scores, out=scores)
     if not np.add.reduce(weights) > 0:
         raise ValueError("the logits of the model are not finite; its weights are damaged")

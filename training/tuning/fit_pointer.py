@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
+from relpe.models.pointer.config import LOG_ODDS, BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary
@@ -61,7 +61,9 @@ class FitPointerOptions:
     pieces: int | None = None
     """Maximum number of pieces of each split, evenly spaced; None: all."""
     balance: Sequence[str] = ()
-    """Fields of `BalanceConfig` as NAME=LOG_ODDS; the others stay as they are."""
+    """Log-odds of `BalanceConfig` as NAME=LOG_ODDS; the others stay as they are."""
+    temperature: Sequence[str] = ()
+    """Factors of the temperature as FAMILY=FACTOR; those of other families stay as they are."""
     chunk: int = 1024
     batch_size: int = 8
     device: str = "auto"
@@ -108,7 +110,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     _warn_of_few(fitted_on, tested_on)
     subject.decoder.to(device)
     pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
-    pointer = replace(pointer, balance=changed_balance(pointer.balance, options.balance))
+    balance = changed_balance(pointer.balance, options.balance)
+    balance = changed_temperature(balance, options.temperature, subject.tokenizer.vocabulary)
+    pointer = replace(pointer, balance=balance)
     nats = _nats(subject, fitted_on, options)
     with _progress(f"{options.split}, pointer", fitted_on) as bar:
         given = examples(pointer, fitted_on.pieces, nats, bar.update)
@@ -177,10 +181,9 @@ def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceCo
     """
     for change in changes:
         name, _, value = change.partition("=")
-        known = [field.name for field in fields(balance)]
-        if name not in known:
+        if name not in LOG_ODDS:
             raise TrainingError(
-                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of {', '.join(known)}"
+                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of {', '.join(LOG_ODDS)}"
             )
         try:
             log_odds = float(value)
@@ -192,6 +195,36 @@ def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceCo
             balance = replace(balance, **{name: log_odds})
         except ValueError as error:
             raise TrainingError(f"--balance {change}: {error}") from error
+    return balance
+
+
+def changed_temperature(
+    balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
+) -> BalanceConfig:
+    """`balance` with some factors of the temperature changed, each given as FAMILY=FACTOR.
+
+    Raises:
+        TrainingError: a family is unknown, or a factor is not a number in the range.
+    """
+    names = list(Families(vocabulary).first_ids)
+    factors = dict(zip(names, balance.temperature or [1.0] * len(names), strict=True))
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name not in factors:
+            raise TrainingError(
+                f"--temperature {change}: expected FAMILY=FACTOR with FAMILY one of "
+                f"{', '.join(names)}"
+            )
+        try:
+            factors[name] = float(value)
+        except ValueError as error:
+            raise TrainingError(
+                f"--temperature {change}: expected FAMILY=FACTOR with a number, such as {name}=0.9"
+            ) from error
+        try:
+            balance = replace(balance, temperature=tuple(factors.values()))
+        except ValueError as error:
+            raise TrainingError(f"--temperature {change}: {error}") from error
     return balance
 
 

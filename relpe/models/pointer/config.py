@@ -70,7 +70,7 @@ MOST_ODDS = 50.0
 
 @dataclass(frozen=True, kw_only=True)
 class BalanceConfig:
-    """Log-odds that generation adds to the gates, and their upper bound.
+    """What generation changes: log-odds added to the gates, their upper bounds, temperatures.
 
     Gates are fitted to real sequences, which never contain the model's own tokens. In generation a
     copy of a copy confirms itself, and a wrong token ends a return that a real sequence would have
@@ -91,13 +91,25 @@ class BalanceConfig:
     """Added at distances of less than four units."""
     named: float = 0.0
     """Added for the unit that the sequence has named, instead of `aligned` and `near`."""
+    temperature: tuple[float, ...] = ()
+    """Factor of the temperature of sampling, by the family of the token; empty: 1 for all."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if not abs(getattr(self, one.name)) <= MOST_ODDS:
+        for name in LOG_ODDS:
+            if not abs(getattr(self, name)) <= MOST_ODDS:
                 raise ValueError(
-                    f"{one.name} is {getattr(self, one.name)}, expected -{MOST_ODDS} to {MOST_ODDS}"
+                    f"{name} is {getattr(self, name)}, expected -{MOST_ODDS} to {MOST_ODDS}"
                 )
+        least, most = TEMPERATURES
+        for factor in self.temperature:
+            if not least <= factor <= most:
+                raise ValueError(f"temperature has the factor {factor}, expected {least} to {most}")
+
+
+LOG_ODDS = tuple(one.name for one in fields(BalanceConfig) if one.name != "temperature")
+"""Fields of the balance that are log-odds."""
+TEMPERATURES = 0.1, 10.0
+"""Smallest and largest factor of the temperature."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +152,12 @@ class PointerConfig:
             raise ValueError(
                 f"gates.family has {len(self.gates.family)} entries, expected one for each of the "
                 f"{len(self.families)} families"
+            )
+        factors = len(self.balance.temperature)
+        if factors not in (0, len(self.families)):
+            raise ValueError(
+                f"balance.temperature has {factors} entries, expected one for each of the "
+                f"{len(self.families)} families, or none"
             )
 
     def check(self, vocabulary_size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from relpe.models.pointer.arithmetic import (
     records,
     sections,
 )
-from relpe.models.pointer.config import ALIGNMENTS, FIRST_LENGTHS, RANGES, PointerConfig
+from relpe.models.pointer.config import ALIGNMENTS, FIRST_LENGTHS, MOST_IDS, RANGES, PointerConfig
 
 
 class Sources(NamedTuple):
@@ -66,6 +67,8 @@ class Pointer:
         """Tokens so far."""
         self._kernel = fastest_kernel() if kernel is None else kernel
         self._settings = _settings(config)
+        self.temperatures = _temperatures(config.balance.temperature, config.families)
+        """Factors of the temperature of sampling, by token (`MOST_IDS`,); None: 1 for all."""
         self._memory = np.zeros(memory_size(config.reach), np.int64)
         self._first_generated = 2**62
 
@@ -129,6 +132,15 @@ def warm_up() -> None:
     pointer = Pointer(PointerConfig(reach=1))
     pointer.extend([0])
     pointer.mix(np.zeros(1, np.float32), np.zeros(1, np.int64))
+
+
+@lru_cache(maxsize=8)
+def _temperatures(
+    factors: tuple[float, ...], families: tuple[int, ...]
+) -> NDArray[np.float64] | None:
+    if not factors:
+        return None
+    return np.repeat(factors, np.diff([*families, MOST_IDS])).astype(np.float64)
 
 
 def _settings(config: PointerConfig) -> Settings:

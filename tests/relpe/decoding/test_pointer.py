@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -177,6 +178,40 @@ def test_invalid_logits_are_an_error_with_a_pointer_too(logits):
             np.random.default_rng(0),
             pointer=pair,
         )
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 1.0])
+def test_equal_factors_are_a_temperature(memory):
+    families = replace(CONFIG, families=(0, 3, 8), gates=replace(CONFIG.gates, family=(0.0,) * 3))
+    warm = replace(families, balance=replace(CONFIG.balance, temperature=(1.25,) * 3))
+    seen = np.array([1, 4, 9, 5, 1, 4, 10, 5, 1, 4])
+    logits, allowed = np.linspace(-2, 2, VOCABULARY, dtype=np.float32), np.ones(VOCABULARY, bool)
+    drawn = []
+    for config, temperature in ((families, 1.25 * 0.8), (warm, 0.8)):
+        one = Pointer(config)
+        one.extend(seen)
+        options = SamplingOptions(temperature=temperature, memory=memory)
+        drawn.append(
+            [draw(logits, allowed, options, np.random.default_rng(i), None, one) for i in range(99)]
+        )
+    assert drawn[0] == drawn[1]
+
+
+def test_factors_divide_the_scores_of_their_families():
+    config = PointerConfig(
+        families=(0, 2, 5),
+        gates=GateConfig(family=(0.0,) * 3),
+        balance=BalanceConfig(temperature=(1.0, 0.5, 2.0)),
+    )
+    temperatures = Pointer(config).temperatures
+    assert temperatures is not None
+    assert temperatures[:8].tolist() == [1.0, 1.0, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0]
+    logits, options = np.array([0, -1, -1, -2, 0, 0, -1, 0], np.float32), SamplingOptions(top_p=1)
+    allowed, generator = np.arange(8) % 7 > 0, np.random.default_rng(0)
+    drawn = [draw(logits, allowed, options, generator, None, Pointer(config)) for _ in range(4000)]
+    expected = np.exp((logits - logits[allowed].max()) / temperatures[:8]) * allowed
+    found = np.bincount(drawn, minlength=8) / 4000
+    assert found == pytest.approx(expected / expected.sum(), abs=0.03)
 
 
 def test_warming_up_compiles_the_pointer(monkeypatch):

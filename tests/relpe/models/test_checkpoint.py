@@ -45,7 +45,7 @@ POINTING = replace(
         ignored=((6, 8), (8, 12)),
         families=(0, 5),
         gates=GateConfig(family=(0.5, -0.25)),
-        balance=BalanceConfig(most_generated=0.4),
+        balance=BalanceConfig(most_generated=0.4, temperature=(1.0, 0.9)),
     ),
 )
 
@@ -304,6 +304,11 @@ def test_a_model_keeps_its_pointer_and_files_without_one_are_read(tmp_path: Path
         ({"gates": {"family": [0, 10**400]}}, "entries of the gates must be finite"),
         ({"gates": {"generated": 1}}, "generated: unknown, expected one of similar, exact"),
         ({"balance": {"most_generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
+        ({"balance": {"temperature": [0.0, 1]}}, r"the factor 0\.0, expected 0\.1 to 10\.0"),
+        (
+            {"balance": {"temperature": [1]}},
+            "expected one for each of the 2 families",
+        ),
         ({"gates": {"family": [1e30, 0]}}, "entries of the gates must be finite and at most 50"),
         ({"gates": {"record": "x"}}, "record: found 'x', expected a value of type float"),
         ({"gates": []}, r"gates: found \[\], expected a section"),

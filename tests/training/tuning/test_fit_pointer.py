@@ -23,6 +23,7 @@ from tokenization.remi.vocabulary import (
     MULTITRACK_FAMILIES,
     MULTITRACK_VOCABULARY,
     PIANO_VOCABULARY,
+    Families,
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.cli import main
@@ -40,6 +41,7 @@ from training.runs.weights import load_decoder, round_as_released
 from training.tuning.fit_pointer import (
     FitPointerOptions,
     changed_balance,
+    changed_temperature,
     fit_pointer,
     music_pointer,
 )
@@ -322,3 +324,24 @@ def test_a_balance_is_changed_field_by_field():
     for wrong in ("near=loud", "strength", "strength="):
         with pytest.raises(TrainingError, match=f"--balance {wrong}: .* a number, .*=0.5$"):
             changed_balance(changed, [wrong])
+
+
+def test_the_temperature_is_changed_by_family():
+    vocabulary = PRESETS["piano-2"].build().vocabulary
+    names = list(Families(vocabulary).first_ids)
+    first = changed_temperature(BalanceConfig(near=-1.0), ["Pitch=0.9"], vocabulary)
+    second = changed_temperature(first, ["Chord=1.1", "Pitch=0.8"], vocabulary)
+    assert second.near == -1.0
+    assert first.temperature == tuple(0.9 if name == "Pitch" else 1.0 for name in names)
+    changed = dict(zip(names, second.temperature, strict=True))
+    assert {name: value for name, value in changed.items() if value != 1} == {
+        "Chord": 1.1,
+        "Pitch": 0.8,
+    }
+    assert changed_temperature(first, [], vocabulary) == first
+    with pytest.raises(TrainingError, match=r"--temperature Song=1: .* one of Other, Bar, Time"):
+        changed_temperature(first, ["Song=1"], vocabulary)
+    with pytest.raises(TrainingError, match=r"--temperature Pitch=low: .* such as Pitch=0\.9$"):
+        changed_temperature(first, ["Pitch=low"], vocabulary)
+    with pytest.raises(TrainingError, match=r"--temperature Pitch=0: .* expected 0\.1 to 10\.0"):
+        changed_temperature(first, ["Pitch=0"], vocabulary)
