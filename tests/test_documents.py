@@ -18,6 +18,7 @@ PACKAGES = "app|relpe|tokenization|training"
 
 DOCUMENTS = [
     *sorted(path for path in ROOT.glob("*.md") if path.name not in ("README.md", "CHANGELOG.md")),
+    ROOT / "training" / "CLAIMS.md",
     *sorted(
         path
         for path in ROOT.rglob("README.md")

@@ -166,7 +166,8 @@ class Generation(Generic[RuleT]):
                 places = torch.from_numpy(found)[None].to(tokens.device)
             reading.states = prefill_steps(self._decoder, reading.state, tokens, coordinates=places)
             config = self._decoder.config.pointer
-            if config is not None and reading.request.options.memory:
+            used = config and (reading.request.options.memory or config.balance.temperature)
+            if config is not None and used:
                 reading.pointer = Pointer(config)
         if reading.states is not None:
             read, reading.state = next(reading.states, (len(prompt), reading.state))

@@ -67,8 +67,9 @@ def draw(
 
     Uses inverse transform sampling: one uniform number per token. The proposals of `pointer` are
     mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
-    the division by the temperature, which the balance of `pointer` multiplies by a factor for each
-    family of tokens, also if `memory` is 0.
+    the division by the temperature. The balance of `pointer` may multiply the temperature of each
+    family of tokens by a factor f, also if `memory` is 0: the weight of a token is then
+    (p / p_max)^(1 / (temperature f)), where p_max is that of the likeliest token of any family.
     """
     tokens = allowed.nonzero()[0]
     if pointer is not None and options.memory:

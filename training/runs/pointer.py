@@ -101,4 +101,7 @@ def pointer_digest(pointer: PointerConfig | None) -> str | None:
     """SHA-256 of all settings and gates of a pointer; None without a pointer."""
     if pointer is None:
         return None
-    return hashlib.sha256(json.dumps(to_plain(pointer), sort_keys=True).encode()).hexdigest()
+    plain = to_plain(pointer)
+    if not pointer.balance.temperature:
+        del plain["balance"]["temperature"]  # as before there were such factors
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

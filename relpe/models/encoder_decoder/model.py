@@ -62,8 +62,11 @@ class EncoderDecoderConfig(Checked):
     dropout: float = 0.0
     """Share of the features of embeddings and branches that training sets to zero."""
     tied: bool = True
-    """Predict tokens by their embeddings, with logits multiplied by min(1, 64 / width); if false,
-    the last layer has weights of its own."""
+    """Predict tokens by their embeddings; if false, the last layer has weights of its own."""
+    logit_scale: float = 1.0
+    """Factor of the logits of tied models. A token's own logit grows with the width, to 10 at a
+    width of 512, so that a new model repeats its input; 64 / width prevents this (Yang et al.,
+    2022, Tensor Programs V, section 4)."""
     noise_seed: int = 0
     """Seed of the noise and random features in evaluation and generation."""
 
@@ -75,6 +78,10 @@ class EncoderDecoderConfig(Checked):
             raise ValueError(
                 f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
             )
+        if not 0 < self.logit_scale < math.inf:
+            raise ValueError(f"logit_scale is {self.logit_scale}, expected more than 0")
+        if not self.tied and self.logit_scale != 1:
+            raise ValueError(f"logit_scale is {self.logit_scale}, expected 1, since tied is false")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}, expected 0 to less than 1")
         if self.axes is not None and (not self.axes or min(self.axes) < 0):
@@ -168,9 +175,6 @@ class EncoderDecoder(nn.Module):
         self.project_out = (
             None if config.tied else nn.Linear(width, config.vocabulary_size, bias=False)
         )
-        # A token's own logit grows with the width, up to 10 at a width of 512 (Yang et al., 2022,
-        # Tensor Programs V, section 4).
-        self.logit_scale = min(1.0, 64 / width)
         self._init_weights()
 
     def _init_weights(self) -> None:
@@ -310,7 +314,7 @@ class EncoderDecoder(nn.Module):
             layers.append(layer)
         x = self.norm(x)
         logits = (
-            functional.linear(self.logit_scale * x, self.embedding.weight)
+            functional.linear(self.config.logit_scale * x, self.embedding.weight)
             if self.project_out is None
             else self.project_out(x)
         )

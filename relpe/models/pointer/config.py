@@ -92,7 +92,9 @@ class BalanceConfig:
     named: float = 0.0
     """Added for the unit that the sequence has named, instead of `aligned` and `near`."""
     temperature: tuple[float, ...] = ()
-    """Factor of the temperature of sampling, by the family of the token; empty: 1 for all."""
+    """Factor of the temperature of sampling, by the family of the token; empty: 1 for all. Below 1,
+    unlikely tokens of the family become rarer, and with them the family itself where others may
+    come next too, unless it has the likeliest token."""
 
     def __post_init__(self) -> None:
         for name in LOG_ODDS:

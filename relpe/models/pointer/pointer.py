@@ -140,7 +140,9 @@ def _temperatures(
 ) -> NDArray[np.float64] | None:
     if not factors:
         return None
-    return np.repeat(factors, np.diff([*families, MOST_IDS])).astype(np.float64)
+    by_token = np.repeat(np.array(factors, np.float64), np.diff([*families, MOST_IDS]))
+    by_token.setflags(write=False)  # all pointers of this config share it
+    return by_token
 
 
 def _settings(config: PointerConfig) -> Settings:

@@ -124,6 +124,20 @@ def test_the_pointer_has_an_effect_unless_memory_is_0(way):
     assert generated(POINTING, WAYS[way](), memory(1)) != without
 
 
+@pytest.mark.parametrize("memory", [0.0, 1.0])
+def test_factors_of_the_temperature_have_an_effect_in_generation(memory):
+    cold = replace(CONFIG, balance=replace(CONFIG.balance, temperature=(0.1,)))
+    requests = [
+        Request(one.prompt, one.rule, one.seeds, SamplingOptions(memory=memory, top_p=1.0))
+        for one in REQUESTS
+    ]
+    as_before, colder = (
+        generated(decoder_with(config), PlainSteps(decoder_with(config)), requests)
+        for config in (CONFIG, cold)
+    )
+    assert as_before != colder
+
+
 def test_a_confident_pointer_continues_a_repeated_prompt():
     sure = decoder_with(PointerConfig(gates=GateConfig(similar=(30.0,) * 26)))
     request = Request(np.tile([1, 2, 3, 8], 9), Counted(9))

@@ -263,15 +263,24 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
         model.read(source[:, :0], state)
 
 
-@pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("width", "scale", "repeats"), [(64, 1.0, False), (512, 0.125, False), (512, 1.0, True)]
+)
 @torch.no_grad()
-def test_a_new_model_predicts_little_more_than_chance_at_any_width(width: int, norm: Any) -> None:
-    config = EncoderDecoderConfig(
-        **{"vocabulary_size": 22, "width": width, "num_layers": 2, "hidden": width, "norm": norm}
-    )
+def test_with_scaled_logits_a_new_model_has_the_loss_of_guessing(
+    width: int, scale: float, repeats: bool
+) -> None:
+    sizes = {"vocabulary_size": 22, "width": width, "hidden": width}
+    config = EncoderDecoderConfig(**sizes, norm="post", logit_scale=scale)
     torch.manual_seed(0)
     model, target = config.build().eval(), tokens(32, rows=4, seed=1)
     logits, _ = model(target, model.read(target, model.init_state(len(target))))
     loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten())
-    assert loss < math.log(22) + 0.12
+    assert (loss > math.log(22) + 0.12) == repeats
+
+
+def test_the_scale_of_logits_belongs_to_tied_models() -> None:
+    with pytest.raises(ValueError, match="expected 1, since tied is false"):
+        EncoderDecoderConfig(tied=False, logit_scale=0.5)
+    with pytest.raises(ValueError, match="logit_scale is 0, expected more than 0"):
+        EncoderDecoderConfig(logit_scale=0)
