@@ -270,8 +270,9 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
 def test_with_scaled_logits_a_new_model_has_the_loss_of_guessing(
     width: int, scale: float, repeats: bool
 ) -> None:
-    sizes = {"vocabulary_size": 22, "width": width, "hidden": width}
-    config = EncoderDecoderConfig(**sizes, norm="post", logit_scale=scale)
+    config = EncoderDecoderConfig(
+        vocabulary_size=22, width=width, hidden=width, norm="post", logit_scale=scale
+    )
     torch.manual_seed(0)
     model, target = config.build().eval(), tokens(32, rows=4, seed=1)
     logits, _ = model(target, model.read(target, model.init_state(len(target))))
