@@ -14,7 +14,7 @@ from training.learning.muon import parameter_groups
 
 Method = Literal["low-rank", "full"]
 RANK: Final = 16
-LEARNING_RATES: Final[dict[Method, float]] = {"low-rank": 3e-3, "full": 1e-3}
+LEARNING_RATES: Final[dict[Method, float]] = {"low-rank": 3e-4, "full": 1e-4}
 """The best of those that were tried."""
 
 
