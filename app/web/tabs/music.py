@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
 """Sources of beats, offered if the notes do not follow the file's beats."""
-CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
+CREATIVITY = {"Safe": (0.95, 0.94), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
 """Least, greatest and initial length in seconds that the page offers."""
