@@ -141,9 +141,7 @@ def load_music_model(
     except ValueError as error:
         raise CheckpointError(f"{folder.name} with --backend compiled: {error}") from error
     if steps.fell_back is not None:
-        _LOG.warning(
-            "%s generates by PyTorch, slower than compiled: %s", folder.name, steps.fell_back
-        )
+        _LOG.warning("%s generates with PyTorch, which is slower: %s", folder.name, steps.fell_back)
     tokenizer = load_tokenizer(folder)
     return MusicModel(
         folder.name, decoder, tokenizer, torch.device(device), steps, files_sha256(folder)

@@ -233,11 +233,13 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     description = json.loads((model / "model.json").read_text())
     description["decoder"]["pointer"]["balance"]["most_generated"] = 1.5
     (model / "model.json").write_text(json.dumps(description))
+    fit_pointer(options(model, data, pieces=1, temperature=["Pitch=0.9"]))
     fit_pointer(options(model, data, pieces=1))
     assert (model / "README.md").read_text().count("## Pointer") == 1
     again = load_model(model).config.pointer
     assert again is not None
     assert again.balance.most_generated == 1.5
+    assert sorted(again.balance.temperature)[:2] == [0.9, 1.0]
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
