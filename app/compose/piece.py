@@ -168,8 +168,14 @@ class Opening:
         key = closing_key(options)
         asked = asked_bars(options, count, key=key)
         context = with_style(np.array(context), options, tokenizer)
+        # in another metre, a bar would bring nothing back, and a chart would not fit
+        one_metre = options.form is not None or options.chords is not None
         grammar = tokenizer.grammar(
-            tempo="bar_line", end=ends, write=False, bars=dict(enumerate(asked, 1))
+            tempo="bar_line",
+            time_signature=not one_metre,
+            end=ends,
+            write=False,
+            bars=dict(enumerate(asked, 1)),
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
         biases = steer(options, grammar, tokenizer, (), asked_chords(options, count, key))

@@ -33,6 +33,9 @@ class Row(Generic[RuleT]):
     """Has read all tokens of the row but the last one; None for a model with one axis."""
     measured: bool = False
     """Whether `nats` are counted."""
+    imposed: bool = False
+    """Whether the last token names a unit, see `PointerConfig.names`, and the rule left no choice
+    of another one."""
     nats: float = 0.0
     """Nats of the sampled tokens; see `Sample.nats`."""
 
@@ -46,10 +49,18 @@ class Row(Generic[RuleT]):
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
+        self.imposed = self._is_imposed(rule.allowed)
         self.rule = rule.advance(self.token)
         if self.measured and not self.ended:  # the token that ends a sequence is not part of it
             scores = logits[rule.allowed].astype(np.float64)
             self.nats += float(np.logaddexp.reduce(scores) - logits[self.token])
+
+    def _is_imposed(self, allowed: NDArray[np.bool_]) -> bool:
+        """See `imposed`; `allowed` (v,) are those of which the last token was sampled."""
+        names = self.pointer and self.pointer.config.names
+        if not names or not names[0] <= self.token < names[1]:
+            return False
+        return np.count_nonzero(allowed[slice(*names)]) == 1
 
 
 class ContinuousBatch(Generic[RuleT]):
@@ -126,7 +137,7 @@ class ContinuousBatch(Generic[RuleT]):
                 going.append(row)
         for row in going:  # after all are sampled: faster, as code stays in the cache
             if row.pointer is not None:
-                row.pointer.extend([row.token])
+                row.pointer.extend([row.token], imposed=row.imposed)
         self.rows = going
         return [(row, row.token) for row in rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from relpe.models.pointer.config import LENGTH_CLASSES, NUM_RECORDS, PointerConfig
+from relpe.models.pointer.config import LENGTH_CLASSES, MOST_IMPOSED, NUM_RECORDS, PointerConfig
 
 
 class Source(NamedTuple):
@@ -19,10 +19,19 @@ class Source(NamedTuple):
 class SlowPointer:
     """Keeps the whole sequence and recomputes everything from its beginning."""
 
-    def __init__(self, config: PointerConfig, tokens: list[int], generated: int = 0) -> None:
-        """The last `generated` tokens do not belong to the prompt."""
+    def __init__(
+        self,
+        config: PointerConfig,
+        tokens: list[int],
+        generated: int = 0,
+        imposed: frozenset[int] = frozenset(),
+    ) -> None:
+        """The last `generated` tokens do not belong to the prompt.
+
+        `imposed` are the places of tokens that were imposed.
+        """
         self.config, self.tokens = config, tokens
-        self.prompt = len(tokens) - generated
+        self.prompt, self.imposed = len(tokens) - generated, imposed
 
     def key(self, token: int) -> tuple[int, int]:
         """Tokens with the same key are equal in a tolerant match."""
@@ -53,13 +62,18 @@ class SlowPointer:
 
     def named(self) -> int:
         """Class of the distance to the unit that the present one names; 0: none."""
-        found = 0
-        for token in self.tokens:
+        found = self.naming()[0]
+        return found if found < 64 else 64 + (found >= 128)
+
+    def naming(self) -> tuple[int, bool]:
+        """Distance to the unit that the present one names, 0: none; whether it was imposed."""
+        found, imposed = 0, False
+        for place, token in enumerate(self.tokens):
             if token == self.config.unit:
                 found = 0
             elif self.config.names and self.config.names[0] <= token < self.config.names[1]:
-                found = token - self.config.names[0] + 1
-        return found if found < 64 else 64 + (found >= 128)
+                found, imposed = token - self.config.names[0] + 1, place in self.imposed
+        return found, found > 0 and imposed
 
     def records(self) -> dict[int, float]:
         """Share of the recent informative tokens that the source of each class proposed."""
@@ -106,6 +120,11 @@ class SlowPointer:
             value += gates.named[0 if not self.named() else 1 + (class_ == self.named())]
             generated = len(self.tokens) - source.distance >= self.prompt
             values.append((source.token, generated, math.exp(value)))
+        apart = 0.0, 0  # odds and token of the source in a unit whose name was imposed
+        if self.naming()[1] and self.named() in self.sources():
+            index = list(self.sources()).index(self.named())
+            token, _, value = values.pop(index)
+            apart = min(value * math.exp(balance.imposed), math.exp(MOST_IMPOSED)), token
         total = sum(value for _, _, value in values)
         bounded = min(math.exp(balance.strength) * math.sqrt(total), math.exp(balance.most))
         own = sum(value for _, generated, value in values if generated) * bounded / (total or 1)
@@ -114,4 +133,6 @@ class SlowPointer:
         for token, generated, value in values:
             value *= bounded / total * (share if generated else 1)
             odds[token] = odds.get(token, 0.0) + value
+        if apart[0]:
+            odds[apart[1]] = odds.get(apart[1], 0.0) + apart[0]
         return odds

@@ -37,7 +37,8 @@ class Sections(NamedTuple):
     """(3, 66): for each class of distances the tolerant length, the exact length and the distance
     in tokens of its source; 0 if there is none."""
     named: NDArray[np.int64]
-    """(1,): class of the distance to the unit that the sequence has named; 0: none."""
+    """(2,): class of the distance to the unit that the sequence has named, 0: none; whether this
+    name was imposed."""
     proposed: NDArray[np.int64]
     """(67,): tokens that sources propose, all different; at the end, their number."""
     odds: NDArray[np.float64]
@@ -55,7 +56,7 @@ def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
     starts, found = 2 * (classes - 2), 3 * classes
-    proposed = numbers[starts + found + 1 :]
+    proposed = numbers[starts + found + 2 :]
     floats = proposed[classes + 1 :].view(np.float64)
     return Sections(
         memory[:half].view(np.uint16)[: 2 * reach],
@@ -63,7 +64,7 @@ def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES
         lengths[2 * half : 2 * half + reach],
         numbers[:starts],
         numbers[starts : starts + found].reshape((3, classes)),
-        numbers[starts + found : starts + found + 1],
+        numbers[starts + found : starts + found + 2],
         proposed[: classes + 1],
         floats[:classes],
         floats[classes:],
@@ -72,7 +73,7 @@ def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES
 
 def memory_size(reach: int) -> int:
     """Number of int64 of `Sections`."""
-    return 4 * ((reach + 3) // 4) + 8 * NUM_DISTANCES - 1
+    return 4 * ((reach + 3) // 4) + 8 * NUM_DISTANCES
 
 
 class Settings(NamedTuple):
@@ -88,6 +89,10 @@ class Settings(NamedTuple):
     """Upper bound of these odds."""
     most_generated: float
     """Upper bound of the odds of all sources together that propose generated tokens."""
+    imposed: float
+    """Factor of the odds of the source in a unit whose name was imposed."""
+    most_imposed: float
+    """Upper bound of these odds."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
     names: NDArray[np.int64]
@@ -108,10 +113,12 @@ def read(
     tokens: NDArray[np.int64],
     count: int,
     first_generated: int,
+    *,
+    imposed: bool,
 ) -> None:
     """Updates `memory` for `tokens` (n,), which follow `count` others.
 
-    The tokens from the number `first_generated` on are generated.
+    The tokens from the number `first_generated` on are generated. `imposed`: see `Pointer.extend`.
     """
     parts = sections(memory, reach)
     for before, token in enumerate(tokens.tolist(), count):
@@ -127,9 +134,9 @@ def read(
         if token == settings.unit:
             parts.starts[1:] = parts.starts[:-1]
             parts.starts[0] = before
-            parts.named[0] = 0
+            parts.named[:] = 0
         elif settings.names[0] <= token < settings.names[1]:
-            parts.named[0] = distance_class(token - int(settings.names[0]) + 1)
+            parts.named[:] = distance_class(token - int(settings.names[0]) + 1), imposed
         first, stop = ranges[0] if ranges else (token, token + 1)
         _match(parts, before, front, first, stop)
     _propose(parts, settings, count + len(tokens), first_generated)
@@ -204,6 +211,9 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     naming = namings(parts)[known]
     odds *= np.where(naming == 2, tables[5][known], tables[4][np.minimum(naming, 1)])
     odds *= tables[6][settings.families.searchsorted(last, side="right") - 1]
+    apart = (naming == 2) & bool(parts.named[1])
+    own = np.minimum(odds[apart] * settings.imposed, settings.most_imposed)
+    odds[apart] = 0
     generated = count - distances >= first_generated
     total = _sum(odds)
     scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0
@@ -211,6 +221,7 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     total = _sum(odds[generated])
     if total > settings.most_generated:
         odds[generated] *= settings.most_generated / total
+    odds[apart] = own
     sums: dict[int, float] = {}
     for token, value in zip(followers(parts, count)[known].tolist(), odds.tolist(), strict=True):
         if value > 0:

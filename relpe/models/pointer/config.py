@@ -91,6 +91,10 @@ class BalanceConfig:
     """Added at distances of less than four units."""
     named: float = 0.0
     """Added for the unit that the sequence has named, instead of `aligned` and `near`."""
+    imposed: float = 4.0
+    """Added to `named` for a unit whose name a rule has imposed, see `Pointer.extend`. The source
+    there is apart from the others: `strength` and the two bounds do not apply to it, and its
+    log-odds are at most `MOST_IMPOSED`."""
     temperature: tuple[float, ...] = ()
     """Factor of the temperature of sampling, by the family of the token; empty: 1 for all. Below 1,
     unlikely tokens of the family become rarer, and with them the family itself where others may
@@ -110,6 +114,8 @@ class BalanceConfig:
 
 LOG_ODDS = tuple(one.name for one in fields(BalanceConfig) if one.name != "temperature")
 """Fields of the balance that are log-odds."""
+MOST_IMPOSED = 6.0
+"""Upper bound of the log-odds of a source in a unit whose name was imposed."""
 TEMPERATURES = 0.1, 10.0
 """Smallest and largest factor of the temperature."""
 

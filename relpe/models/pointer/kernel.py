@@ -37,9 +37,12 @@ def read(
     tokens: NDArray[np.int64],
     count: int,
     first_generated: int,
+    *,
+    imposed: bool,
 ) -> None:
     """See `relpe.models.pointer.arithmetic.read`."""
-    _read(memory, reach, settings, tokens, count, first_generated, LONGEST, NUM_DISTANCES)
+    sizes = LONGEST, NUM_DISTANCES
+    _read(memory, reach, settings, tokens, count, first_generated, imposed, *sizes)
 
 
 def mix(
@@ -54,7 +57,7 @@ def mix(
 
 
 @kept
-def _read(memory, reach, settings, tokens, count, first_generated, longest, classes):
+def _read(memory, reach, settings, tokens, count, first_generated, imposed, longest, classes):
     parts = _sections(memory, reach, classes)
     ring, similar, exact, starts = parts.tokens, parts.similar, parts.exact, parts.starts
     for token in tokens:
@@ -71,10 +74,11 @@ def _read(memory, reach, settings, tokens, count, first_generated, longest, clas
         if token == settings.unit:
             starts[1:] = starts[:-1].copy()
             starts[0] = count
-            parts.named[0] = 0
+            parts.named[:] = 0
         elif settings.names[0] <= token < settings.names[1]:
             units = token - settings.names[0] + 1
             parts.named[0] = units if units < classes - 2 else classes - 2 + (units >= 128)
+            parts.named[1] = imposed
         seen = min(count, reach)
         before, lengths, exacts = ring[front + 1 : front + 1 + seen], similar[:seen], exact[:seen]
         accepted = np.uint16(token), np.uint16(first), np.uint16(stop - 1)
@@ -112,7 +116,7 @@ def _sections(memory, reach, classes):
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
     starts, found = 2 * (classes - 2), 3 * classes
-    proposed = numbers[starts + found + 1 :]
+    proposed = numbers[starts + found + 2 :]
     floats = proposed[classes + 1 :].view(np.float64)
     return Sections(
         memory[:half].view(np.uint16)[: 2 * reach],
@@ -120,7 +124,7 @@ def _sections(memory, reach, classes):
         lengths[2 * half : 2 * half + reach],
         numbers[:starts],
         numbers[starts : starts + found].reshape((3, classes)),
-        numbers[starts + found : starts + found + 1],
+        numbers[starts + found : starts + found + 2],
         proposed[: classes + 1],
         floats[:classes],
         floats[classes:],
@@ -198,6 +202,10 @@ def _propose(parts, settings, count, first_generated):
     found, proposed, odds = parts.found, parts.proposed, parts.odds
     distances, front = found[2], _front(count, len(parts.similar))
     values = _odds(parts, settings, front)
+    apart, own = parts.named[0], 0.0
+    if parts.named[1]:
+        own = min(values[apart] * settings.imposed, settings.most_imposed)
+        values[apart] = 0.0
     total = 0.0
     for value in values:
         total += value
@@ -211,6 +219,8 @@ def _propose(parts, settings, count, first_generated):
         for distance in range(len(values)):
             if count - distances[distance] >= first_generated:
                 values[distance] *= settings.most_generated / total
+    if parts.named[1]:
+        values[apart] = own
     number = 0
     for distance in range(len(values)):
         if not values[distance] > 0:

@@ -21,7 +21,14 @@ from relpe.models.pointer.arithmetic import (
     records,
     sections,
 )
-from relpe.models.pointer.config import ALIGNMENTS, FIRST_LENGTHS, MOST_IDS, RANGES, PointerConfig
+from relpe.models.pointer.config import (
+    ALIGNMENTS,
+    FIRST_LENGTHS,
+    MOST_IDS,
+    MOST_IMPOSED,
+    RANGES,
+    PointerConfig,
+)
 
 
 class Sources(NamedTuple):
@@ -83,11 +90,15 @@ class Pointer:
         """Marks the tokens that follow as generated."""
         self._first_generated = self.count
 
-    def extend(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
-        """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1."""
+    def extend(self, tokens: Sequence[int] | NDArray[np.integer], *, imposed: bool = False) -> None:
+        """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1.
+
+        `imposed`: a unit that they name was not chosen by the model. It comes back as closely as
+        if it were part of the prompt.
+        """
         added = np.array(tokens, np.int64)
-        reach, count = self.config.reach, self.count
-        self._kernel.read(self._memory, reach, self._settings, added, count, self._first_generated)
+        place = self.config.reach, self._settings, added, self.count, self._first_generated
+        self._kernel.read(self._memory, *place, imposed=imposed)
         self.count += len(added)
 
     def sources(self) -> Sources:
@@ -159,6 +170,8 @@ def _settings(config: PointerConfig) -> Settings:
         math.exp(balance.strength),
         math.exp(balance.most),
         math.exp(balance.most_generated),
+        math.exp(balance.imposed),
+        math.exp(MOST_IMPOSED),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.names or (0, 0), np.int64),
         np.array(config.families, np.int64),

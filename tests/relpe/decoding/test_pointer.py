@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.decoding.base import TokenSteps
+from relpe.decoding.batch import Row
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder, compile_all
 from relpe.decoding.cuda_graph import TileSteps
@@ -55,6 +56,34 @@ class Counted(NamedTuple):
     def advance(self, token: int) -> Counted:
         assert self.allowed[token]
         return self._replace(left=self.left - 1)
+
+
+class Among(NamedTuple):
+    """Allows these tokens."""
+
+    tokens: tuple[int, ...]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        return np.isin(np.arange(VOCABULARY), self.tokens)
+
+    def advance(self, token: int) -> Among:
+        assert self.allowed[token]
+        return self
+
+
+class Scripted(NamedTuple):
+    """Allows some tokens at each step, and ends after the last step."""
+
+    steps: tuple[tuple[int, ...], ...]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        return np.isin(np.arange(VOCABULARY), self.steps[0] if self.steps else ())
+
+    def advance(self, token: int) -> Scripted:
+        assert self.allowed[token]
+        return Scripted(self.steps[1:])
 
 
 HALF, GREEDY = SamplingOptions(memory=0.5, top_p=1.0), SamplingOptions(temperature=0)
@@ -226,6 +255,36 @@ def test_factors_divide_the_scores_of_their_families():
     expected = np.exp((logits - logits[allowed].max()) / temperatures[:8]) * allowed
     found = np.bincount(drawn, minlength=8) / 4000
     assert found == pytest.approx(expected / expected.sum(), abs=0.03)
+
+
+@pytest.mark.parametrize(("allowed", "imposed"), [([3], True), ([3, 4], True), ([2, 3], False)])
+def test_a_name_without_alternatives_is_imposed(allowed, imposed):
+    """Other tokens, such as 4, may be allowed beside it."""
+    config = replace(CONFIG, names=(2, 4), ignored=())
+    logits = np.where(np.arange(VOCABULARY) == 3, 9, 0).astype(np.float32)
+    row = Row(0, 1, Among(tuple(allowed)), GREEDY, np.random.default_rng(0), Pointer(config))
+    row.sample(logits)
+    assert (row.token, row.imposed) == (3, imposed)
+    row.rule = Among((4,))
+    row.sample(logits)
+    assert not row.imposed
+
+
+def test_an_imposed_unit_is_generated_again():
+    gates = GateConfig(similar=(-3.0,) * 26)
+    bounds = BalanceConfig(most=-5, most_generated=-5, imposed=8)
+    config = replace(CONFIG, unit=1, names=(2, 4), ignored=(), gates=gates, balance=bounds)
+    first = [1, 2, 5, 8, 6, 9, 7, 11, 5]
+    returns = []
+    for names in ((2,), (2, 3)):  # the unit before is imposed, or may be another one
+        rule = Scripted((*((one,) for one in first), (1,), names, *(tuple(range(5, 12)),) * 8))
+        request = Request(np.array([0]), rule, range(40))
+        made = generated(decoder_with(config), PlainSteps(decoder_with(config)), [request])[0]
+        named = [one for one in made if one[10] == 2]
+        assert len(named) > 10
+        returns.append(np.mean([one[11:] == first[2:] for one in named]))
+    assert returns[0] > 0.8
+    assert returns[1] < 0.1
 
 
 def test_warming_up_compiles_the_pointer(monkeypatch):

@@ -47,7 +47,7 @@ CONFIG = PointerConfig(
     recent=5,
     gates=gates(np.random.default_rng(0)),
     balance=BalanceConfig(
-        strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1, named=0.6
+        strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1, named=0.6, imposed=1.5
     ),
 )
 
@@ -85,31 +85,33 @@ def observed(pointer: Pointer) -> list[list[Any]]:
     return [part.tolist() for part in (*pointer.sources(), *pointer.proposals(), mixed)]
 
 
-@given(configs(), sequences(), st.lists(st.integers(0, 60)), st.integers(0, 60))
-def test_parts_equal_the_whole_and_compiled_equals_numpy(config, tokens, cuts, prompt):
+@given(configs(), sequences(), st.lists(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
+def test_parts_equal_the_whole_and_compiled_equals_numpy(config, tokens, cuts, prompt, imposed):
     pointers = []
     for kernel in KERNELS:
         for edges in ([], cuts, range(61)):
             pointer = Pointer(config, kernel)
-            inside = {min(cut, len(tokens)) for cut in (*edges, prompt)}
+            inside = {min(cut, len(tokens)) for cut in (*edges, prompt, imposed)}
             steps = [0, *sorted(inside), len(tokens)]
             for start, stop in pairwise(steps):
                 if start == min(prompt, len(tokens)):
                     pointer.end_prompt()
-                pointer.extend(tokens[start:stop])
+                pointer.extend(tokens[start:stop], imposed=start >= imposed)
             pointers.append(observed(pointer))
     assert all(pointer == pointers[0] for pointer in pointers)
 
 
 @settings(max_examples=60)
-@given(configs(), sequences(30), st.integers(0, 30))
-def test_the_pointer_matches_its_definition(config, tokens, generated):
+@given(configs(), sequences(30), st.integers(0, 30), st.sets(st.integers(0, 29)))
+def test_the_pointer_matches_its_definition(config, tokens, generated, imposed):
     assume(tokens)
     generated = min(generated, len(tokens))
     pointer = read(config, tokens[: len(tokens) - generated])
     pointer.end_prompt()
-    pointer.extend(tokens[len(tokens) - generated :])
-    slow = SlowPointer(config, tokens, generated)
+    for place, token in enumerate(tokens[len(tokens) - generated :], len(tokens) - generated):
+        pointer.extend([token], imposed=place in imposed)
+    places = frozenset(place for place in imposed if place >= len(tokens) - generated)
+    slow = SlowPointer(config, tokens, generated, places)
     expected, sources = slow.sources(), pointer.sources()
     for units in range(NUM_DISTANCES):
         found = (*(int(part[units]) for part in sources[:4]),)
@@ -120,17 +122,35 @@ def test_the_pointer_matches_its_definition(config, tokens, generated):
     assert dict(zip(*tokens_and_odds, strict=True)) == pytest.approx(slow.odds())
 
 
+@pytest.mark.parametrize("imposed", [False, True])
 @pytest.mark.parametrize("last", [2, 3])
-def test_a_source_in_the_named_unit_has_the_odds_of_the_definition(last):
+def test_a_source_in_the_named_unit_has_the_odds_of_the_definition(last, imposed):
     # units that begin alike and go on differently; the last token names one of them
     config = replace(CONFIG, reach=40, ignored=())
     tokens = [1, last, 4, 1, last, 5, 1, last, 7, 1, last]
-    pointer = read(config, tokens)
+    pointer = read(config, tokens[:-1])
+    pointer.extend(tokens[-1:], imposed=imposed)
     assert (pointer.sources().named == 2).sum() == 1
+    slow = SlowPointer(config, tokens, imposed=frozenset({len(tokens) - 1} if imposed else ()))
     tokens_and_odds = (part.tolist() for part in pointer.proposals())
-    assert dict(zip(*tokens_and_odds, strict=True)) == pytest.approx(
-        SlowPointer(config, tokens).odds()
-    )
+    assert dict(zip(*tokens_and_odds, strict=True)) == pytest.approx(slow.odds())
+
+
+def test_an_imposed_unit_comes_back_whatever_the_bounds():
+    bounds = BalanceConfig(strength=-4, most=-4, most_generated=-4, imposed=8)
+    config = replace(CONFIG, reach=40, ignored=(), gates=GateConfig(family=(0.0,) * 3))
+    config = replace(config, balance=bounds)
+    odds = {}
+    for imposed in (False, True):
+        pointer = read(config, [1, 3, 5])
+        pointer.end_prompt()
+        pointer.extend([4, 6, 7, 8, 1])
+        pointer.extend([2], imposed=imposed)  # the unit before, which is generated
+        pointer.extend([5, 4, 6])
+        tokens_and_odds = (part.tolist() for part in pointer.proposals())
+        odds[imposed] = dict(zip(*tokens_and_odds, strict=True))[7]
+    assert odds[False] <= math.exp(-4) * 1.001
+    assert odds[True] > 10
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

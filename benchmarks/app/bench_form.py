@@ -1,0 +1,87 @@
+"""How exactly sections come back that are asked for with `--form`.
+
+Run from the top of the repository: `python -m benchmarks.app.bench_form`. The form is asked of
+pieces from nothing, and with a prompt of its second half, `B4 A4`, with several seeds. Prints how
+many of the bars that were to return do, as `relpe generate` counts them, and how similar they are
+to the bars that they were to repeat: the mean Jaccard index of places and pitches.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from app.compose.continuation import continue_midi, generate_midi
+from app.compose.models import Models
+from app.compose.options import MusicOptions
+from app.compose.plan.asked import asked_bars, form_met, heard_before
+from app.compose.plan.lead_sheet import LeadSheet, plan_of
+from tokenization.analysis.bars import ScoreBars
+from tokenization.analysis.returns import MAX_DISTANCE, similarity_to_earlier
+from tokenization.midi import read_midi
+from tokenization.score import Score
+
+PROMPTS = {"piano": ("ballad", "pop", "waltz"), "groove": ("groove",)}
+"""Examples that each model continues."""
+FORMS = {"piano": "A8 B8 A8", "groove": "A4 B4 A4"}
+"""Of pieces from nothing."""
+
+
+def main() -> int:
+    """Run the measurement."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--models", nargs="+", default=list(PROMPTS), choices=list(PROMPTS))
+    given = parser.parse_args()
+    models = Models(given.models)
+    print("| model, piece | form | bars that return | of | similarity |")
+    print("|---|---|---|---|---|")
+    for name in given.models:
+        for piece in (None, *PROMPTS[name]):
+            form = FORMS[name] if piece is None else "B4 A4"
+            found = list(measure(models, name, piece, form, given.seeds))
+            met, asked = (sum(row[index] for row in found) for index in range(2))
+            similar = np.mean([one for row in found for one in row[2]])
+            print(f"| {name}, {piece or 'nothing'} | {form} | {met} | {asked} | {similar:.2f} |")
+    return 0
+
+
+def measure(
+    models: Models, name: str, piece: str | None, form: str, seeds: int
+) -> Iterator[tuple[int, int, list[float]]]:
+    """For each seed the bars that return, those that were to, and their similarities."""
+    data = None if piece is None else Path(f"examples/{piece}.mid").read_bytes()
+    for seed in range(1, seeds + 1):
+        bars = sum(int(section[1:]) for section in form.split())
+        options = MusicOptions(bars=bars, seed=seed, form=form)
+        if data is None:
+            made, before = generate_midi(models.load(name), options).pieces[0], []
+        else:
+            prompt = read_midi(data, name=str(piece))
+            made = continue_midi(models.load(name), data, options).pieces[0]
+            sheet = LeadSheet.of(prompt)
+            before = heard_before(plan_of(prompt), len(sheet.chords))
+        met = form_met(options, LeadSheet.of(made.score), before, bars)
+        assert met is not None
+        backs = [one.sources[0] if one.sources else 0 for one in asked_bars(options, bars, before)]
+        similar = [
+            similarity(made.score, len(before) + bar, back)
+            for bar, back in enumerate(backs)
+            if back
+        ]
+        yield met.asked - len(met.missed), met.asked, similar
+
+
+def similarity(score: Score, bar: int, back: int) -> float:
+    """Of a bar and the bar `back` bars before it."""
+    bars = ScoreBars.of(score)
+    sounds = bars.places * 128 + bars.pitches
+    table = similarity_to_earlier(bars.bars, bars.tracks, sounds, bar, bar + 1, MAX_DISTANCE)
+    return float(table[0, back - 1])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
