@@ -66,11 +66,10 @@ def measure(
             before = heard_before(plan_of(prompt), len(sheet.chords))
         met = form_met(options, LeadSheet.of(made.score), before, bars)
         assert met is not None
-        backs = [one.sources[0] if one.sources else 0 for one in asked_bars(options, bars, before)]
         similar = [
-            similarity(made.score, len(before) + bar, back)
-            for bar, back in enumerate(backs)
-            if back
+            similarity(made.score, bar, asked.sources[0])
+            for bar, asked in enumerate(asked_bars(options, bars, before), len(before))
+            if asked.sources and asked.sources[0]
         ]
         yield met.asked - len(met.missed), met.asked, similar
 

@@ -13,7 +13,7 @@ from app.compose.timing import Timing
 from app.compose.tracks import instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import extend_by_pedal
-from tokenization.analysis.plan import analyse_document
+from tokenization.analysis.plan import analyse, analyse_document
 from tokenization.document import Header, Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.grid import STEPS_PER_BEAT
@@ -43,6 +43,8 @@ class Gap(NamedTuple):
     kept: Score
     """The music that is kept, as the model reads it, in ticks of `Timing.counted`, and the new
     track without notes."""
+    replaced: Score
+    """The same with the notes that are to be replaced, but for those of tracks that rest."""
     bars: BarMap
     """All notated bars of the piece."""
     edge: int
@@ -76,7 +78,7 @@ class Gap(NamedTuple):
         first = passage.first_bar - 1
         numbers = _numbers(passage, file, tokenizer)
         removed = numbers | passage.rests
-        kept = _kept(timing, bars, first, stop, removed)
+        kept, replaced = (_kept(timing, bars, first, stop, n) for n in (removed, passage.rests))
         new = passage.new_track
         tracks = (*kept.tracks, *([] if new is None else [new]))
         ranks = tokenizer.track_ranks(tracks)
@@ -111,6 +113,7 @@ class Gap(NamedTuple):
             tuple(file.tracks[number] for number in sorted(removed)),
             of_written,
             kept.with_tracks(tracks),
+            replaced,
             bars,
             int(edges[0]),
             start_tick,
@@ -142,7 +145,8 @@ class Gap(NamedTuple):
         """What the model reads, and what is fixed in the bars of the vocabulary it is to write.
 
         The ids end with the Bar of the first bar to be written, its metre and its tempo. Bars in
-        which other tracks play have the plan of these tracks.
+        which other tracks play keep their chords, those of the replaced notes included, and return
+        where these tracks do.
 
         Args:
             tokenizer: a tokenizer of version 2.
@@ -156,7 +160,8 @@ class Gap(NamedTuple):
         begin, end = self._around(lengths, most_tokens, most_bars)
         is_whole = (self.first, self.stop) == (0, count)
         at = np.searchsorted(lines, starts[[begin, self.first, self.stop, end]]).tolist()
-        score = part_of(self.on_grid, int(starts[begin]), int(starts[end]))
+        around = int(starts[begin]), int(starts[end])
+        score = part_of(self.on_grid, *around)
         ranks = tokenizer.track_ranks(score.tracks)
         given = tuple(n for n, rank in enumerate(ranks) if rank >= 0 and rank not in self.ranks)
         first, stop = at[1] - at[0], at[2] - at[0]
@@ -178,7 +183,8 @@ class Gap(NamedTuple):
             if not (TIME_SIGNATURE <= token < POSITION or TEMPO <= token < families.program):
                 break
             opening.append(token)
-        fixed = map(_fixed, plan.bars[first:stop], halves)
+        heard = analyse(part_of(self.bars.on_grid(self.replaced), *around)).bars[first:stop]
+        fixed = map(_fixed, plan.bars[first:stop], heard, halves)
         return np.append(before, opening), tuple(fixed)
 
     def _around(
@@ -197,12 +203,15 @@ class Gap(NamedTuple):
         return self.first - num_before, self.stop + num_after
 
 
-def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
-    """What is fixed in a bar with given notes, which are empty if there are none."""
+def _fixed(plan: BarPlan, heard: BarPlan, given: tuple[int, ...]) -> FixedBar:
+    """What is fixed in a bar with given notes, which are empty if there are none.
+
+    Its plan is `plan`, and `heard` with the replaced notes.
+    """
     if not given:
         return FixedBar(given=given)
-    has_chords = any(chord is not None for _, chord in plan.chords)
-    return FixedBar((plan.source,), plan.chords if has_chords else None, given)
+    has_chords = any(chord is not None for _, chord in heard.chords)
+    return FixedBar((plan.source,), heard.chords if has_chords else None, given)
 
 
 def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[int]:

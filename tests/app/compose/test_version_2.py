@@ -24,7 +24,14 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.plan import Key
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
-from tokenization.remi.vocabulary import BAR, BOS, EOS, PLANNED_FAMILIES
+from tokenization.remi.vocabulary import (
+    BAR,
+    BOS,
+    EOS,
+    PLANNED_FAMILIES,
+    POSITION,
+    TIME_SIGNATURE,
+)
 from tokenization.score import Score, Tempo, Track
 
 F = PLANNED_FAMILIES
@@ -205,6 +212,26 @@ def test_a_piece_from_nothing(model: MusicModel, options: dict[str, Any]) -> Non
     assert made[0].notes
     if "seconds" not in options:
         assert made[0].bars == 3
+
+
+@pytest.mark.parametrize("asked", [{"form": "A2 B2"}, {"chords": "C | G"}])
+def test_a_piece_with_a_form_or_a_chart_keeps_its_metre(
+    model: MusicModel, asked: dict[str, Any]
+) -> None:
+    plain, planned = (
+        Opening.of_nothing(model, MusicOptions(bars=4, **one)).rule for one in ({}, asked)
+    )
+    metres = slice(TIME_SIGNATURE, POSITION)
+    ids = sampled(Opening.of_nothing(model, MusicOptions(bars=4, **asked)))
+    first = next(place for place, token in enumerate(ids) if TIME_SIGNATURE <= token < POSITION)
+    for token in ids[: ids.index(BAR, first) + 1]:
+        planned = planned.advance(token)
+    assert not planned.allowed[metres].any()
+    assert not any(TIME_SIGNATURE <= token < POSITION for token in ids[first + 1 :])
+    plain = plain.advance(BAR).advance(ids[first])
+    while not plain.allowed[BAR]:
+        plain = plain.advance(int(np.flatnonzero(plain.allowed)[0]))
+    assert plain.advance(BAR).allowed[metres].any()
 
 
 def test_the_key_of_a_piece_from_nothing_is_in_its_header(model: MusicModel) -> None:

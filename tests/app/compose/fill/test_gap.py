@@ -18,9 +18,11 @@ from app.compose.piece import Opening
 from app.compose.prompt import Prompt, passage_options, read_prompt
 from tests.support.bands import a_track, band, model_of
 from tests.support.scores import performance, two_hands
+from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.document import Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import append_to_midi, read_midi, write_midi
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
 from tokenization.remi.vocabulary import BAR, EOS, PLANNED_FAMILIES
@@ -68,6 +70,24 @@ def kept(track: Track, start: int, stop: int) -> list[tuple[int, ...]]:
 
 
 # ---- what is written
+
+
+@pytest.mark.parametrize(("rests", "expected"), [((), "Am7"), ((1,), "C")])
+def test_the_bars_keep_the_chords_to_which_the_replaced_track_belongs(band_model, rests, expected):
+    starts = [bar * 1920 for bar in range(4)]
+    chords = Track.of([(at, 1900, pitch, 70) for at in starts for pitch in (60, 64, 67)])
+    bass = Track.of([(at + half, 900, 33, 90) for at in starts for half in (0, 960)], program=33)
+    drums = Track.of([(at, 10, 42, 80) for at in starts], is_drum=True)
+    score = Score(480, (chords, bass, drums), (Tempo(0, 100),), (TimeSignature(0, 4, 4),), 7680)
+    tracks = {2} if rests else {1}  # the bass is written again, or rests while the drums are
+    passage = Passage(first_bar=2, last_bar=3, tracks=frozenset(tracks), rests=frozenset(rests))
+    opening, _ = opening_of(band_model, score, passage)
+    grammar = opening.rule.grammar
+    assert isinstance(grammar, RemiGrammar)
+    fixed = list(grammar.rules.bars.values())
+    assert len(fixed) == 2
+    for bar in fixed:
+        assert [chord_symbol(one.chord) for one in bar.chords or ()] == [expected]
 
 
 @pytest.mark.parametrize("metre", [(4, 4), (6, 8), (7, 16), (13, 4)])
