@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
@@ -38,7 +39,10 @@ class Parser(argparse.ArgumentParser):
         """Rejects unknown arguments here; argparse would return them to the parent parser."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            word = next((one for one in unknown if one.startswith("-")), "").partition("=")[0]
+            close = get_close_matches(word, self._option_string_actions, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:

@@ -164,8 +164,8 @@ def test_a_system_error_without_a_file_is_reported(monkeypatch, capsys):
     [
         (
             ["prepare", "--corpus", "x", "--output", "y", "--tokeniser", "piano"],
-            "relpe-train prepare: unrecognized arguments: --tokeniser piano; "
-            "see relpe-train prepare --help\n",
+            "relpe-train prepare: unrecognized arguments: --tokeniser piano "
+            "(did you mean --tokenizer?); see relpe-train prepare --help\n",
         ),
         (
             ["fit", "--conf", "x.yaml"],

@@ -1,4 +1,4 @@
-"""A bias that keeps new tracks in the range of their instruments."""
+"""A bias that keeps new tracks in the range of their instruments, and basses below the others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from tokenization.remi.vocabulary import DRUMS, NUM_PARTS, PROGRAM_ORDER, Famili
 
 OUTSIDE_RANGE = 4.0
 """Bias against pitches outside the range, which become e^4 times less likely."""
+
+BASSES = frozenset([*range(32, 40), 43])
+"""Programs of basses, whose notes are to lie below those of the other tracks."""
+LEAST_ROOM = 12
+"""Size of the range in semitones that a bass has in any case."""
 
 _BASS, _WIDE = (28, 55), (28, 96)
 _RANGES = (
@@ -53,7 +58,10 @@ with music.
 
 
 class Register(NamedTuple):
-    """Makes pitches outside the ranges of instruments less likely, in some tracks."""
+    """Makes pitches outside the ranges of instruments less likely, in some tracks.
+
+    The range of a bass ends at the lowest given note of the bar.
+    """
 
     ranks: frozenset[int]
     """Ranks of the tracks; drums have no range."""
@@ -69,7 +77,12 @@ class Register(NamedTuple):
         if grammar.track not in self.ranks:
             return None
         program = PROGRAM_ORDER[grammar.track // NUM_PARTS]
-        return None if program == DRUMS else _outside(grammar.families, program).copy()
+        if program == DRUMS:
+            return None
+        lowest, highest = instrument_range(program)
+        if program in BASSES:
+            highest = max(min(highest, _lowest_given(grammar)), lowest + LEAST_ROOM)
+        return _outside(grammar.families, lowest, highest).copy()
 
     def advance(self, token: int, grammar: RemiGrammar) -> Register:
         """See `Bias.advance`."""
@@ -82,9 +95,19 @@ def instrument_range(program: int) -> tuple[int, int]:
     return _RANGES[program]
 
 
-@lru_cache(maxsize=len(_RANGES))
-def _outside(families: Families, program: int) -> NDArray[np.float64]:
-    lowest, highest = instrument_range(program)
+def _lowest_given(grammar: RemiGrammar) -> int:
+    """The lowest pitch that is given in the present bar; a large number if there is none."""
+    bar, families = grammar.rules.bars.get(grammar.bar), grammar.families
+    pitches = [
+        token - families.pitch + families.lowest_pitch
+        for token in (bar and bar.given) or ()
+        if families.pitch <= token < families.drum
+    ]
+    return min(pitches, default=families.lowest_pitch + families.num_pitches)
+
+
+@lru_cache(maxsize=2 * len(_RANGES))
+def _outside(families: Families, lowest: int, highest: int) -> NDArray[np.float64]:
     pitches = np.arange(families.num_pitches) + families.lowest_pitch
     bias = np.zeros(families.size)
     bias[families.pitch : families.drum] = np.where(

@@ -103,6 +103,7 @@ def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
 def find_instrument(text: str) -> int:
     """The General MIDI program of an instrument, or `DRUMS`, by its name or a part of it.
 
+    The part may be in the plural.
     Raises ValueError if no instrument fits, or several.
     """
     wanted = text.strip().casefold()
@@ -110,7 +111,8 @@ def find_instrument(text: str) -> int:
     folded = [name.casefold() for name in names]
     if wanted in folded:
         return folded.index(wanted)
-    found = [at for at, name in enumerate(folded) if wanted and wanted in name]
+    part = wanted.removesuffix("s")
+    found = [at for at, name in enumerate(folded) if part and part in name]
     if len(found) == 1:
         return found[0]
     close = get_close_matches(wanted, folded, 3, 0.5)

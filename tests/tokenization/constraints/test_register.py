@@ -10,6 +10,7 @@ from tokenization.constraints.rule import biases_of_prompt
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.score import Track
+from tokenization.tokenizer import FixedBar, Rules
 
 LIMIT = BarLimit(3, 6)
 BASS, FLUTE = 32, 73
@@ -33,6 +34,29 @@ def test_pitches_outside_the_range_of_a_new_track_are_less_likely(program: int) 
     assert set(of_pitch.values()) <= {0, -OUTSIDE_RANGE}
     assert not bias[: families.pitch].any()
     assert not bias[families.drum :].any()
+
+
+@pytest.mark.parametrize(
+    ("given", "highest"),
+    [((), 55), ((70, 45, 50), 45), ((36,), 40), ((21,), 40), ((60, 72), 55)],
+)
+def test_a_bass_stays_below_the_given_notes_of_its_bar(
+    given: tuple[int, ...], highest: int
+) -> None:
+    families = FAMILIES["multitrack"]
+    notes = (families.drum + 8, *(families.pitch + note - families.lowest_pitch for note in given))
+    rules = Rules(bars={4: FixedBar(given=notes)})
+    grammar = RemiGrammar(families, rules)._replace(bar=4, track=rank_of(BASS))
+    for bar, expected in ((4, highest), (5, 55)):
+        bias = Register.of([rank_of(BASS)]).logits(grammar._replace(bar=bar), LIMIT)
+        assert bias is not None
+        assert np.flatnonzero(bias[families.pitch : families.drum] == 0).max() == (
+            expected - families.lowest_pitch
+        )
+    flute = grammar._replace(track=rank_of(FLUTE))
+    bias = Register.of([rank_of(FLUTE)]).logits(flute, LIMIT)
+    assert bias is not None
+    assert bias[families.pitch + 96 - families.lowest_pitch] == 0
 
 
 def test_other_tracks_and_drums_have_no_bias() -> None:
