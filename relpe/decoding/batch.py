@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -34,8 +35,8 @@ class Row(Generic[RuleT]):
     measured: bool = False
     """Whether `nats` are counted."""
     imposed: bool = False
-    """Whether the last token names a unit, see `PointerConfig.names`, and the rule left no choice
-    of another one."""
+    """Whether the last token names a unit, see `PointerConfig.names`, and the rule allowed no other
+    token of its family."""
     nats: float = 0.0
     """Nats of the sampled tokens; see `Sample.nats`."""
 
@@ -57,10 +58,12 @@ class Row(Generic[RuleT]):
 
     def _is_imposed(self, allowed: NDArray[np.bool_]) -> bool:
         """See `imposed`; `allowed` (v,) are those of which the last token was sampled."""
-        names = self.pointer and self.pointer.config.names
-        if not names or not names[0] <= self.token < names[1]:
+        config = self.pointer.config if self.pointer is not None else None
+        if config is None or config.names is None or self.token not in range(*config.names):
             return False
-        return np.count_nonzero(allowed[slice(*names)]) == 1
+        edges = *config.families, len(allowed)
+        family = bisect_right(config.families, self.token)
+        return np.count_nonzero(allowed[edges[family - 1] : edges[family]]) == 1
 
 
 class ContinuousBatch(Generic[RuleT]):

@@ -257,10 +257,13 @@ def test_factors_divide_the_scores_of_their_families():
     assert found == pytest.approx(expected / expected.sum(), abs=0.03)
 
 
-@pytest.mark.parametrize(("allowed", "imposed"), [([3], True), ([3, 4], True), ([2, 3], False)])
+@pytest.mark.parametrize(
+    ("allowed", "imposed"), [([3], True), ([3, 4], True), ([2, 3], False), ([1, 3], False)]
+)
 def test_a_name_without_alternatives_is_imposed(allowed, imposed):
-    """Other tokens, such as 4, may be allowed beside it."""
-    config = replace(CONFIG, names=(2, 4), ignored=())
+    """A token of another family, such as 4, may be allowed beside it."""
+    gates = replace(CONFIG.gates, family=(0.0,) * 3)
+    config = replace(CONFIG, names=(2, 4), ignored=(), families=(0, 1, 4), gates=gates)
     logits = np.where(np.arange(VOCABULARY) == 3, 9, 0).astype(np.float32)
     row = Row(0, 1, Among(tuple(allowed)), GREEDY, np.random.default_rng(0), Pointer(config))
     row.sample(logits)
@@ -271,9 +274,10 @@ def test_a_name_without_alternatives_is_imposed(allowed, imposed):
 
 
 def test_an_imposed_unit_is_generated_again():
-    gates = GateConfig(similar=(-3.0,) * 26)
+    gates = GateConfig(similar=(-3.0,) * 26, family=(0.0,) * 3)
     bounds = BalanceConfig(most=-5, most_generated=-5, imposed=8)
-    config = replace(CONFIG, unit=1, names=(2, 4), ignored=(), gates=gates, balance=bounds)
+    config = replace(CONFIG, names=(2, 4), ignored=(), families=(0, 2, 4), gates=gates)
+    config = replace(config, balance=bounds)
     first = [1, 2, 5, 8, 6, 9, 7, 11, 5]
     returns = []
     for names in ((2,), (2, 3)):  # the unit before is imposed, or may be another one
