@@ -66,8 +66,8 @@ class Choice(NamedTuple):
         nats = median(one.nats for one in self.takes)
         mean = sum(self.penalties) / len(self.penalties)
         return (
-            f"take {self.best + 1} of {len(self.takes)}: penalty {self.penalties[self.best]:.2f} "
-            f"(mean {mean:.2f}), {take.nats:.2f} nats per token (median {nats:.2f}), agreement "
+            f"take {self.best + 1} of {len(self.takes)} has the lowest penalty: "
+            f"{self.penalties[self.best]:.2f} (mean {mean:.2f}), {take.nats:.2f} nats per token (median {nats:.2f}), agreement "
             f"{self.agreement:.0%}, {take.form.loops:.0%} of the bars like the bar before, "
             f"{take.form.returns:.0%} like an earlier one, {take.form.silence:.0%} empty"
         )
