@@ -36,6 +36,8 @@ class FixedBar(NamedTuple):
     """Ids of the given tracks, between the head of the bar and its Write; empty: a Write follows
     the head. None: the bar has a Write only if the model chooses so. `BarLimit.planned` should fix
     the length of the bar too, since a shorter one would not hold the given notes."""
+    exact: bool = False
+    """Whether the bar is to repeat its source as closely as possible; see `Pointer.extend`."""
 
 
 NO_BARS: Mapping[int, FixedBar] = MappingProxyType({})

@@ -67,13 +67,20 @@ class _Parser(argparse.ArgumentParser):
         args: Any = None,  # noqa: ANN401
         namespace: Any = None,  # noqa: ANN401
     ) -> tuple[Any, list[str]]:
-        """Rejects unknown arguments here; argparse would return them to the parent parser."""
+        """Rejects unknown arguments here; argparse would return them to the parent parser.
+
+        Unknown options come first: one that is misspelled should not be called missing.
+        """
+        if self._subparsers is None:
+            for word in sys.argv[1:] if args is None else args:
+                option = word.partition("=")[0]
+                if option.startswith("--") and option not in ("--", *self._option_string_actions):
+                    close = get_close_matches(option, self._option_string_actions, 1)
+                    hint = f" (did you mean {close[0]}?)" if close else ""
+                    self.error(f"unrecognized arguments: {word}{hint}")
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            word = next((one for one in unknown if one.startswith("-")), "").partition("=")[0]
-            close = get_close_matches(word, self._option_string_actions, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:

@@ -168,11 +168,9 @@ class Opening:
         key = closing_key(options)
         asked = asked_bars(options, count, key=key)
         context = with_style(np.array(context), options, tokenizer)
-        # in another metre, a bar would bring nothing back, and a chart would not fit
-        one_metre = options.form is not None or options.chords is not None
         grammar = tokenizer.grammar(
             tempo="bar_line",
-            time_signature=not one_metre,
+            time_signature=options.form is None,  # a bar in another metre brings nothing back
             end=ends,
             write=False,
             bars=dict(enumerate(asked, 1)),

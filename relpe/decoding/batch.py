@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -35,8 +34,7 @@ class Row(Generic[RuleT]):
     measured: bool = False
     """Whether `nats` are counted."""
     imposed: bool = False
-    """Whether the last token names a unit, see `PointerConfig.names`, and the rule allowed no other
-    token of its family."""
+    """What the rule said of the last token; see `Rule`."""
     nats: float = 0.0
     """Nats of the sampled tokens; see `Sample.nats`."""
 
@@ -50,20 +48,11 @@ class Row(Generic[RuleT]):
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
-        self.imposed = self._is_imposed(rule.allowed)
+        self.imposed = getattr(rule, "imposed", False)
         self.rule = rule.advance(self.token)
         if self.measured and not self.ended:  # the token that ends a sequence is not part of it
             scores = logits[rule.allowed].astype(np.float64)
             self.nats += float(np.logaddexp.reduce(scores) - logits[self.token])
-
-    def _is_imposed(self, allowed: NDArray[np.bool_]) -> bool:
-        """See `imposed`; `allowed` (v,) are those of which the last token was sampled."""
-        config = self.pointer.config if self.pointer is not None else None
-        if config is None or config.names is None or self.token not in range(*config.names):
-            return False
-        edges = *config.families, len(allowed)
-        family = bisect_right(config.families, self.token)
-        return np.count_nonzero(allowed[edges[family - 1] : edges[family]]) == 1
 
 
 class ContinuousBatch(Generic[RuleT]):

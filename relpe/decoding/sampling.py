@@ -17,7 +17,9 @@ class Rule(Protocol):
     """Which tokens may come next in one row; immutable.
 
     A rule may also have a `bias` (v,) or None, which is added to the logits. It makes tokens more
-    or less likely, but never permits a token that is not `allowed`.
+    or less likely, but never permits a token that is not `allowed`. Also optional is `imposed`, a
+    bool: whether the unit that the next token may name is to come back as closely as possible; see
+    `Pointer.extend`.
     """
 
     @property

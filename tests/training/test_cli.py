@@ -164,12 +164,17 @@ def test_a_system_error_without_a_file_is_reported(monkeypatch, capsys):
     [
         (
             ["prepare", "--corpus", "x", "--output", "y", "--tokeniser", "piano"],
-            "relpe-train prepare: unrecognized arguments: --tokeniser piano "
+            "relpe-train prepare: unrecognized arguments: --tokeniser "
             "(did you mean --tokenizer?); see relpe-train prepare --help\n",
         ),
         (
+            ["fit", "--config", "x.yaml", "--nothing-alike=2"],
+            "relpe-train fit: unrecognized arguments: --nothing-alike=2; "
+            "see relpe-train fit --help\n",
+        ),
+        (
             ["fit", "--conf", "x.yaml"],
-            "relpe-train fit: the following arguments are required: --config; "
+            "relpe-train fit: unrecognized arguments: --conf (did you mean --config?); "
             "see relpe-train fit --help\n",
         ),
     ],

@@ -67,9 +67,10 @@ class Choice(NamedTuple):
         mean = sum(self.penalties) / len(self.penalties)
         return (
             f"take {self.best + 1} of {len(self.takes)} has the lowest penalty: "
-            f"{self.penalties[self.best]:.2f} (mean {mean:.2f}), {take.nats:.2f} nats per token (median {nats:.2f}), agreement "
-            f"{self.agreement:.0%}, {take.form.loops:.0%} of the bars like the bar before, "
-            f"{take.form.returns:.0%} like an earlier one, {take.form.silence:.0%} empty"
+            f"{self.penalties[self.best]:.2f} (mean {mean:.2f}), {take.nats:.2f} nats per token "
+            f"(median {nats:.2f}), agreement {self.agreement:.0%}, {take.form.loops:.0%} of the "
+            f"bars like the bar before, {take.form.returns:.0%} like an earlier one, "
+            f"{take.form.silence:.0%} empty"
         )
 
 

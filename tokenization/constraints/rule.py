@@ -56,6 +56,14 @@ class ConstrainedGrammar(_Parts):
         return self.limit.allowed(self.grammar)
 
     @property
+    def imposed(self) -> bool:
+        """Whether the present bar is to repeat its source as closely as possible."""
+        if not isinstance(self.grammar, RemiGrammar):
+            return False
+        fixed = self.grammar.rules.bars.get(self.grammar.bar)
+        return fixed is not None and fixed.exact
+
+    @property
     def bias(self) -> NDArray[np.float64] | None:
         """The sum of all biases (v,); None: no bias.
 

@@ -13,7 +13,7 @@ from app.compose.timing import Timing
 from app.compose.tracks import instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import extend_by_pedal
-from tokenization.analysis.plan import analyse, analyse_document
+from tokenization.analysis.plan import analyse_document
 from tokenization.document import Header, Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.grid import STEPS_PER_BEAT
@@ -43,8 +43,8 @@ class Gap(NamedTuple):
     kept: Score
     """The music that is kept, as the model reads it, in ticks of `Timing.counted`, and the new
     track without notes."""
-    replaced: Score
-    """The same with the notes that are to be replaced, but for those of tracks that rest."""
+    before: Score
+    """The same before notes were removed, but without tracks that rest."""
     bars: BarMap
     """All notated bars of the piece."""
     edge: int
@@ -78,7 +78,7 @@ class Gap(NamedTuple):
         first = passage.first_bar - 1
         numbers = _numbers(passage, file, tokenizer)
         removed = numbers | passage.rests
-        kept, replaced = (_kept(timing, bars, first, stop, n) for n in (removed, passage.rests))
+        kept, before = (_kept(timing, bars, first, stop, n) for n in (removed, passage.rests))
         new = passage.new_track
         tracks = (*kept.tracks, *([] if new is None else [new]))
         ranks = tokenizer.track_ranks(tracks)
@@ -113,7 +113,7 @@ class Gap(NamedTuple):
             tuple(file.tracks[number] for number in sorted(removed)),
             of_written,
             kept.with_tracks(tracks),
-            replaced,
+            before,
             bars,
             int(edges[0]),
             start_tick,
@@ -145,8 +145,7 @@ class Gap(NamedTuple):
         """What the model reads, and what is fixed in the bars of the vocabulary it is to write.
 
         The ids end with the Bar of the first bar to be written, its metre and its tempo. Bars in
-        which other tracks play keep their chords, those of the replaced notes included, and return
-        where these tracks do.
+        which other tracks play keep their plan, which is found from all old notes.
 
         Args:
             tokenizer: a tokenizer of version 2.
@@ -183,8 +182,9 @@ class Gap(NamedTuple):
             if not (TIME_SIGNATURE <= token < POSITION or TEMPO <= token < families.program):
                 break
             opening.append(token)
-        heard = analyse(part_of(self.bars.on_grid(self.replaced), *around)).bars[first:stop]
-        fixed = map(_fixed, plan.bars[first:stop], heard, halves)
+        old = part_of(self.bars.on_grid(self.before), *around)
+        plans = analyse_document(old, selection).bars[first:stop]
+        fixed = [_fixed(one, notes) for one, notes in zip(plans, halves, strict=True)]
         return np.append(before, opening), tuple(fixed)
 
     def _around(
@@ -203,15 +203,12 @@ class Gap(NamedTuple):
         return self.first - num_before, self.stop + num_after
 
 
-def _fixed(plan: BarPlan, heard: BarPlan, given: tuple[int, ...]) -> FixedBar:
-    """What is fixed in a bar with given notes, which are empty if there are none.
-
-    Its plan is `plan`, and `heard` with the replaced notes.
-    """
+def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
+    """What is fixed in a bar with given notes, which are empty if there are none."""
     if not given:
         return FixedBar(given=given)
-    has_chords = any(chord is not None for _, chord in heard.chords)
-    return FixedBar((plan.source,), heard.chords if has_chords else None, given)
+    has_chords = any(chord is not None for _, chord in plan.chords)
+    return FixedBar((plan.source,), plan.chords if has_chords else None, given)
 
 
 def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[int]:

@@ -109,12 +109,13 @@ def find_instrument(text: str) -> int:
     wanted = text.strip().casefold()
     names = [*instrument_names(), "Drums"]
     folded = [name.casefold() for name in names]
-    if wanted in folded:
-        return folded.index(wanted)
-    part = wanted.removesuffix("s")
-    found = [at for at, name in enumerate(folded) if part and part in name]
-    if len(found) == 1:
-        return found[0]
+    words = wanted, wanted.removesuffix("s")
+    exact = [[at for at, name in enumerate(folded) if name == word] for word in words]
+    parts = [[at for at, name in enumerate(folded) if word and word in name] for word in words]
+    for one in (*exact, *parts):
+        if len(one) == 1:
+            return one[0]
+    found = parts[1]
     close = get_close_matches(wanted, folded, 3, 0.5)
     fitting = found or [folded.index(name) for name in close]
     such = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]

@@ -165,7 +165,8 @@ def asked_bars(
 
     A chart with fewer bars repeats. After a form with fewer bars, the model chooses, but a bar does
     not resemble one with other chords than those asked for. Without a chart, a bar that brings back
-    one of the bars before has its chords.
+    one of the bars before has its chords. A bar of the form repeats its source as closely as
+    possible, unless other chords are asked for than there.
 
     Args:
         options: the form and chords that are asked for.
@@ -205,6 +206,11 @@ def asked_bars(
             known.append(bar.chords)
             if chords[index] and bar.sources is None and is_plain:
                 bar = bar._replace(sources=_alike(known))
+        if place < len(sources) and sources[place]:
+            has_others = bool(chords and chords[index]) and (
+                _kinds(known[-1]) != _kinds(known[-1 - sources[place]])
+            )
+            bar = bar._replace(exact=not has_others)
         bars.append(bar)
     return bars
 

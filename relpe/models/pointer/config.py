@@ -92,9 +92,9 @@ class BalanceConfig:
     named: float = 0.0
     """Added for the unit that the sequence has named, instead of `aligned` and `near`."""
     imposed: float = 4.0
-    """Added to `named` for a unit whose name a rule has imposed, see `Pointer.extend`. The source
-    there is apart from the others: `strength` and the two bounds do not apply to it, and its
-    log-odds are at most `MOST_IMPOSED`."""
+    """Added to `named` for a unit whose name a rule has imposed. The source there is apart from the
+    others: `strength` and the two bounds do not apply to it, and its log-odds are at most
+    `MOST_IMPOSED`."""
     temperature: tuple[float, ...] = ()
     """Factor of the temperature of sampling, by the family of the token; empty: 1 for all. Below 1,
     unlikely tokens of the family become rarer, and with them the family itself where others may

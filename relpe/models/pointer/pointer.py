@@ -93,8 +93,8 @@ class Pointer:
     def extend(self, tokens: Sequence[int] | NDArray[np.integer], *, imposed: bool = False) -> None:
         """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1.
 
-        `imposed`: a unit that they name was not chosen by the model. It comes back as closely as
-        if it were part of the prompt.
+        `imposed`: a unit that they name is to come back as closely as possible; see
+        `BalanceConfig.imposed`.
         """
         added = np.array(tokens, np.int64)
         place = self.config.reach, self._settings, added, self.count, self._first_generated

@@ -58,17 +58,16 @@ class Counted(NamedTuple):
         return self._replace(left=self.left - 1)
 
 
-class Among(NamedTuple):
-    """Allows these tokens."""
+class Imposing(NamedTuple):
+    """Allows all tokens, and may impose names."""
 
-    tokens: tuple[int, ...]
+    imposed: bool
 
     @property
     def allowed(self) -> np.ndarray:
-        return np.isin(np.arange(VOCABULARY), self.tokens)
+        return np.ones(VOCABULARY, bool)
 
-    def advance(self, token: int) -> Among:
-        assert self.allowed[token]
+    def advance(self, token: int) -> Imposing:
         return self
 
 
@@ -76,6 +75,7 @@ class Scripted(NamedTuple):
     """Allows some tokens at each step, and ends after the last step."""
 
     steps: tuple[tuple[int, ...], ...]
+    imposed: bool
 
     @property
     def allowed(self) -> np.ndarray:
@@ -83,7 +83,7 @@ class Scripted(NamedTuple):
 
     def advance(self, token: int) -> Scripted:
         assert self.allowed[token]
-        return Scripted(self.steps[1:])
+        return self._replace(steps=self.steps[1:])
 
 
 HALF, GREEDY = SamplingOptions(memory=0.5, top_p=1.0), SamplingOptions(temperature=0)
@@ -257,20 +257,11 @@ def test_factors_divide_the_scores_of_their_families():
     assert found == pytest.approx(expected / expected.sum(), abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("allowed", "imposed"), [([3], True), ([3, 4], True), ([2, 3], False), ([1, 3], False)]
-)
-def test_a_name_without_alternatives_is_imposed(allowed, imposed):
-    """A token of another family, such as 4, may be allowed beside it."""
-    gates = replace(CONFIG.gates, family=(0.0,) * 3)
-    config = replace(CONFIG, names=(2, 4), ignored=(), families=(0, 1, 4), gates=gates)
-    logits = np.where(np.arange(VOCABULARY) == 3, 9, 0).astype(np.float32)
-    row = Row(0, 1, Among(tuple(allowed)), GREEDY, np.random.default_rng(0), Pointer(config))
-    row.sample(logits)
-    assert (row.token, row.imposed) == (3, imposed)
-    row.rule = Among((4,))
-    row.sample(logits)
-    assert not row.imposed
+@pytest.mark.parametrize("rule", [Counted(2), Imposing(True), Imposing(False)])
+def test_a_rule_may_impose_names(rule):
+    row = Row(0, 1, rule, GREEDY, np.random.default_rng(0), Pointer(CONFIG))
+    row.sample(np.zeros(VOCABULARY, np.float32))
+    assert row.imposed == getattr(rule, "imposed", False)
 
 
 def test_an_imposed_unit_is_generated_again():
@@ -280,13 +271,12 @@ def test_an_imposed_unit_is_generated_again():
     config = replace(config, balance=bounds)
     first = [1, 2, 5, 8, 6, 9, 7, 11, 5]
     returns = []
-    for names in ((2,), (2, 3)):  # the unit before is imposed, or may be another one
-        rule = Scripted((*((one,) for one in first), (1,), names, *(tuple(range(5, 12)),) * 8))
+    for imposed in (True, False):
+        steps = *((one,) for one in first), (1,), (2,), *(tuple(range(5, 12)),) * 8
+        rule = Scripted(steps, imposed)
         request = Request(np.array([0]), rule, range(40))
         made = generated(decoder_with(config), PlainSteps(decoder_with(config)), [request])[0]
-        named = [one for one in made if one[10] == 2]
-        assert len(named) > 10
-        returns.append(np.mean([one[11:] == first[2:] for one in named]))
+        returns.append(np.mean([one[11:] == first[2:] for one in made]))
     assert returns[0] > 0.8
     assert returns[1] < 0.1
 

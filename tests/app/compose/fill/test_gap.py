@@ -90,6 +90,24 @@ def test_the_bars_keep_the_chords_to_which_the_replaced_track_belongs(band_model
         assert [chord_symbol(one.chord) for one in bar.chords or ()] == [expected]
 
 
+def test_bars_return_to_bars_with_their_chords_and_not_note_for_note(band_model):
+    starts = [bar * 1920 for bar in range(5)]
+    chords = Track.of([(at, 1900, pitch, 70) for at in starts for pitch in (57, 60, 64)])
+    roots = [(at, 1900, (33, 29)[bar % 2], 90) for bar, at in enumerate(starts)]
+    tracks = chords, Track.of(roots, program=33)
+    score = Score(480, tracks, (Tempo(0, 100),), (TimeSignature(0, 4, 4),), 9600)
+    passage = Passage(first_bar=1, last_bar=5, tracks=frozenset({1}))
+    opening, _ = opening_of(band_model, score, passage)
+    grammar = opening.rule.grammar
+    assert isinstance(grammar, RemiGrammar)
+    fixed = list(grammar.rules.bars.values())
+    assert [chord_symbol((bar.chords or ())[0].chord) for bar in fixed] == [
+        *("Am", "Fmaj7", "Am", "Fmaj7", "Am")
+    ]
+    assert [bar.sources for bar in fixed[2:]] == [(2,)] * 3
+    assert not any(bar.exact for bar in fixed)
+
+
 @pytest.mark.parametrize("metre", [(4, 4), (6, 8), (7, 16), (13, 4)])
 @pytest.mark.parametrize("tracks", [None, frozenset({1}), frozenset({0, 2})])
 def test_only_the_passage_changes(

@@ -62,7 +62,16 @@ def test_a_file_of_many_tracks_is_not_listed_in_full() -> None:
 
 @pytest.mark.parametrize(
     ("text", "program"),
-    [("Acoustic Bass", 32), ("flute", 73), ("drums", DRUMS), ("Slap Bass 2", 37), ("celesta", 8)],
+    [
+        ("Acoustic Bass", 32),
+        ("flute", 73),
+        ("drums", DRUMS),
+        ("Slap Bass 2", 37),
+        ("celesta", 8),
+        ("flutes", 73),
+        ("violins", 40),
+        ("bells", 14),
+    ],
 )
 def test_instruments_have_the_names_of_general_midi(text: str, program: int) -> None:
     assert find_instrument(text) == program

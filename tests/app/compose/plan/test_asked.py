@@ -31,6 +31,7 @@ from tokenization.midi import write_midi
 from tokenization.plan import BarPlan, Key, Plan
 from tokenization.plan_text import parse_chart
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.vocabulary import BAR
 from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
 from tokenization.score import Score, Track
 
@@ -83,6 +84,36 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     assert [bar.chords for bar in charted] == [None, *parse_chart("Am"), *chords[:2]]
     made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
     assert made[0].startswith("Return_New")
+
+
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        ({"form": "B2 A2"}, [False, False, True, True]),
+        ({"form": "B2 A2", "chords": "C"}, [False, False, True, False]),  # A is C F
+        ({"form": "B2 A2", "chords": "? | ? | F | ?"}, [False, False, False, True]),
+        ({"form": "B2 B2", "chords": "C | G"}, [False, False, True, True]),
+        ({"form": "B2 B2", "chords": "C | G | C7 | Am"}, [False, False, True, False]),
+        ({"form": "B2 B2", "ending": "cadence"}, [False, False, False, False]),
+        ({"chords": "C | F"}, [False] * 4),
+    ],
+)
+def test_bars_of_a_form_are_exact_unless_other_chords_are_asked(options, exact):
+    before = [Heard("A", bar) for bar in parse_chart("C | F")]
+    key = closing_key(MusicOptions(**options), Plan((), Key(0, minor=False)))
+    bars = asked_bars(MusicOptions(**options), 4, before, key=key)
+    assert [bar.exact for bar in bars] == exact
+
+
+def test_the_rule_imposes_the_bars_of_the_form(model):
+    ids = sampled(begun := opening(model, bars=3, form="B2 A1"))[len(begun.first_ids) :]
+    rule, imposed = begun.rule, [begun.rule.imposed]
+    for token in ids[:-1]:
+        rule = rule.advance(token)
+        if token == BAR:
+            imposed.append(rule.imposed)
+    assert imposed == [False, False, True]
+    assert not opening(model, bars=3, chords="C").rule.imposed
 
 
 def test_a_letter_that_was_heard_twice_in_a_row_has_the_length_of_one_section():
