@@ -44,7 +44,7 @@ def main() -> int:
             form = FORMS[name] if piece is None else "B4 A4"
             found = list(measure(models, name, piece, form, given.seeds))
             met, asked = (sum(row[index] for row in found) for index in range(2))
-            similar = np.mean([one for row in found for one in row[2]])
+            similar = np.nanmean([one for row in found for one in row[2]])
             print(f"| {name}, {piece or 'nothing'} | {form} | {met} | {asked} | {similar:.2f} |")
     return 0
 
