@@ -436,7 +436,8 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=LOG_ODDS",
         help="what generation adds to the fitted gates: strength, most, most_generated, aligned, "
-        "near, named or imposed; may be repeated (default: what the model has, otherwise 0, imposed 4)",
+        "near, named or imposed; may be repeated (default: what the model has, otherwise 0, and 4 "
+        "for imposed)",
     )
     option(
         "--temperature",
