@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from relpe.models.pointer.config import LENGTH_CLASSES, MOST_IMPOSED, NUM_RECORDS, PointerConfig
+from relpe.models.pointer.config import (
+    LEAST_IMPOSED,
+    LENGTH_CLASSES,
+    MOST_IMPOSED,
+    NUM_RECORDS,
+    PointerConfig,
+)
 
 
 class Source(NamedTuple):
@@ -124,7 +130,8 @@ class SlowPointer:
         if self.naming()[1] and self.named() in self.sources():
             index = list(self.sources()).index(self.named())
             token, _, value = values.pop(index)
-            apart = min(value * math.exp(balance.imposed), math.exp(MOST_IMPOSED)), token
+            own = max(value * math.exp(balance.imposed), math.exp(LEAST_IMPOSED))
+            apart = min(own, math.exp(MOST_IMPOSED)), token
         total = sum(value for _, _, value in values)
         bounded = min(math.exp(balance.strength) * math.sqrt(total), math.exp(balance.most))
         own = sum(value for _, generated, value in values if generated) * bounded / (total or 1)

@@ -14,7 +14,7 @@ from tokenization.plan import Chord
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, Families
 
-LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
+LAST_BEAT, LONG, LONGER_LATE = 40.0, 2.0, 6.0
 OUTSIDE, NOT_ROOT = 4.0, 3.0
 """Bias against pitches outside the chord, and against those other than its root below the pitch
 `LOW`, or while the bar has no root."""
@@ -24,10 +24,11 @@ LOW = 52
 class Cadence(NamedTuple):
     """A bias towards long notes in the last bar, and against notes in its last beat.
 
-    Positions in the last beat have a bias of -12. Durations have a bias that rises from 2 to 8
-    towards the end of the bar. It applies in full to notes that last up to the bar line or beyond,
-    and in proportion to their reach to shorter ones. With a chord, other pitches have a bias of -4,
-    and those other than its root of -3 more if they are low, or the first ones of the bar.
+    Positions in the last beat have a bias of -40, which outweighs a groove that goes on. Durations
+    have a bias that rises from 2 to 8 towards the end of the bar. It applies in full to notes that
+    last up to the bar line or beyond, and in proportion to their reach to shorter ones. With a
+    chord, other pitches have a bias of -4, and those other than its root of -3 more if they are
+    low, or the first ones of the bar.
     """
 
     chord: Chord | None = None

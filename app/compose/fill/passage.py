@@ -37,10 +37,8 @@ class Passage:
     """General MIDI program, 0-127, or 128 for drums, of a new track that is written as well."""
 
     def __post_init__(self) -> None:
-        if both := self.rests & (self.tracks or frozenset()):
-            raise ValueError(
-                f"track {min(both)} is to be written and to rest, expected only one of both"
-            )
+        if self.rests & (self.tracks or frozenset()):
+            raise ValueError("the same track is to be written and to rest, expected one of both")
         if self.instrument is not None and not 0 <= self.instrument <= DRUMS:
             raise ValueError(
                 f"the instrument is {self.instrument}, expected 0 to 127, or {DRUMS} for drums"

@@ -166,7 +166,7 @@ def asked_bars(
     A chart with fewer bars repeats. After a form with fewer bars, the model chooses, but a bar does
     not resemble one with other chords than those asked for. Without a chart, a bar that brings back
     one of the bars before has its chords. A bar of the form repeats its source as closely as
-    possible, unless other chords are asked for than there.
+    possible, unless other chords are asked for than there, or the music ends in it.
 
     Args:
         options: the form and chords that are asked for.
@@ -210,9 +210,17 @@ def asked_bars(
             has_others = bool(chords and chords[index]) and (
                 _kinds(known[-1]) != _kinds(known[-1 - sources[place]])
             )
-            bar = bar._replace(exact=not has_others)
+            is_end = index >= len(places) - _closing_bars(options, len(places))
+            bar = bar._replace(exact=not (has_others or is_end))
         bars.append(bar)
     return bars
+
+
+def _closing_bars(options: MusicOptions, count: int) -> int:
+    """How many of `count` new bars belong to the ending: the bar of the dominant, and the last."""
+    if options.ending == "bar" or options.seconds is not None:
+        return 0
+    return 1 + (options.ending == "cadence" and count >= _DOMINANT_FROM)
 
 
 def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:

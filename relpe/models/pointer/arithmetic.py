@@ -91,6 +91,8 @@ class Settings(NamedTuple):
     """Upper bound of the odds of all sources together that propose generated tokens."""
     imposed: float
     """Factor of the odds of the source in a unit whose name was imposed."""
+    least_imposed: float
+    """Lower bound of these odds, if there is such a source."""
     most_imposed: float
     """Upper bound of these odds."""
     ignored: NDArray[np.int64]
@@ -212,7 +214,8 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     odds *= np.where(naming == 2, tables[5][known], tables[4][np.minimum(naming, 1)])
     odds *= tables[6][settings.families.searchsorted(last, side="right") - 1]
     apart = (naming == 2) & bool(parts.named[1])
-    own = np.minimum(odds[apart] * settings.imposed, settings.most_imposed)
+    bounds = settings.least_imposed, settings.most_imposed
+    own = (odds[apart] * settings.imposed).clip(*bounds)
     odds[apart] = 0
     generated = count - distances >= first_generated
     total = _sum(odds)

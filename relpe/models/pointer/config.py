@@ -93,8 +93,8 @@ class BalanceConfig:
     """Added for the unit that the sequence has named, instead of `aligned` and `near`."""
     imposed: float = 4.0
     """Added to `named` for a unit whose name a rule has imposed. The source there is apart from the
-    others: `strength` and the two bounds do not apply to it, and its log-odds are at most
-    `MOST_IMPOSED`."""
+    others: `strength` and the two bounds do not apply to it, and its log-odds are from
+    `LEAST_IMPOSED` to `MOST_IMPOSED`."""
     temperature: tuple[float, ...] = ()
     """Factor of the temperature of sampling, by the family of the token; empty: 1 for all. Below 1,
     unlikely tokens of the family become rarer, and with them the family itself where others may
@@ -114,8 +114,9 @@ class BalanceConfig:
 
 LOG_ODDS = tuple(one.name for one in fields(BalanceConfig) if one.name != "temperature")
 """Fields of the balance that are log-odds."""
-MOST_IMPOSED = 6.0
-"""Upper bound of the log-odds of a source in a unit whose name was imposed."""
+LEAST_IMPOSED, MOST_IMPOSED = 1.5, 6.0
+"""Bounds of the log-odds of a source in a unit whose name was imposed. The lower one is for the
+start of a unit, where little matches yet."""
 TEMPERATURES = 0.1, 10.0
 """Smallest and largest factor of the temperature."""
 

@@ -203,8 +203,9 @@ def _propose(parts, settings, count, first_generated):
     distances, front = found[2], _front(count, len(parts.similar))
     values = _odds(parts, settings, front)
     apart, own = parts.named[0], 0.0
-    if parts.named[1]:
-        own = min(values[apart] * settings.imposed, settings.most_imposed)
+    if parts.named[1] and found[0, apart]:
+        own = max(values[apart] * settings.imposed, settings.least_imposed)
+        own = min(own, settings.most_imposed)
         values[apart] = 0.0
     total = 0.0
     for value in values:

@@ -24,6 +24,7 @@ from relpe.models.pointer.arithmetic import (
 from relpe.models.pointer.config import (
     ALIGNMENTS,
     FIRST_LENGTHS,
+    LEAST_IMPOSED,
     MOST_IDS,
     MOST_IMPOSED,
     RANGES,
@@ -171,6 +172,7 @@ def _settings(config: PointerConfig) -> Settings:
         math.exp(balance.most),
         math.exp(balance.most_generated),
         math.exp(balance.imposed),
+        math.exp(LEAST_IMPOSED),
         math.exp(MOST_IMPOSED),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.names or (0, 0), np.int64),

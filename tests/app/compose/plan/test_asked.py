@@ -95,6 +95,7 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
         ({"form": "B2 B2", "chords": "C | G"}, [False, False, True, True]),
         ({"form": "B2 B2", "chords": "C | G | C7 | Am"}, [False, False, True, False]),
         ({"form": "B2 B2", "ending": "cadence"}, [False, False, False, False]),
+        ({"form": "B2 A2", "ending": "natural"}, [False, False, True, False]),
         ({"chords": "C | F"}, [False] * 4),
     ],
 )
