@@ -330,6 +330,8 @@ def _read_around(
     bars = BarMap.of(lines[: (gap.first if gap.is_last else count) + 1], counted.ticks_per_beat)
     sequence, bar_tokens = _encode(bars.on_grid(gap.kept), bars, tokenizer)
     more = gap.notices()
+    if stop > whole.bars and not gap.is_last:
+        more.append(f"the piece ends with bar {whole.bars}; after it, only what is written plays")
     if not gap.is_last:
         most = "as many bars around the new music as fit"
         is_long = len(sequence.ids) > HEARD_TOKENS

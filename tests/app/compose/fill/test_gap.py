@@ -90,6 +90,13 @@ def test_the_bars_keep_the_chords_to_which_the_replaced_track_belongs(band_model
         assert [chord_symbol(one.chord) for one in bar.chords or ()] == [expected]
 
 
+@pytest.mark.parametrize(("last", "count"), [(3, 0), (5, 1)])
+def test_a_new_track_beyond_the_end_is_told(band_model, last, count):
+    passage = Passage(first_bar=2, last_bar=last, instrument=60)
+    _, prompt = opening_of(band_model, band(), passage)
+    assert sum("the piece ends with bar 3" in one for one in prompt.facts.notices) == count
+
+
 def test_bars_return_to_bars_with_their_chords_and_not_note_for_note(band_model):
     starts = [bar * 1920 for bar in range(5)]
     chords = Track.of([(at, 1900, pitch, 70) for at in starts for pitch in (57, 60, 64)])
