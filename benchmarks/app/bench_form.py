@@ -43,7 +43,7 @@ def main() -> int:
         for piece in (None, *PROMPTS[name]):
             form = FORMS[name] if piece is None else "B4 A4"
             found = list(measure(models, name, piece, form, given.seeds))
-            met, asked = (sum(row[index] for row in found) for index in range(2))
+            met, asked = sum(row[0] for row in found), sum(row[1] for row in found)
             similar = np.nanmean([one for row in found for one in row[2]])
             print(f"| {name}, {piece or 'nothing'} | {form} | {met} | {asked} | {similar:.2f} |")
     return 0

@@ -215,12 +215,10 @@ def test_a_piece_from_nothing(model: MusicModel, options: dict[str, Any]) -> Non
 
 
 def test_a_piece_with_a_form_keeps_its_metre(model: MusicModel) -> None:
-    asked = {"form": "A2 B2"}
-    plain, planned = (
-        Opening.of_nothing(model, MusicOptions(bars=4, **one)).rule for one in ({}, asked)
-    )
+    formed = Opening.of_nothing(model, MusicOptions(bars=4, form="A2 B2"))
+    plain, planned = Opening.of_nothing(model, MusicOptions(bars=4)).rule, formed.rule
     metres = slice(TIME_SIGNATURE, POSITION)
-    ids = sampled(Opening.of_nothing(model, MusicOptions(bars=4, **asked)))
+    ids = sampled(formed)
     first = next(place for place, token in enumerate(ids) if TIME_SIGNATURE <= token < POSITION)
     for token in ids[: ids.index(BAR, first) + 1]:
         planned = planned.advance(token)

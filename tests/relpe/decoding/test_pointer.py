@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.decoding.base import TokenSteps
-from relpe.decoding.batch import Row
+from relpe.decoding.batch import Row, RuleT
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder, compile_all
 from relpe.decoding.cuda_graph import TileSteps
@@ -97,9 +97,9 @@ Tokens = list[list[list[int]]]
 
 
 def generated(
-    decoder: Decoder, steps: TokenSteps, requests: list[Request[Counted]], rows: int | None = None
+    decoder: Decoder, steps: TokenSteps, requests: list[Request[RuleT]], rows: int | None = None
 ) -> Tokens:
-    generation: Generation[Counted] = Generation(decoder, steps, rows)
+    generation: Generation[RuleT] = Generation(decoder, steps, rows)
     samples = [generation.add(request) for request in requests]
     while len(generation):
         for sample in generation.step():

@@ -108,9 +108,8 @@ def test_bars_return_to_bars_with_their_chords_and_not_note_for_note(band_model)
     grammar = opening.rule.grammar
     assert isinstance(grammar, RemiGrammar)
     fixed = list(grammar.rules.bars.values())
-    assert [chord_symbol((bar.chords or ())[0].chord) for bar in fixed] == [
-        *("Am", "Fmaj7", "Am", "Fmaj7", "Am")
-    ]
+    symbols = [[chord_symbol(one.chord) for one in bar.chords or ()] for bar in fixed]
+    assert symbols == [["Am"], ["Fmaj7"], ["Am"], ["Fmaj7"], ["Am"]]
     assert [bar.sources for bar in fixed[2:]] == [(2,)] * 3
     assert not any(bar.exact for bar in fixed)
 
