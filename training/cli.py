@@ -73,8 +73,10 @@ class _Parser(argparse.ArgumentParser):
         """
         if self._subparsers is None:
             for word in sys.argv[1:] if args is None else args:
+                if word == "--":  # only positional arguments follow
+                    break
                 option = word.partition("=")[0]
-                if option.startswith("--") and option not in ("--", *self._option_string_actions):
+                if option.startswith("--") and option not in self._option_string_actions:
                     close = get_close_matches(option, self._option_string_actions, 1)
                     hint = f" (did you mean {close[0]}?)" if close else ""
                     self.error(f"unrecognized arguments: {word}{hint}")

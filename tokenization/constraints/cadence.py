@@ -15,6 +15,7 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, Families
 
 LAST_BEAT, LONG, LONGER_LATE = 40.0, 2.0, 6.0
+"""`LAST_BEAT` is large since a model that is sure of its groove outweighs a smaller bias."""
 OUTSIDE, NOT_ROOT = 4.0, 3.0
 """Bias against pitches outside the chord, and against those other than its root below the pitch
 `LOW`, or while the bar has no root."""
@@ -24,11 +25,10 @@ LOW = 52
 class Cadence(NamedTuple):
     """A bias towards long notes in the last bar, and against notes in its last beat.
 
-    Positions in the last beat have a bias of -40, which outweighs a groove that goes on. Durations
-    have a bias that rises from 2 to 8 towards the end of the bar. It applies in full to notes that
-    last up to the bar line or beyond, and in proportion to their reach to shorter ones. With a
-    chord, other pitches have a bias of -4, and those other than its root of -3 more if they are
-    low, or the first ones of the bar.
+    Onsets in the last beat are all but forbidden, by a bias of -40. Long durations get a bias of up
+    to 2 at the start of the bar, and of up to 8 at its end: in full if the note reaches the bar
+    line, and in proportion if it is shorter. With a chord, pitches outside it get a bias of -4.
+    Those other than its root get another -3 if they are low, or as long as the bar has no root.
     """
 
     chord: Chord | None = None

@@ -1,4 +1,4 @@
-"""A bias that keeps new tracks in the range of their instruments, and basses below the others."""
+"""A bias that keeps new tracks in the range of their instruments, and basses at the bottom."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OUTSIDE_RANGE = 4.0
 """Bias against pitches outside the range, which become e^4 times less likely."""
 
 BASSES = frozenset([*range(32, 40), 43])
-"""Programs of basses, whose notes are to lie below those of the other tracks."""
+"""Programs of basses, which should not rise above the lowest given note of a bar."""
 LEAST_ROOM = 12
-"""Size of the range in semitones that a bass has in any case."""
+"""A bass keeps a range of at least this many semitones, however low the given notes are."""
 
 _BASS, _WIDE = (28, 55), (28, 96)
 _RANGES = (

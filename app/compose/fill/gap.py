@@ -145,7 +145,8 @@ class Gap(NamedTuple):
         """What the model reads, and what is fixed in the bars of the vocabulary it is to write.
 
         The ids end with the Bar of the first bar to be written, its metre and its tempo. Bars in
-        which other tracks play keep their plan, which is found from all old notes.
+        which other tracks play keep their plan, which is computed from all old notes, including
+        those to be replaced.
 
         Args:
             tokenizer: a tokenizer of version 2.

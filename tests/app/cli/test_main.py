@@ -206,6 +206,19 @@ def test_a_command_names_itself_in_its_errors(
         assert said.endswith(f"; see {who} --help\n")
 
 
+def test_a_misspelled_option_is_named_with_the_one_that_was_meant(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["continue", "song.mid", "--ouput=x.mid"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: --ouput=x.mid (did you mean --output?); see" in said
+    # after `--` there are only names of files
+    assert main(["continue", "--output", str(folder / "x.mid"), "--", "--song.mid"]) == 2
+    assert "--song.mid: there is no such file" in capsys.readouterr().err
+
+
 def test_a_missing_prompt_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "prompt.mid").unlink()
     assert relpe(folder, "continue") == 2

@@ -40,9 +40,7 @@ def test_pitches_outside_the_range_of_a_new_track_are_less_likely(program: int) 
     ("given", "highest"),
     [((), 55), ((70, 45, 50), 45), ((36,), 40), ((21,), 40), ((60, 72), 55)],
 )
-def test_a_bass_stays_below_the_given_notes_of_its_bar(
-    given: tuple[int, ...], highest: int
-) -> None:
+def test_a_bass_does_not_rise_above_the_given_notes(given: tuple[int, ...], highest: int) -> None:
     families = FAMILIES["multitrack"]
     notes = (families.drum + 8, *(families.pitch + note - families.lowest_pitch for note in given))
     rules = Rules(bars={4: FixedBar(given=notes)})
