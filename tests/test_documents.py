@@ -99,12 +99,19 @@ def missing_names(document: Path) -> list[str]:
     return found
 
 
+# commands of the cards of released models are those of the commits that they name
+CARDS = [path for path in DOCUMENTS if path.parent.parent == ROOT / "checkpoints"]
 EACH = pytest.mark.parametrize(
     "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
 )
+OF_TODAY = pytest.mark.parametrize(
+    "document",
+    [path for path in DOCUMENTS if path not in CARDS],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 
 
-@EACH
+@OF_TODAY
 def test_files_and_folders_named_in_a_document_exist(document):
     assert missing_files(document) == []
 

@@ -14,7 +14,7 @@ With `--midi FOLDER`, steps read the MIDI files in a folder, and the last figure
 notes per second, also of models with different vocabularies:
 
     python -m benchmarks.training.bench_step ../before --other-config piano/long \
-        --config release/piano --tokenizer piano-2 --midi data/midi
+        --config release/relpe --tokenizer multitrack-2 --midi data/midi
 """
 
 from __future__ import annotations

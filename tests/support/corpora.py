@@ -64,7 +64,7 @@ def as_drums(score: Score) -> Score:
 
 
 def stand_ins(folder: Path) -> Path:
-    """Stand-ins for all corpora of the mixtures `piano` and `band`, with the traps of each."""
+    """Stand-ins for all corpora of the mixture `all`, with the traps of each."""
     of_three = {"train": ["a"], "validation": ["b"], "test": ["c"]}
     solo = {f"solo/00{number}.mid": piece(number) for number in range(4)}
     originals = {f"original/00{number}/00{number}.mid": piece(number) for number in range(4)}
@@ -109,7 +109,12 @@ def stand_ins(folder: Path) -> Path:
     drums = {f"midi/{name}.mid": as_drums(piece(60 + n)) for n, name in enumerate("abc")}
     table = [("name", "title"), ("a", "rock, 90 bpm"), ("b", "jazz swing"), ("c", "unheard of")]
     archive(folder / "groovemidi/groovemidi.zip", drums, of_three, table)
-    for seed, name in enumerate(("lieder", "quartets", "orchestra", "leadsheets"), 7):
+    hymns = {f"midi/{name}.mid": piece(140 + n) for n, name in enumerate(("oha", "ohb", "go"))}
+    archive(folder / "hymns/hymns.zip", hymns, {"train": ["oha", "go"], "test": ["ohb"]})
+    bands = {f"midi/{name}.mid": piece(120 + n) for n, name in enumerate("abc")}
+    table = [("name", "genre"), ("a", "rock"), ("b", "funk"), ("c", "pop")]
+    archive(folder / "billboard/billboard.zip", bands, of_three, table)
+    for seed, name in enumerate(("lieder", "quartets", "orchestra", "leadsheets", "freedoom"), 7):
         some = {f"midi/{part}.mid": piece(10 * seed + n) for n, part in enumerate("abc")}
         archive(folder / f"{name}/{name}.zip", some, of_three)
     return folder

@@ -191,7 +191,7 @@ def test_every_row_of_every_sweep_builds_its_model(path, tmp_path):
     assert_is_described(path)
 
 
-WHOLE = ("piano", "windowed", "groove", "delayed", "long")
+WHOLE = ("piano", "windowed", "groove", "delayed", "long", "relpe")
 """Configurations of released models, which are not part of a comparison."""
 
 

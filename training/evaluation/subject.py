@@ -9,15 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.checkpoint import find_checkpoint
 from relpe.models.decoder import Decoder
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.tokenizer import Tokenizer, Vocabulary
 from training.data.corpus import Corpus, read_facts
 from training.data.masks import masked_ids
 from training.errors import TrainingError
-from training.experiment import is_run
-from training.runs.weights import Origin, load_decoder, round_as_released
+from training.runs.weights import Origin, load_decoder, model_folder, round_as_released
 
 
 class Subject(NamedTuple):
@@ -39,7 +37,7 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
     """
     tokenizer = load_tokenizer(data)
     size = len(tokenizer.vocabulary)
-    place = Path(model) if is_run(Path(model)) else find_checkpoint(model)
+    place = model_folder(model)
     of_model = load_tokenizer(place).vocabulary.hash
     if of_model != tokenizer.vocabulary.hash:
         own = [name for name, known in PRESETS.items() if known.build().vocabulary.hash == of_model]

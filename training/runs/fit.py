@@ -12,6 +12,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from tokenization.presets import load_tokenizer
 from training.config import ExperimentConfig
 from training.errors import TrainingError
 from training.files import LOCK, alone_in
@@ -33,7 +34,15 @@ from training.runs.loggers import build_loggers, check_loggers
 from training.runs.pictures import Pictures
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.samples import Samples
-from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
+from training.runs.weights import (
+    CheckpointFiles,
+    fill,
+    keep_styles,
+    load_decoder,
+    model_folder,
+    read_checkpoint,
+    start_from,
+)
 from training.tasks.classification.task import ClassificationData
 from training.tasks.generated import GeneratedData
 from training.tasks.likelihood import LikelihoodData
@@ -173,6 +182,9 @@ def _open(
     weights, origin = load_decoder(init_from)
     first = first_weights(init_from, origin, config.task.tokenizer)
     start_from(module.decoder, weights, init_from)
+    if config.task.tokenizer is not None:
+        before = load_tokenizer(model_folder(init_from))
+        keep_styles(module.decoder, before, config.task.tokenizer)
     return replace(segment, first=first)
 
 

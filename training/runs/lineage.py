@@ -17,7 +17,7 @@ from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.pointer import PointerFit
 from training.runs.record import FirstWeights, PastRun, past_segment, read_run, used_corpora
-from training.runs.weights import Origin, load_decoder
+from training.runs.weights import Origin, load_decoder, model_folder
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +31,10 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer | None
 
     `tokenizer` is that of the data; None for generated tasks, whose tokens are not compared.
 
-    Logs a warning if tokens of styles have other names in the data.
-
     Raises:
         TrainingError: their vocabulary is not that of the data.
     """
-    folder = Path(model) if is_run(Path(model)) else find_checkpoint(model)
+    folder = model_folder(model)
     if tokenizer is None:
         return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
     before = load_tokenizer(folder)
@@ -44,15 +42,6 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer | None
         raise TrainingError(
             f"{folder}: the model has another vocabulary than the data; use weights and data with "
             "the same tokenizer"
-        )
-    of_model, of_data = (getattr(some.config, "styles", ()) for some in (before, tokenizer))
-    pairs = zip(of_model, of_data, strict=False)
-    changed = [f"{old} is now {new}" for old, new in pairs if old != new]
-    if changed:
-        logger.warning(
-            "%s: %d tokens of styles have another meaning in the data (%s); the model must learn "
-            "them again",
-            *(folder, len(changed), ", ".join(changed[:3]) + (", …" if changed[3:] else "")),
         )
     return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
 

@@ -19,7 +19,10 @@ from relpe.models.classifier import Classifier
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from relpe.models.encoder_decoder.model import EncoderDecoder
+from relpe.models.growth import can_grow, grow
 from relpe.models.rotary_weights import load_rotary, takes_rotary
+from tokenization.remi.remi import Remi
+from tokenization.tokenizer import Tokenizer
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
@@ -46,6 +49,15 @@ class Origin(NamedTuple):
     """Tokens in these steps, padding included."""
     commit: str | None = None
     """Commit with which the run was last started or resumed."""
+
+
+def model_folder(model: str | Path) -> Path:
+    """The folder of a run or of a released model, which may be given by its name.
+
+    Raises:
+        CheckpointError: there is no such model.
+    """
+    return Path(model) if is_run(Path(model)) else find_checkpoint(model)
 
 
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
@@ -195,8 +207,9 @@ def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
 def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
     """Initialise a decoder with the weights of another one.
 
-    A model with rotary embedding can initialise a model with windowed attention and the algebraic
-    encoding of sequences, since both compute the same function within the window.
+    A shallower model is grown: see `relpe.models.growth`. A model with rotary embedding can
+    initialise a model with windowed attention and the algebraic encoding of sequences, since both
+    compute the same function within the window.
 
     Raises:
         TrainingError: the weights belong to another model, of which a setting is named.
@@ -205,6 +218,9 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
         load_rotary(decoder, first)
         return
     try:
+        if can_grow(decoder.config, first.config):
+            grow(decoder, first)
+            return
         decoder.load_state_dict(first.state_dict())
     except RuntimeError as error:
         theirs, ours = (
@@ -216,6 +232,26 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
             f"{where} has the weights of another model: its {name} is {found}, that of the config "
             f"is {wanted}; use the config with which it was trained, or leave out --init-from"
         ) from error
+
+
+@torch.no_grad()
+def keep_styles(decoder: Decoder, before: Tokenizer, after: Tokenizer) -> None:
+    """Give each style of `after` the weights that it has in a decoder of the tokenizer `before`.
+
+    Styles are numbered in the order of their names, so that a new one changes the numbers of
+    others. New styles get those of styles that are gone, or of unused numbers.
+    """
+    old, new = (tuple(getattr(x.config, "styles", ())) for x in (before, after))
+    if old == new or not isinstance(after, Remi):
+        return
+    styles = slice(after.families.style, after.families.key)
+    count = styles.stop - styles.start
+    unused = [number for number in range(count) if number >= len(old) or old[number] not in new]
+    numbers = [old.index(name) if name in old else unused.pop(0) for name in new] + unused
+    layers = [decoder.embedding, decoder.project_out]
+    layers += [] if decoder.events is None else [decoder.events.embedding]
+    for layer in layers:
+        layer.weight[styles] = layer.weight[styles][numbers]
 
 
 def round_as_released(decoder: AnyModel) -> None:

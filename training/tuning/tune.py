@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args
 import torch
 from tqdm import tqdm
 
-from relpe.models.checkpoint import find_checkpoint
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -21,7 +20,6 @@ from training.config import MOST_THREADS, TrainerConfig
 from training.data.documents import Documents
 from training.data.examples import Crops, Examples
 from training.errors import TrainingError, check_range
-from training.experiment import is_run
 from training.learning.averaging import Average
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
 from training.learning.muon import Muon
@@ -30,7 +28,7 @@ from training.release import check_new, write_tuned
 from training.runs.device import Arithmetic, choose_arithmetic, fast_products
 from training.runs.lineage import history
 from training.runs.record import PastRun, this_segment
-from training.runs.weights import digest, load_decoder, round_as_released
+from training.runs.weights import digest, load_decoder, model_folder, round_as_released
 from training.tuning.card import Tuned, card
 from training.tuning.measure import Measure, Nats, of_corpus
 from training.tuning.methods import LEARNING_RATES, Method, finish, prepare
@@ -106,7 +104,7 @@ def tune(options: TuneOptions) -> Outcome:
     """
     clock = _Clock(options.minutes, options.clock)
     check_new(options.output)
-    folder = Path(options.model) if is_run(Path(options.model)) else find_checkpoint(options.model)
+    folder = model_folder(options.model)
     tokenizer = load_tokenizer(folder)
     if not isinstance(tokenizer, Remi):
         raise TrainingError(

@@ -9,14 +9,14 @@ import pytest
 from relpe.models.checkpoint import load_model, released_models
 from tests.support.paths import ROOT
 from tests.support.runs import changed, checkpoint
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
-from training.runs.lineage import first_weights, history, read_history, total_tokens, write_history
+from training.runs.lineage import history, read_history, total_tokens, write_history
 from training.runs.record import PastRun, PastSegment
-from training.runs.weights import Origin, digest, load_decoder
+from training.runs.weights import digest, load_decoder
 
 CHECKPOINTS = ROOT / "checkpoints"
 
@@ -132,22 +132,6 @@ def test_initial_weights_must_have_the_vocabulary_of_the_data(train, tmp_path):
     with pytest.raises(TrainingError, match="has another vocabulary than the data"):
         train(tmp_path / "two", init_from=model)
     assert not (tmp_path / "two").exists()
-
-
-def test_styles_with_other_names_in_the_data_are_reported(tmp_path, caplog):
-    MultitrackRemiConfig(version=2, styles=("ballad", "jazz", "waltz")).build().save(tmp_path)
-    (tmp_path / "model.json").write_text("{}")
-    origin = Origin("model.safetensors", "0")
-    for styles in (("ballad", "jazz"), ("ballad", "jazz", "waltz", "zydeco"), ()):
-        data = MultitrackRemiConfig(version=2, styles=styles).build()
-        first_weights(tmp_path, origin, data)
-    assert "another meaning" not in caplog.text
-    first_weights(
-        tmp_path, origin, MultitrackRemiConfig(version=2, styles=("ballad", "mazurka")).build()
-    )
-    assert "1 tokens of styles have another meaning in the data (jazz is now mazurka)" in (
-        caplog.text
-    )
 
 
 def test_a_run_from_weights_has_a_new_optimizer_and_warm_up(train, experiment, tmp_path):

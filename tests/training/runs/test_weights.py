@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from relpe.models.decoder import DecoderConfig
+from tokenization.remi.multitrack import MultitrackRemiConfig
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import build_experiment
@@ -16,6 +17,7 @@ from training.runs.weights import (
     CheckpointFiles,
     digest,
     fill,
+    keep_styles,
     load_decoder,
     read_checkpoint,
     round_as_released,
@@ -155,3 +157,21 @@ def test_rotary_weights_become_algebraic_ones(tmp_path):
     message = "another model: its attention.kind is linear, that of the config is windowed; use the"
     with pytest.raises(TrainingError, match=message):
         start_from(decoder, other.build(), tmp_path)
+
+
+def test_styles_keep_their_weights_when_others_are_added():
+    before = MultitrackRemiConfig(version=2, styles=("ballad", "jazz", "waltz")).build()
+    after = MultitrackRemiConfig(version=2, styles=("ballad", "game", "jazz")).build()
+    size, style = len(before.vocabulary), before.families.style
+    sizes = {"vocabulary_size": size, "width": 8, "num_layers": 1, "num_heads": 1, "hidden": 8}
+    events = {"closing": [[4, 5]], "hidden": 8}
+    decoder = build(DecoderConfig, {**sizes, "events": events}).build()
+    layers = (decoder.embedding, decoder.project_out, decoder.events.embedding)
+    first = [layer.weight.detach().clone() for layer in layers]
+    keep_styles(decoder, before, after)
+    for layer, weight in zip(layers, first, strict=True):
+        moved = {0: 0, 1: 2, 2: 1}  # number of a style -> number whose weights it has
+        for number in range(64):
+            source = weight[style + moved.get(number, number)]
+            torch.testing.assert_close(layer.weight[style + number], source, rtol=0, atol=0)
+        torch.testing.assert_close(layer.weight[:style], weight[:style], rtol=0, atol=0)
