@@ -64,6 +64,12 @@ PRELOADED = (
     *("pytorch_lightning", "gradio", "jaxtyping", "beartype.claw", "miditoolkit", "pretty_midi"),
 )
 """Libraries that are imported once and shared by the test runs, which are forked."""
+OPTIONS = (
+    *("-x", "-q", "-p", "no:cacheprovider", "--assert=plain"),
+    # of plugins that the libraries import
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+"""Options of pytest."""
 
 
 @dataclass(frozen=True)
@@ -154,11 +160,11 @@ class _Finder(ast.NodeVisitor):
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _inside  # noqa: N815
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:  # annotations are not run
             self.visit(node.value)
 
-    def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> None:
         new = COMPARISONS.get(type(node.ops[0]))
         if new is not None and len(node.ops) == 1:
             start, stop = self._span(node.left)[1], self._span(node.comparators[0])[0]
@@ -167,13 +173,13 @@ class _Finder(ast.NodeVisitor):
                 self._add("comparison", node, start, stop, f" {new} ")
         self.generic_visit(node)
 
-    def visit_Constant(self, node: ast.Constant) -> None:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
             self._replace("constant", node, str(not node.value))
         elif isinstance(node.value, int | float):
             self._replace("constant", node, f"({self._source(node)} + 1)")
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> None:
         new = SIGNS.get(type(node.op))
         of_text = any(isinstance(x, ast.JoinedStr) for x in (node.left, node.right))
         start, stop = self._span(node.left)[1], self._span(node.right)[0]
@@ -182,12 +188,12 @@ class _Finder(ast.NodeVisitor):
             self._add("sign", node, start, stop, f" {new} ")
         self.generic_visit(node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:  # noqa: N802
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.USub):
             self._replace("sign", node, f"({self._source(node.operand)})")
         self.generic_visit(node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> None:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> None:
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for part in parts:
             bounds = [part.lower, part.upper] if isinstance(part, ast.Slice) else [part]
@@ -208,7 +214,7 @@ class _Finder(ast.NodeVisitor):
 
     visit_If = visit_IfExp = _condition  # noqa: N815
 
-    def visit_Return(self, node: ast.Return) -> None:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and not (
             isinstance(node.value, ast.Constant) and node.value.value is None
         ):
@@ -288,9 +294,7 @@ class Tester:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        subprocess.run(
-            ["git", "clone", "--quiet", "--shared", str(ROOT), str(folder)], check=True
-        )
+        subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(folder)], check=True)
         self.server = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.tests.mutants", "serve"],
             cwd=folder,
@@ -329,11 +333,10 @@ def serve() -> None:
                 os.dup2(nowhere, stream)
             import pytest
 
-            os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *line.split()])))
+            os._exit(int(pytest.main([*OPTIONS, *line.split()])))
         _, status = os.waitpid(child, 0)
-        # browsers and servers that a killed test has left
-        with_children = subprocess.run(["pkill", "-9", "-s", str(child)], check=False)
-        del with_children
+        # servers that a killed test has left
+        subprocess.run(["pkill", "-9", "-s", str(child)], check=False)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
@@ -396,7 +399,9 @@ def _test(
     finally:
         path.write_bytes(original)
     seconds = round(time.monotonic() - start, 1)
-    return Result(**asdict(mutant), result="survived" if survived else "killed", tests=name, seconds=seconds)
+    return Result(
+        **asdict(mutant), result="survived" if survived else "killed", tests=name, seconds=seconds
+    )
 
 
 def read(path: Path) -> list[Result]:
@@ -412,7 +417,9 @@ def write(results: Sequence[Mutant | Result], path: Path) -> None:
     """Write a table, replacing the file at once."""
     partial = path.with_suffix(".partial")
     with partial.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(results[0])], lineterminator="\n")
+        writer = csv.DictWriter(
+            stream, [field.name for field in fields(results[0])], lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(asdict(one) for one in results)
     partial.replace(path)
@@ -445,9 +452,7 @@ def main() -> int:
     if options.compare is None:
         return 0
     before = {one.mutant: one.result for one in read(options.compare)}
-    lost = [
-        one for one in results if one.result == "survived" and before[one.mutant] == "killed"
-    ]
+    lost = [one for one in results if one.result == "survived" and before[one.mutant] == "killed"]
     for one in lost:
         print(f"no longer killed: {one.file} {one.function}: {one.line} ({one.change})")
     return int(bool(lost))
