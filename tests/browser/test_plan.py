@@ -12,7 +12,7 @@ from tests.support.bands import band, model_of
 from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.served import MARKS, served
 from tokenization.midi import write_midi
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 SLOWLY = 120_000  # milliseconds: machines are shared
@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A page with a model of version 1, and one of version 2."""
-    models = Models.only(model_of(MultitrackRemi(MultitrackRemiConfig(version=2))))
+    models = Models.only(model_of(MultitrackRemi()))
     models.names = ("first", "second")
     models._loaded["first"] = replace(model_of(MultitrackRemi()), name="first")
     with served(tmp_path_factory.mktemp("music"), models=models) as page:
