@@ -46,7 +46,8 @@ def groove() -> Score:
 
 def test_one_bar():
     assert named(REMI.encode(groove()).ids) == (
-        "BOS Bar TimeSignature_48 Tempo_100.9 Last Position_0 Program_Drums Drum_36 DrumVelocity_25 "
+        "BOS Bar TimeSignature_48 Tempo_100.9 Last "
+        "Position_0 Program_Drums Drum_36 DrumVelocity_25 "
         "Program_0 Pitch_60 Velocity_20 Duration_12 Pitch_64 Velocity_20 Duration_12 "
         "Program_0 Part_1 Pitch_67 Velocity_15 Duration_6 "
         "Position_6 Program_Drums Drum_42 DrumVelocity_22 "
@@ -108,7 +109,8 @@ def test_ranks_are_places_among_the_runs():
 def test_misplaced_tokens_are_ignored():
     ids = ids_of(
         "Velocity_9 Duration_3 Bar Position_0 Pitch_60 Velocity_9 Duration_3 "
-        "Drum_36 DrumVelocity_9 Program_Drums Part_1 Drum_40 DrumVelocity_9 Pitch_61 Velocity_9 Duration_3 "
+        "Drum_36 DrumVelocity_9 Program_Drums Part_1 Drum_40 DrumVelocity_9 "
+        "Pitch_61 Velocity_9 Duration_3 "
         "Program_0 Pitch_62 Part_1 Pitch_63 Velocity_9 Duration_3 Pitch_64 Velocity_9 Drum_41"
     )
     rows = {
