@@ -43,7 +43,7 @@ def test_the_bias_is_bounded_and_applies_only_to_times_and_notes(seed, density):
     assert isinstance(rule.grammar, RemiGrammar)
     assert np.abs(bias).max() <= MOST + 1e-9
     notes = bias[PIANO_FAMILIES.pitch : PIANO_FAMILIES.velocity]
-    assert not bias[TEMPO : PIANO_FAMILIES.pitch].any()
+    assert not bias[TEMPO : PIANO_FAMILIES.program].any()
     assert not bias[PIANO_FAMILIES.velocity : PIANO_FAMILIES.return_].any()
     assert np.ptp(notes) == 0
     assert abs(notes[0]) <= MOST_CROWD
