@@ -90,25 +90,6 @@ def test_a_card_reports_that_weights_were_not_validated(experiment, tmp_path):
     assert "the last, since the validation split is empty" in readme
 
 
-def test_a_run_of_an_older_version_is_evaluated_and_exported(experiment, data, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    description = json.loads((run / "run.json").read_text())
-    [segment] = description.pop("sessions")
-    del segment["step"], description["init_from"]
-    (run / "run.json").write_text(json.dumps(segment | description))
-    for name in ("best.ckpt", "last.ckpt"):
-        checkpoint = torch.load(run / name, weights_only=True)
-        del checkpoint["callbacks"]["Checkpoints"]["due"]
-        torch.save(checkpoint, run / name)
-    evaluate(EvaluateOptions(model=str(run), data=data, length=32))
-    readme = (export(run, tmp_path / "model") / "README.md").read_text()
-    assert f"- Command: `{segment['command']}`" in readme
-    assert "Measured on the test split" in readme
-    longer = experiment | {"trainer": experiment["trainer"] | {"token_budget": 8 * 64}}
-    assert fit(build_experiment(longer), run, show=False).step == 8
-
-
 def test_an_interrupted_copy_does_not_damage_the_previous_model(experiment, tmp_path, monkeypatch):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = export(tmp_path / "run", tmp_path / "model")

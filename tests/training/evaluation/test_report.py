@@ -297,13 +297,3 @@ def test_bands_have_goals_relative_to_real_music():
         missed["figures"]["generated"][name]["mean"] = mean
         (goal,) = [goal for goal in form_goals(missed) if not goal.holds]
         assert f"{mean:.3f}" in goal.figure
-
-
-def test_older_results_are_shown_without_missing_entries():
-    older = music()
-    del older["protocol"]["several_tracks"], older["differences"]
-    found = results(music=older)
-    del found["music_8_32"]
-    assert len(goals(found)) == 5
-    assert cells(music_table({"a": found}, "music_8_32")[0]) == ["", "a", "real music"]
-    assert not any("±" in line for line in music_table({"a": found}, "music_8_32"))

@@ -53,11 +53,6 @@ def test_a_resumed_run_keeps_its_arithmetic(monkeypatch, faster, precision):
     assert torch.get_num_threads() == 1
 
 
-def test_run_json_of_older_versions_has_no_device():
-    stored = {"precision": "32-true", "threads": 1}
-    assert resume_arithmetic(TrainerConfig(), stored, FOLDER).device == "cpu"
-
-
 @pytest.mark.parametrize(
     ("settings", "stored", "message"),
     [

@@ -14,7 +14,7 @@ from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
-from training.runs.lineage import history, read_history, total_tokens, write_history
+from training.runs.lineage import read_history, total_tokens, write_history
 from training.runs.record import PastRun, PastSegment
 from training.runs.weights import digest, load_decoder
 
@@ -72,48 +72,6 @@ def test_run_json_records_the_initial_weights(train, tmp_path):
     assert held["path"] == str(model)
     assert held["digest"] == digest(load_model(model))
     assert named(PastRun(**run) for run in held["history"]) == [("one", 6, 384)]
-
-
-def as_earlier(folder, name):
-    """Change run.json to that of an older version, which has only the path of the first weights."""
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"init_from": name}))
-
-
-def test_the_initial_weights_of_an_older_run_are_found_by_path(train, tmp_path, monkeypatch):
-    for name in ("project", "elsewhere"):
-        (tmp_path / name).mkdir()
-    model = export(train(tmp_path / "one"), tmp_path / "project" / "released" / "mine")
-    two = train(tmp_path / "project" / "runs" / "two", init_from=model)
-    expected = [("one", 6, 384), ("two", 6, 384)]
-    for name, here in (
-        ("released/mine", tmp_path / "project"),  # where the run was started
-        ("released/mine", tmp_path / "elsewhere"),  # beside the run
-        (str(model), tmp_path),
-    ):
-        monkeypatch.chdir(here)
-        as_earlier(two, name)
-        assert named(history(two, load_decoder(two)[1])) == expected
-
-    # a run that is exported twice over the model it started from is counted once
-    monkeypatch.chdir(tmp_path / "project")
-    as_earlier(two, "released/mine")
-    for _ in range(2):
-        assert named(read_history(export(two, model))) == expected
-
-    as_earlier(two, "released/lost")
-    with pytest.raises(TrainingError, match=r"found no released/lost in the current folder[^\n]*$"):
-        export(two, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_from_a_released_model_adds_its_tokens(train, tmp_path):
-    run = train(tmp_path / "runs" / "groove3")
-    as_earlier(run, "checkpoints/groove")  # found among the installed models
-    runs = history(run, load_decoder(run)[1])
-    assert named(runs)[-1] == ("groove3", 6, 384)
-    released = [past.tokens for past in read_history(CHECKPOINTS / "groove")]
-    assert [past.tokens for past in runs] == [*released, 384]
 
 
 def test_a_model_without_history_makes_totals_lower_bounds(train, tmp_path, caplog):

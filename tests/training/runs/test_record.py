@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -144,26 +143,6 @@ def test_a_segment_records_its_environment(describe, monkeypatch):
     assert "Great GPU" not in run["sessions"][0]["machine"]
     run = describe(run, arithmetic=Arithmetic("cuda", "bf16-mixed", 1))
     assert run["sessions"][1]["machine"].endswith("CPUs, Great GPU")
-
-
-def test_run_json_of_older_versions_has_one_segment(tmp_path):
-    old = {
-        "command": "relpe-train fit",
-        "commit": "abc",
-        "parameters": 10,
-        "precision": "32-true",
-        "threads": 2,
-        "machine": "x86_64, 2 CPUs",
-        "python": "3.11",
-        "torch": "2.13",
-        "lightning": "2.6",
-        "data": {},
-    }
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    run = read_run(tmp_path)
-    [segment] = run["sessions"]
-    assert (segment["step"], segment["command"], segment["commit"]) == (0, "relpe-train fit", "abc")
-    assert run["parameters"] == 10
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"data": {}}'])

@@ -21,7 +21,6 @@ from training.runs.weights import (
     load_decoder,
     read_checkpoint,
     round_as_released,
-    start_from,
 )
 
 
@@ -139,24 +138,6 @@ def test_weights_of_another_shape_are_refused_in_one_line(experiment, decoder, t
     checkpoint = {"state_dict": other.task.model.build().state_dict()}
     with pytest.raises(TrainingError, match=r"^[^\n]*weights of another model: size mismatch"):
         fill(decoder, checkpoint, tmp_path)
-
-
-def test_rotary_weights_become_algebraic_ones(tmp_path):
-    sizes = {"vocabulary_size": 20, "width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16}
-    rotary, algebraic, other = (
-        build(DecoderConfig, {**sizes, "attention": {"kind": kind}, "encoding": {"kind": encoding}})
-        for kind, encoding in (("softmax", "rope"), ("windowed", "algebraic"), ("linear", "none"))
-    )
-    first, decoder = rotary.build(), algebraic.build()
-    start_from(decoder, first, tmp_path)
-    tokens, positions = torch.arange(20)[None], torch.arange(20)[None, :, None]
-    made, expected = (
-        model(tokens, positions, model.init_state(1))[0] for model in (decoder, first)
-    )
-    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
-    message = "another model: its attention.kind is linear, that of the config is windowed; use the"
-    with pytest.raises(TrainingError, match=message):
-        start_from(decoder, other.build(), tmp_path)
 
 
 def test_styles_keep_their_weights_when_others_are_added():
