@@ -96,14 +96,19 @@ def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:
     """Read a JSON object that has at least the keys `names`.
 
     Raises:
-        TrainingError: the file is damaged; the message ends with `remedy`.
+        TrainingError: the file is damaged or of an earlier version; the message ends with
+            `remedy`.
     """
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
         raise TrainingError(f"{path}: damaged, expected JSON ({error}); {remedy}") from error
-    missing = [name for name in names if not isinstance(content, dict) or name not in content]
-    if missing or not isinstance(content, dict):
-        wanted = f"an object with {', '.join(missing)}" if missing else "an object"
-        raise TrainingError(f"{path}: damaged, expected {wanted}; {remedy}")
+    if not isinstance(content, dict):
+        raise TrainingError(f"{path}: damaged, expected a JSON object; {remedy}")
+    missing = [name for name in names if name not in content]
+    if missing:
+        raise TrainingError(
+            f"{path}: found no {', '.join(missing)}, so it is damaged or of an earlier version; "
+            f"{remedy}"
+        )
     return content

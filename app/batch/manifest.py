@@ -104,7 +104,6 @@ KEY_COLUMNS = ("file", *_OF_KEY, "notes")
 """Columns of the key; anchors have as many notes as the music they are made of."""
 BLIND_COLUMNS = tuple(name for name in COLUMNS if name == "file" or name not in KEY_COLUMNS)
 """Columns of the manifest of a study."""
-_REPLAYED = ("file", "model", "model_sha256", "backend", "seed", "settings")
 
 
 def sha256_of(path: Path) -> str:
@@ -142,8 +141,7 @@ def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> 
         several = "s" if len(missing) > 1 else ""
         raise CommandError(
             f"{path}: written by another version of relpe, without the column{several} "
-            f"{', '.join(missing)}; complete the batch with that version, or choose another "
-            "folder"
+            f"{', '.join(missing)}; use that version, or choose another folder"
         )
     if tuple(named) != tuple(columns):
         raise _foreign(path, f"expected the columns {', '.join(columns)}")
@@ -199,7 +197,7 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[dict[str, st
 def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
     """The settings of a clip. `name` is its file or its name, such as `ballad_v01`.
 
-    The file may be a manifest, also of an earlier version, or the key of a study.
+    The file may be a manifest or the key of a study.
 
     Raises:
         ReplayError: there is no such clip, or its settings cannot be used.
@@ -213,8 +211,8 @@ def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
             f"{manifest}: this is the manifest of a study, which does not name the models; give "
             f"{manifest.with_name(KEY_NAME)} instead"
         )
-    if missing := [name for name in _REPLAYED if name not in named]:
-        raise _foreign(manifest, f"expected the column {missing[0]}")
+    if named != KEY_COLUMNS:
+        _check_columns(manifest, named, COLUMNS)
     clips = {Path(row["file"]).stem: row for row in rows}
     row = clips.get(Path(name).stem)
     if row is None:

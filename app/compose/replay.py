@@ -205,26 +205,14 @@ def from_settings(told: dict[str, Any]) -> Replay:
     for name in ("model", "seed"):
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
-    chosen = _as_then(chosen, after_prompt="prompt_sha256" in found)
-    options = _options(chosen | {"seed": found.pop("seed")})
+    after_prompt = "prompt_sha256" in found
+    options = _options(chosen | {"seed": found.pop("seed")}, after_prompt=after_prompt)
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
     try:
         found["sections"] = read_sections(found.get("sections", ""))
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
     return Replay(options=options, beats=beats, passage=passage, **found)
-
-
-def _as_then(chosen: dict[str, Any], *, after_prompt: bool) -> dict[str, Any]:
-    """Adds options that an earlier release did not have, with values that keep its music."""
-    before: dict[str, Any] = {"memory": 0.0}
-    if "prompt_bars" in chosen:
-        before |= {"presence": 0.0, "recall": 0.0}
-        if chosen["prompt_bars"] is None:  # all bars
-            chosen = chosen | {"prompt_bars": 0}
-    elif after_prompt:
-        before["prompt_bars"] = 8
-    return before | chosen
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
@@ -238,8 +226,8 @@ def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values
     return frozenset(value)
 
 
-def _options(chosen: dict[str, Any]) -> MusicOptions:
-    """Options, with their types checked."""
+def _options(chosen: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
+    """Options, with their types checked; all that affect the music must be there."""
     hints = get_type_hints(MusicOptions)
     if unknown := sorted(chosen.keys() - {option.name for option in fields(MusicOptions)}):
         raise ReplayError(
@@ -250,9 +238,16 @@ def _options(chosen: dict[str, Any]) -> MusicOptions:
         if not _is_a(value, hints[name]):
             raise ReplayError(f"{name.replace('_', ' ')} is {shortened(value)}; {_EXPORT}")
     try:
-        return MusicOptions(**chosen)
+        options = MusicOptions(**chosen)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
+    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations"}
+    if missing := sorted(expected - chosen.keys()):
+        raise ReplayError(
+            f"the settings have no {missing[0]}, so they are of an earlier version; use the "
+            "release of relpe that saved them"
+        )
+    return options
 
 
 def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation

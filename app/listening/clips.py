@@ -27,7 +27,7 @@ class Clip(NamedTuple):
     """Of pieces from nothing, their number: the clips of a number are compared like those of a
     prompt."""
     condition: str
-    seconds: float | None
+    seconds: float
 
 
 class Study(NamedTuple):
@@ -61,7 +61,9 @@ def read_study(folder: Path) -> Study:
             )
     rows = read_manifest(folder / NAME)
     clips = {
-        file: Clip(file, row.prompt or f"piece {row.repetition}", row.condition, _length(row))
+        file: Clip(
+            file, row.prompt or f"piece {row.repetition}", row.condition, _length(folder, row)
+        )
         for file, row in rows.items()
     }
     try:
@@ -91,8 +93,11 @@ def read_study(folder: Path) -> Study:
         ) from error
 
 
-def _length(row: Row) -> float | None:
+def _length(folder: Path, row: Row) -> float:
     try:
         return float(row.clip_seconds)
-    except ValueError:  # a batch of an earlier version
-        return None
+    except ValueError as error:
+        raise CommandError(
+            f"{folder / NAME}: {row.file} has clip_seconds {row.clip_seconds!r}, expected seconds; "
+            "restore the file that relpe batch made"
+        ) from error

@@ -244,7 +244,7 @@ class _Listener:
 
     def _heard(self, clip: Clip) -> float:
         share = 0.2 * self._rng.random() if self._is_careless else 0.8 + 0.6 * self._rng.random()
-        return round(share * (clip.seconds or 10.0), 2)
+        return round(share * clip.seconds, 2)
 
     def _liked(self, clip: Clip) -> float:
         return self._worth[clip.file] + self._taste[clip.condition]

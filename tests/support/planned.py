@@ -24,7 +24,7 @@ def write_corpus(
     folder: Path,
     remi: Remi,
     splits: Mapping[str, Sequence[tuple[Score, Fact]]],
-    corpora: Sequence[Mapping[str, Any]] = (),
+    corpora: Sequence[Mapping[str, Any]] = ({"name": "", "weight": 1.0},),
 ) -> Path:
     """Write the scores of each split with their facts; return the folder."""
     folder.mkdir(parents=True)
@@ -46,10 +46,8 @@ def write_corpus(
         entries[split] = {"shards": 1, "notes": 0, **sizes}
     plain = {"licence": "CC0", "attribution": "nobody", "changes": "none", "address": ""}
     facts = {"format": FORMAT_VERSION, "vocabulary": remi.vocabulary.hash, "hash": "0"}
-    given = {"corpora": [plain | {"splits": entries} | dict(one) for one in corpora]}
-    (folder / "data.json").write_text(
-        json.dumps({**facts, **(given if corpora else {}), "splits": entries})
-    )
+    given = [plain | {"splits": entries} | dict(one) for one in corpora]
+    (folder / "data.json").write_text(json.dumps(facts | {"corpora": given, "splits": entries}))
     remi.save(folder)
     return folder
 

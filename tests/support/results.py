@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+from training.runs.weights import Origin
+
 HISTOGRAM = {
     "divergence": 0.1,
     "divergence_of_real_halves": 0.05,
@@ -44,6 +46,8 @@ def music(prompt_bars=8, bars=32, **means):
                 "several_tracks": False,
                 "temperature": 1.0,
                 "top_p": 0.97,
+                "memory": 1.0,
+                "takes": 1,
             },
             "figures": {"generated": generated, "real": figures},
             "differences": dict.fromkeys(MEANS, DIFFERENCE),
@@ -63,16 +67,17 @@ def results(**changes):
     """Results of a model that reaches all goals; `changes` replaces some entries."""
     found = {
         "model": "x",
-        "weights": {"file": "best.ckpt", "tokens": 1_000_000},
+        "weights": Origin("best.ckpt", "0", tokens=1_000_000)._asdict(),
         "parameters": 1234,
         "data": "abcdef0123456789",
         "split": "test",
+        "corpora": [],
         "pieces": 12,
         "tokens": 3456,
         "draws": 1,
         "trained_length": 512,
         "windows_512": {"nats_per_token": 1.25, "nats_per_note": 4.5, "nats_per_bar": 70.125},
-        "streaming": {"nats_per_token": 1.2, "nats_per_note": 4.25},
+        "streaming": {"nats_per_token": 1.2, "nats_per_note": 4.25, "nats_per_bar": 67.5},
         "by_position": {
             "bins": [
                 {

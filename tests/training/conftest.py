@@ -17,6 +17,8 @@ from tokenization.remi.remi import PianoRemi
 from training import continuations
 from training.data.prepare import prepare
 from training.data.shards import PIECE
+from training.experiment import build_experiment
+from training.runs.fit import fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,9 +74,7 @@ def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
     return copy
 
 
-@pytest.fixture
-def experiment(data: Path) -> dict[str, Any]:
-    """Plain values of a short experiment of six steps."""
+def small_experiment(data: Path) -> dict[str, Any]:
     return {
         "task": {
             "kind": "music",
@@ -95,6 +95,26 @@ def experiment(data: Path) -> dict[str, Any]:
             "samples": 0,
         },
     }
+
+
+@pytest.fixture
+def experiment(data: Path) -> dict[str, Any]:
+    """Plain values of a short experiment of six steps."""
+    return small_experiment(data)
+
+
+@pytest.fixture(scope="session")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of `experiment`, which tests read; those that change it take `run`."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    fit(build_experiment(small_experiment(data)), folder, show=False)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -48,32 +49,25 @@ def test_plain_values_build_the_same_config(config):
     assert build(TrainerConfig, stored) == config
 
 
-def test_a_config_with_paths_and_pairs_survives_yaml():
+def test_paths_pairs_and_unions_survive_yaml():
     basket = Basket(fruit=Pear(count=2), folder=Path("a/b"), pair=(3, 4))
-    assert build(Basket, yaml.safe_load(yaml.safe_dump(to_plain(basket)))) == basket
+    plain = {"fruit": {"kind": "pear", "count": 2}, "folder": "a/b", "pair": [3, 4]}
+    assert to_plain(basket) == plain | {"note": None}
+    assert build(Basket, yaml.safe_load(yaml.safe_dump(plain))) == basket
 
 
-def test_unions_are_distinguished_by_kind():
-    basket = build(Basket, {"fruit": {"kind": "pear", "count": 3}, "folder": "a/b", "pair": [3, 4]})
-    assert basket == Basket(fruit=Pear(count=3), folder=Path("a/b"), pair=(3, 4))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_invalid_values_are_refused_with_their_location():
+    for values, message in (
         ({"fruit": {"kind": "plum"}}, r"fruit\.kind: found 'plum', expected one of apple, pear"),
         ({"fruit": {"kind": "pear", "weight": 1}}, r"fruit\.weight: unknown, expected one of"),
         ({"fruit": {"kind": "pear", "count": "x"}}, "found 'x', expected a value of type int"),
         ({"fruit": {"kind": "pear", "count": True}}, "found True"),
         ({"fruit": 3}, "found 3"),
         ({"pair": [1]}, "expected 2 values"),
-        ({"note": 3}, "found 3"),
         ([], "expected a section"),
-    ],
-)
-def test_invalid_values_are_refused_with_their_location(values, message):
-    with pytest.raises(TrainingError, match=message):
-        build(Basket, values)
+    ):
+        with pytest.raises(TrainingError, match=message):
+            build(Basket, values)
 
 
 def test_files_extend_each_other_and_overrides_come_last(tmp_path):
@@ -104,66 +98,58 @@ def test_another_kind_replaces_a_section_as_in_a_file_that_extends_it(tmp_path):
     assert same["attention"]["half_lives"] == [1, 8]
 
 
-@pytest.mark.parametrize("override", ["trainer", "=3", "trainer.=3", "trainer.seed.x=3", "a=[1"])
-def test_invalid_overrides_are_refused(tmp_path, override):
+def test_invalid_overrides_are_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("trainer: {seed: 1}")
-    with pytest.raises(TrainingError, match="--set"):
-        read_yaml(tmp_path / "a.yaml", [override])
+    for override in ("trainer", "=3", "trainer.=3", "trainer.seed.x=3", "a=[1"):
+        with pytest.raises(TrainingError, match="--set"):
+            read_yaml(tmp_path / "a.yaml", [override])
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("extends: [a.yaml]", r"extends is \['a.yaml'\], expected the name of a YAML file"),
-        ("extends: 3", "extends is 3"),
-        ("extends: a.yaml", "extends a.yaml, which itself extends this file"),
-        ("extends: b.yaml", "extends a.yaml, which itself extends this file"),
-        ("extends: ../x.yaml", "no such file"),
-        ("when: 2026-13-45", "invalid YAML"),
-        (b"\xff\xfe\xfd", "invalid YAML"),
-    ],
-)
-def test_files_that_cannot_be_extended_or_read_are_reported_in_one_sentence(
-    tmp_path, content, message
-):
+def test_files_that_cannot_be_extended_or_read_are_reported_in_one_sentence(tmp_path):
     path = tmp_path / "a.yaml"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     (tmp_path / "b.yaml").write_text("extends: a.yaml")
-    with pytest.raises(TrainingError, match=rf"^[^\n]*{message}[^\n]*$"):
-        read_yaml(path)
+    for content, message in (
+        (b"extends: [a.yaml]", r"extends is \['a.yaml'\], expected the name of a YAML file"),
+        (b"extends: a.yaml", "extends a.yaml, which itself extends this file"),
+        (b"extends: b.yaml", "extends a.yaml, which itself extends this file"),
+        (b"extends: ../x.yaml", "no such file"),
+        (b"when: 2026-13-45", "invalid YAML"),
+        (b"\xff\xfe\xfd", "invalid YAML"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(TrainingError, match=rf"^[^\n]*{message}[^\n]*$"):
+            read_yaml(path)
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "message"),
-    [
-        (TrainerConfig, {"token_budget": 0}, "token_budget is 0, expected at least 1"),
-        (TrainerConfig, {"time_budget_minutes": 0}, "is 0.0, expected more than 0"),
-        (TrainerConfig, {"seed": -1}, "seed is -1, expected 0 to"),
-        (TrainerConfig, {"seed": 2**64}, "seed: found a number above"),
-        (TrainerConfig, {"threads": 0}, "threads is 0, expected 1 to"),
-        (TrainerConfig, {"validate_every": 0}, "validate_every is 0"),
-        (TrainerConfig, {"checkpoint_every": -5}, "checkpoint_every is -5"),
-        (TrainerConfig, {"log_every": 0}, "log_every is 0"),
-        (TrainerConfig, {"ema_decay": 1.5}, "ema_decay is 1.5, expected 0 to 1"),
-        (TrainerConfig, {"ema_decay": float("nan")}, "ema_decay is nan"),
-        (TrainerConfig, {"devices": 0}, "devices is 0, expected at least 1"),
-        (TrainerConfig, {"nodes": 0}, "nodes is 0"),
-        (TrainerConfig, {"accumulate": 0}, "accumulate is 0, expected at least 1"),
-        (TrainerConfig, {"workers": -1}, "workers is -1, expected 0 to"),
-        (OptimizerConfig, {"learning_rate": -1e-3}, "learning_rate is -0.001"),
-        (OptimizerConfig, {"learning_rate": float("inf")}, "learning_rate is inf"),
-        (OptimizerConfig, {"encoding_learning_rate": -1}, "encoding_learning_rate is -1.0"),
-        (OptimizerConfig, {"betas": [0.9, 1.0]}, r"betas are \(0.9, 1.0\)"),
-        (OptimizerConfig, {"weight_decay": -1}, "weight_decay"),
-        (OptimizerConfig, {"warmup_steps": -1}, "warmup_steps"),
-        (OptimizerConfig, {"decay_share": 2}, "decay_share is 2.0, expected 0 to 1"),
-        (OptimizerConfig, {"final_share": -1}, "final_share"),
-        (OptimizerConfig, {"max_gradient_norm": 0}, "max_gradient_norm is 0.0, expected more"),
-    ],
-)
-def test_values_out_of_range_are_refused(kind, values, message):
-    with pytest.raises(TrainingError, match=f"^config.*{message}"):
-        build(kind, values)
+def test_values_out_of_range_are_refused():
+    for kind, name, values, message in (
+        (TrainerConfig, "token_budget", (0,), "at least 1"),
+        (TrainerConfig, "time_budget_minutes", (0,), "more than 0"),
+        (TrainerConfig, "seed", (-1,), "0 to"),
+        (TrainerConfig, "threads", (0,), "1 to"),
+        (TrainerConfig, "validate_every", (0, -5), "at least 1"),
+        (TrainerConfig, "checkpoint_every", (0,), "at least 1"),
+        (TrainerConfig, "log_every", (0,), "at least 1"),
+        (TrainerConfig, "ema_decay", (1.5, -0.1, math.nan), "0 to 1"),
+        (TrainerConfig, "devices", (0,), "at least 1"),
+        (TrainerConfig, "nodes", (0,), "at least 1"),
+        (TrainerConfig, "accumulate", (0,), "at least 1"),
+        (TrainerConfig, "workers", (-1,), "0 to"),
+        (OptimizerConfig, "learning_rate", (-1e-3, math.inf), "at least 0"),
+        (OptimizerConfig, "encoding_learning_rate", (-1,), "at least 0"),
+        (OptimizerConfig, "weight_decay", (-1,), "at least 0"),
+        (OptimizerConfig, "warmup_steps", (-1,), "at least 0"),
+        (OptimizerConfig, "decay_share", (2, -1), "0 to 1"),
+        (OptimizerConfig, "final_share", (-1,), "0 to 1"),
+        (OptimizerConfig, "max_gradient_norm", (0,), "more than 0"),
+    ):
+        for value in values:
+            with pytest.raises(TrainingError, match=f"^config.*{name} is .*, expected {message}"):
+                build(kind, {name: value})
+    with pytest.raises(TrainingError, match=r"betas are \(0.9, 1.0\)"):
+        build(OptimizerConfig, {"betas": [0.9, 1.0]})
+    with pytest.raises(TrainingError, match="seed: found a number above"):
+        build(TrainerConfig, {"seed": 2**64})
 
 
 def test_every_field_has_help():

@@ -10,6 +10,7 @@ import torch
 
 from relpe.models.checkpoint import load_model
 from tests.support.paths import ROOT
+from tests.support.runs import changed
 from training.cli import main
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
@@ -20,98 +21,61 @@ from training.runs.lineage import read_history
 from training.runs.weights import digest, load_decoder
 
 
-def test_export_does_not_report_results_of_other_weights(experiment, data, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    evaluate(EvaluateOptions(model=str(run), data=data, length=32))
-    export(run, tmp_path / "best")
-    export(run, tmp_path / "last", "last")
-    assert "Measured on the test split" in (tmp_path / "best" / "README.md").read_text()
-    readme = (tmp_path / "last" / "README.md").read_text()
-    assert "Not measured yet: run `relpe-train evaluate --weights last`" in readme
+def readme(folder):
+    return (folder / "README.md").read_text()
 
 
-def test_a_model_is_exported_in_int8_and_its_card_says_so(experiment, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
+def test_a_model_is_exported_in_int8_and_its_card_says_so(run, tmp_path):
     sizes = []
     for precision in ("bfloat16", "int8"):
         output = tmp_path / precision
         main(["export", "--run", str(run), "--output", str(output), "--precision", precision])
         sizes.append((output / "model.safetensors").stat().st_size)
         assert read_history(output)[-1].weights == digest(load_model(output))
-        assert ("in int8" in (output / "README.md").read_text()) == (precision == "int8")
+        assert ("in int8" in readme(output)) == (precision == "int8")
     assert sizes[1] < sizes[0]
     weights = [load_decoder(tmp_path / name)[0].project_out.weight for name in ("bfloat16", "int8")]
     assert not torch.equal(*weights)
     torch.testing.assert_close(*weights, rtol=0, atol=float(weights[0].abs().max()) / 250)
 
 
-def test_export_compares_weights_and_not_their_names(experiment, data, tmp_path):
-    other = experiment | {"optimizer": {"kind": "adamw", "learning_rate": 1e-2}}
-    for run, config in (("one", experiment), ("two", other)):
-        fit(build_experiment(config), tmp_path / run, show=False)
-    one, two = tmp_path / "one", tmp_path / "two"
-    evaluate(EvaluateOptions(model=str(one), data=data, length=32, weights="last"))
-    shutil.copytree(one / "evaluation", two / "evaluation")
-    origins = [load_decoder(run, "last")[1]._replace(digest="") for run in (one, two)]
+def test_only_results_of_the_same_weights_are_reported(experiment, data, run, tmp_path):
+    """Weights are compared, and not their names."""
+    adamw = {"optimizer": {"kind": "adamw", "learning_rate": 1e-2}}
+    other = build_experiment(experiment | adamw)
+    two = tmp_path / "two"
+    fit(other, two, show=False)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32, map_length=8))
+    assert "Measured on the test split" in readme(export(run, tmp_path / "best"))
+    again = "Not measured yet: run `relpe-train evaluate --weights last`"
+    shutil.copytree(run / "evaluation", two / "evaluation")
+    origins = [load_decoder(one)[1]._replace(digest="") for one in (run, two)]
     assert origins[0] == origins[1]
-    export(two, tmp_path / "model", "last")
-    readme = (tmp_path / "model" / "README.md").read_text()
-    assert "Not measured yet" in readme
-    assert "belong to other weights" in readme
+    card = readme(export(two, tmp_path / "model"))
+    assert "Not measured yet: run `relpe-train evaluate --weights best`" in card
+    assert "belong to other weights" in card
 
     # a new run in the same folder removes the files of the old one
-    fit(build_experiment(other), one, fresh=True, show=False)
-    assert not (one / "evaluation").exists()
-    assert len(list((one / "tensorboard").glob("events*"))) == 1
-    export(one, tmp_path / "model", "last")
-    assert "Not measured yet: run" in (tmp_path / "model" / "README.md").read_text()
+    fit(other, run, fresh=True, show=False)
+    assert not (run / "evaluation").exists()
+    assert len(list((run / "tensorboard").glob("events*"))) == 1
+    assert again in readme(export(run, tmp_path / "model", "last"))
 
 
-def test_a_card_has_the_commands_of_all_segments(experiment, data, tmp_path, monkeypatch):
-    for steps in (6, 8):
-        monkeypatch.setattr(sys, "argv", ["relpe-train", "fit", "--set", f"a={steps} [5, 6]"])
-        longer = {"trainer": experiment["trainer"] | {"token_budget": steps * 64}}
-        fit(build_experiment(experiment | longer), tmp_path / "run", show=False)
-    readme = (export(tmp_path / "run", tmp_path / "model") / "README.md").read_text()
-    assert "- Command from step 0: `relpe-train fit --set 'a=6 [5, 6]'`" in readme
-    assert "- Command from step 6: `relpe-train fit --set 'a=8 [5, 6]'`" in readme
+def test_a_card_has_the_commands_of_all_segments(experiment, run, tmp_path, monkeypatch):
+    path = run / "run.json"
+    description = json.loads(path.read_text())
+    description["sessions"][0]["command"] = "relpe-train fit --set 'a=6 [5, 6]'"
+    path.write_text(json.dumps(description))
+    monkeypatch.setattr(sys, "argv", ["relpe-train", "fit", "--set", "a=8 [5, 6]"])
+    fit(build_experiment(changed(experiment, trainer={"token_budget": 8 * 64})), run, show=False)
+    card = readme(export(run, tmp_path / "model"))
+    assert "- Command from step 0: `relpe-train fit --set 'a=6 [5, 6]'`" in card
+    assert "- Command from step 6: `relpe-train fit --set 'a=8 [5, 6]'`" in card
 
 
-def test_a_card_reports_that_weights_were_not_validated(experiment, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    description = json.loads((run / "run.json").read_text())
-    assert "the last, since" not in (export(run, tmp_path / "a") / "README.md").read_text()
-    description["data"]["splits"]["validation"]["files"] = 0
-    (run / "run.json").write_text(json.dumps(description))
-    readme = (export(run, tmp_path / "b") / "README.md").read_text()
-    assert "the last, since the validation split is empty" in readme
-
-
-def test_a_run_of_an_older_version_is_evaluated_and_exported(experiment, data, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    description = json.loads((run / "run.json").read_text())
-    [segment] = description.pop("sessions")
-    del segment["step"], description["init_from"]
-    (run / "run.json").write_text(json.dumps(segment | description))
-    for name in ("best.ckpt", "last.ckpt"):
-        checkpoint = torch.load(run / name, weights_only=True)
-        del checkpoint["callbacks"]["Checkpoints"]["due"]
-        torch.save(checkpoint, run / name)
-    evaluate(EvaluateOptions(model=str(run), data=data, length=32))
-    readme = (export(run, tmp_path / "model") / "README.md").read_text()
-    assert f"- Command: `{segment['command']}`" in readme
-    assert "Measured on the test split" in readme
-    longer = experiment | {"trainer": experiment["trainer"] | {"token_budget": 8 * 64}}
-    assert fit(build_experiment(longer), run, show=False).step == 8
-
-
-def test_an_interrupted_copy_does_not_damage_the_previous_model(experiment, tmp_path, monkeypatch):
-    fit(build_experiment(experiment), tmp_path / "run", show=False)
-    model = export(tmp_path / "run", tmp_path / "model")
+def test_an_interrupted_copy_does_not_damage_the_previous_model(run, tmp_path, monkeypatch):
+    model = export(run, tmp_path / "model")
     (model / "README.md").write_text("of before")
     before = contents(model)
 
@@ -121,50 +85,45 @@ def test_an_interrupted_copy_does_not_damage_the_previous_model(experiment, tmp_
 
     monkeypatch.setattr(shutil, "copyfile", broken)
     with pytest.raises(TrainingError, match="full"):
-        export(tmp_path / "run", model)
+        export(run, model)
     assert contents(model) == before
 
 
-def test_a_card_credits_the_corpora_of_all_runs(experiment, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    description = json.loads((run / "run.json").read_text())
-    [corpus] = description["data"]["corpora"]
+def test_a_card_credits_the_corpora_of_all_runs(run, tmp_path):
+    path = run / "run.json"
+    description = json.loads(path.read_text())
+    data = description["data"]
+    assert "the last, since" not in readme(export(run, tmp_path / "plain"))
+    [corpus] = data["corpora"]
     credited = {"name": "jazz", "licence": "CC BY 4.0", "attribution": "Jane Doe, Jazz Piano."}
-    description["data"]["corpora"] = [corpus | credited | {"changes": "cut"}]
-    (run / "run.json").write_text(json.dumps(description))
+    # two corpora of the same name are both credited
+    other = credited | {"attribution": "John Roe"}
+    data["corpora"] = [corpus | credited | {"changes": "cut"}, corpus | other]
+    data["splits"]["validation"]["files"] = 0
+    path.write_text(json.dumps(description))
     model = export(run, tmp_path / "model")
-    readme = (model / "README.md").read_text()
-    assert "- Licence of the data: CC BY 4.0 (jazz)." in readme
-    assert "| jazz | 100.0% | 5 | 1,861 | CC BY 4.0 |" in readme
-    assert "- jazz: licence CC BY 4.0. Jane Doe, Jazz Piano. Changes: cut." in readme
+    card = readme(model)
+    assert "the last, since the validation split is empty" in card
+    assert "- Licence of the data: CC BY 4.0 (jazz, jazz)." in card
+    train = corpus["splits"]["train"]
+    row = f"| jazz | 100.0% | {train['files']} | {train['tokens']:,} | CC BY 4.0 |"
+    assert card.count(row) == 2
+    assert "- jazz: licence CC BY 4.0. Jane Doe, Jazz Piano. Changes: cut." in card
+    assert "John Roe" in card
     [past] = read_history(model)
     assert past.corpora[0].attribution == "Jane Doe, Jazz Piano."
     given = export(run, tmp_path / "given", licence="MIT")
-    assert "- Licence of the data: MIT." in (given / "README.md").read_text()
-
-
-def test_corpora_of_the_same_name_are_all_credited(experiment, tmp_path):
-    run = tmp_path / "run"
-    fit(build_experiment(experiment), run, show=False)
-    description = json.loads((run / "run.json").read_text())
-    [corpus] = description["data"]["corpora"]
-    both = [corpus | {"name": "jazz", "attribution": whom} for whom in ("Jane Doe", "John Roe")]
-    description["data"]["corpora"] = both
-    (run / "run.json").write_text(json.dumps(description))
-    readme = (export(run, tmp_path / "model") / "README.md").read_text()
-    assert "Jane Doe" in readme
-    assert "John Roe" in readme
+    assert "- Licence of the data: MIT." in readme(given)
 
 
 def test_the_readme_of_released_models_names_all_attributions():
     """Licences such as CC BY require it."""
-    readme = " ".join((ROOT / "checkpoints" / "README.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "checkpoints" / "README.md").read_text("utf-8").split())
     for path in sorted((ROOT / "checkpoints").glob("*/training.json")):
         for run in read_history(path.parent):
             for corpus in run.corpora:
-                assert " ".join(corpus.attribution.split()) in readme, (path, corpus.name)
-                assert corpus.licence in readme
+                assert " ".join(corpus.attribution.split()) in text, (path, corpus.name)
+                assert corpus.licence in text
 
 
 def test_other_folders_are_refused(tmp_path):
@@ -173,26 +132,31 @@ def test_other_folders_are_refused(tmp_path):
 
 
 def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "over another"])
-def test_a_full_disk_is_reported_and_leaves_all_files_or_none(experiment, tmp_path, capsys, there):
+def test_a_full_disk_is_reported_and_leaves_all_files_or_none(run, tmp_path, capsys, there):
     """Files are limited in size, as on a full disk."""
-    fit(build_experiment(experiment), tmp_path / "run", show=False)
-    whole = export(tmp_path / "run", tmp_path / "made/new/model")
+    whole = export(run, tmp_path / "made/new/model")
     expected = contents(whole)
     if there:
         (whole / "README.md").write_text("of before")
+        (whole / "model-1-of-2.safetensors").write_text("of before")
+        (whole / "notes.txt").write_text("mine")
+        expected["notes.txt"] = b"mine"
     else:
         shutil.rmtree(tmp_path / "made")
     before = contents(tmp_path)
+    if there:
+        (whole.parent / "model.partial").mkdir()  # of an export that was killed
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sizes = sorted({len(content) for content in expected.values()} - {4})
     codes = []
-    for most in (0, *sorted(map(len, expected.values()))):
+    for most in (0, sizes[0], sizes[-2], sizes[-1]):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         try:
-            codes.append(main(["export", "--run", str(tmp_path / "run"), "--output", str(whole)]))
+            codes.append(main(["export", "--run", str(run), "--output", str(whole)]))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         if codes[-1]:
@@ -201,27 +165,6 @@ def test_a_full_disk_is_reported_and_leaves_all_files_or_none(experiment, tmp_pa
             assert said.startswith(f"relpe-train: {whole}: cannot be written (")
             assert contents(tmp_path) == before
             assert (tmp_path / "made").exists() == there
-    assert codes == [2] * len(expected) + [0]
+    assert codes == [2, 2, 2, 0]
     assert contents(whole) == expected
     assert not (whole.parent / "model.partial").exists()
-
-
-def test_a_smaller_model_replaces_all_files_of_a_larger_one(experiment, tmp_path):
-    fit(build_experiment(experiment), tmp_path / "run", show=False)
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("model-1-of-2.safetensors", "model-2-of-2.safetensors", "notes.txt"):
-        (model / name).write_text("old")
-    (tmp_path / "model.partial").mkdir()
-    (tmp_path / "model.partial" / "half").write_text("of an export that was killed")
-    export(tmp_path / "run", model)
-    assert sorted(path.name for path in model.iterdir()) == [
-        "README.md",
-        "metrics.csv",
-        "model.json",
-        "model.safetensors",
-        "notes.txt",
-        "tokenizer.json",
-        "training.json",
-    ]
-    assert not (tmp_path / "model.partial").exists()

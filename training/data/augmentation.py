@@ -77,7 +77,7 @@ class Augmentation:
     ) -> list[Track]:
         """Tracks with random changes: other drum sounds, shifts, loops.
 
-        A change with probability 0 draws no random numbers, so that older runs resume unchanged.
+        A change with probability 0 draws no random numbers.
         """
         if self.sounds and draw.random() < self.sounds:
             tracks = [_with_other_sounds(t, draw) if t.is_drum else t for t in tracks]

@@ -18,9 +18,7 @@ from training.errors import TrainingError
 from training.files import read_json
 
 FORMAT_VERSION = 2
-"""Version of the format. Format 1, with a single shard per split, can still be read."""
-ONE_CORPUS: tuple[Mapping[str, Any], ...] = ({"name": "", "weight": 1.0},)
-"""The corpora of a prepared corpus of an older version."""
+"""Version of `data.json` and of the files of the splits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +30,7 @@ class Corpus:
     """
 
     shards: tuple[Shard, ...]
-    corpora: tuple[Mapping[str, Any], ...] = ONE_CORPUS
+    corpora: tuple[Mapping[str, Any], ...]
     """The corpora of which it was made, as in data.json: `name`, `weight` and other facts."""
 
     @classmethod
@@ -50,8 +48,8 @@ class Corpus:
         if split not in splits:
             known = ", ".join(splits)
             raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
-        folders = shard_folders(folder / split, splits[split].get("shards", 1))
-        shards, corpora = [*map(Shard.load, folders)], tuple(facts.get("corpora", ONE_CORPUS))
+        folders = shard_folders(folder / split, splits[split]["shards"])
+        shards, corpora = [*map(Shard.load, folders)], tuple(facts["corpora"])
         if only:
             names = [corpus["name"] for corpus in corpora]
             unknown = [name for name in only if name not in names]
@@ -94,7 +92,7 @@ class Corpus:
 
     @property
     def names(self) -> list[str]:
-        """Names of the pieces; empty for a corpus of an older version."""
+        """Names of the pieces."""
         return [name for shard in self.shards for name in shard.names()]
 
     def piece_at(self, place: int) -> int:
@@ -144,11 +142,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
             f"{folder}: found no prepared corpus; make one with relpe-train prepare"
         )
     facts = read_json(path, ("format",), "prepare again")
-    if facts.get("format") not in (1, FORMAT_VERSION):
+    if facts["format"] != FORMAT_VERSION:
         raise TrainingError(
-            f"{path}: format {facts.get('format')}, expected {FORMAT_VERSION} or 1; prepare again"
+            f"{path}: format {facts['format']}, expected {FORMAT_VERSION}; prepare again"
         )
-    for name in ("vocabulary", "hash", "splits"):
+    for name in ("vocabulary", "hash", "splits", "corpora"):
         if name not in facts:
             raise TrainingError(f"{path}: damaged, found no {name!r}; prepare again")
     return facts

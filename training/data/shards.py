@@ -75,7 +75,8 @@ class Shard:
                 np.load(folder / f"{name}.npy") for name in ("offsets", "bar_offsets")
             )
             bars = np.load(folder / "bars.npy", mmap_mode="r").view(np.ndarray)
-            pieces = _pieces(folder, len(offsets) - 1)
+            pieces = np.load(folder / "pieces.npy")
+            (folder / "names.txt").stat()
         except FileNotFoundError as error:
             name = Path(error.filename).name
             raise TrainingError(f"{folder}: damaged (no {name}); prepare again") from error
@@ -150,22 +151,11 @@ class Shard:
         return len(self.offsets) - 1
 
     def names(self) -> list[str]:
-        """Names of the pieces; empty if the folder has none."""
+        """Names of the pieces; empty if they are unknown, in memory."""
         if self.folder is None:
             return [*self.own_names]
-        path = self.folder / "names.txt"
-        if not path.is_file():
-            return []
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = (self.folder / "names.txt").read_text(encoding="utf-8", errors="replace")
         return text.removesuffix("\n").split("\n")
-
-
-def _pieces(folder: Path, count: int) -> NDArray[np.void]:
-    """The facts of the pieces; older versions have no file of them."""
-    path = folder / "pieces.npy"
-    if path.is_file():
-        return np.load(path)
-    return np.full(count, np.array(tuple(PieceFacts()), PIECE))
 
 
 class ShardWriter:

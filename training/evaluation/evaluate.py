@@ -47,7 +47,7 @@ from training.evaluation.metrics.nll_by_position import (
 from training.evaluation.metrics.relative import relativity
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
-from training.evaluation.results import WHOLE, is_music, music_by_key
+from training.evaluation.results import WHOLE, is_music
 from training.evaluation.subject import hidden_tokens, load_pieces, load_subject
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
@@ -230,8 +230,7 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     same = ("weights", "pointer", "data", "split", "pieces", "tokens")
     if any(before.get(name) != results[name] for name in same):
         return {}
-    kept = {name: before[name] for name in before if name not in ("model", "music")}
-    return kept | music_by_key(before)
+    return {name: before[name] for name in before if name != "model"}
 
 
 def _measure_likelihood(

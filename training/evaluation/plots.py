@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from training.errors import TrainingError
 from training.evaluation.metrics.nll_by_position import Bin
 from training.evaluation.results import (
     Results,
@@ -48,17 +49,21 @@ _STEPS_PER_QUARTER = 12
 def read_curve(path: Path) -> Curve:
     """Read the tokens and nats per token of a run's validations from its metrics.csv.
 
-    Files of older versions have the number of tokens only in the rows of training steps; it is then
-    computed, since all steps have the same number of tokens.
+    Raises:
+        TrainingError: the file is damaged or of an earlier version.
     """
-    with path.open(newline="") as stream:
-        rows = [*csv.DictReader(stream)]
-    a_step = max((float(r["tokens"]) / float(r["step"]) for r in rows if r["tokens"]), default=0.0)
-    found = [row for row in rows if row.get("validation/nats_per_token")]
-    return (
-        [float(row["step"]) * a_step for row in found],
-        [float(row["validation/nats_per_token"]) for row in found],
-    )
+    try:
+        with path.open(newline="") as stream:
+            rows = [row for row in csv.DictReader(stream) if row["validation/nats_per_token"]]
+        return (
+            [float(row["tokens"]) for row in rows],
+            [float(row["validation/nats_per_token"]) for row in rows],
+        )
+    except (KeyError, ValueError) as error:
+        raise TrainingError(
+            f"{path}: found a validation without its tokens ({error}), so the file is damaged or "
+            "of an earlier version; train again, or remove it"
+        ) from error
 
 
 def draw_by_position(

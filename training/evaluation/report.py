@@ -139,7 +139,7 @@ def goals(results: Results) -> list[Goal]:
     """The goals that can be checked with these results."""
     found: list[Goal] = []
     for music in music_by_key(results).values():
-        if music["protocol"].get("takes", 1) > 1:  # goals are for music that was not selected
+        if music["protocol"]["takes"] > 1:  # goals are for music that was not selected
             continue
         found += [
             goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
@@ -155,7 +155,7 @@ def goal_lines(results: Results) -> list[str]:
     """The goals as a Markdown list, with those that the copier misses."""
     lines = [f"- {goal.line()}" for goal in goals(results)]
     for music in music_by_key(results).values():
-        is_plain = music["protocol"].get("takes", 1) == 1
+        is_plain = music["protocol"]["takes"] == 1
         if is_plain and (found := form_goals(music, "copier")):
             missed = [f"{goal.goal} ({goal.figure})" for goal in found if not goal.holds]
             said = f"the copier misses {len(missed)} of {len(found)} goals of form"
@@ -190,12 +190,12 @@ def _music_goals(music: Results) -> Iterator[Goal]:
 
 
 def form_goals(music: Results, group: str = "generated") -> list[Goal]:
-    """The goals of musical form of a group of figures; none for results of older versions.
+    """The goals of musical form of a group of figures; none if the group was not measured.
 
     Where real music itself lies outside of a limit, its figure is the limit.
     """
     protocol, figures = music["protocol"], music["figures"]
-    if group not in figures or "several_tracks" not in protocol:
+    if group not in figures:
         return []
     real = {name: values["mean"] for name, values in figures["real"].items()}
     limits: list[Limits] = []
@@ -255,7 +255,7 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    if spent := results.get("costs"):  # results of older versions have none
+    if spent := results.get("costs"):  # not with --music-only
         yield Row(
             f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
             f"{spent['flops_per_token'] / 1e6:.2f}",
@@ -267,8 +267,7 @@ def rows_of(results: Results) -> Iterator[Row]:
             found.append((f"best {key} ({words(name)})", best))
     for name, values in found:
         for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
-            if f"nats_per_{unit}" in values:  # results of older versions have no bars
-                yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
+            yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
     for key, parts in results.get("by_part", {}).items():
         for part, nats in parts.items():
             yield Row(f"nats per note, {WHOLE[key]}: {_PARTS[part]}", f"{nats:.3f}")
@@ -297,14 +296,12 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
         TrainingError: their record cannot be read.
         CheckpointError: the model no longer exists.
     """
-    weights, place = results["weights"], Path(results.get("model", ""))
-    digest = weights.get("digest", "")
+    origin, place = Origin(**results["weights"]), Path(results["model"])
     if is_run(place):
-        origin = Origin(weights["file"], digest, weights.get("step"), weights["tokens"])
         return history(place, origin)
     folder = find_checkpoint(place)
     runs = read_history(folder) if (folder / NAME).is_file() else ()
-    return runs if runs and runs[-1].weights == digest else ()
+    return runs if runs and runs[-1].weights == origin.digest else ()
 
 
 def gain_table(gain: Gain) -> list[str]:
@@ -372,7 +369,7 @@ def music_rows(music: Results) -> Iterator[Row]:
     yield Row("bars of the prompt", str(protocol["prompt_bars"]))
     yield Row("new bars", str(protocol["bars"]), _number(protocol["real_bars"]))
     yield Row("temperature, top-p", f"{protocol['temperature']}, {protocol['top_p']}")
-    if protocol.get("memory", 1.0) != 1.0:
+    if protocol["memory"] != 1.0:
         yield Row("memory: factor of the pointer's odds", f"{protocol['memory']}")
     for name, count in music["faults"]["generated"].items():
         real = music["faults"]["real"][name] / protocol["prompts"]
@@ -384,9 +381,9 @@ def music_rows(music: Results) -> Iterator[Row]:
             texts = (" ".join(map(_number, mean)) for mean in means)
             label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
             yield Row(label + _FORMS.get(form, f", {form}"), *texts)
-    figures, differences = music["figures"], music.get("differences", {})
+    figures, differences = music["figures"], music["differences"]
     for name, generated in figures["generated"].items():
-        value = _number(generated["mean"]) + _difference(differences.get(name, {}))
+        value = _number(generated["mean"]) + _difference(differences[name])
         copied = figures.get("copier", {}).get(name)
         others = (figures["real"][name], *([copied] if copied else []))
         texts = (_number(values["mean"]) for values in others)
@@ -409,7 +406,7 @@ def _number(value: float | None) -> str:
 
 def _difference(values: Mapping[str, float | None]) -> str:
     """A difference from real music with its standard error, in brackets; "" if there is none."""
-    mean, error = values.get("mean"), values.get("standard_error")
+    mean, error = values["mean"], values["standard_error"]
     if mean is None or not (mean or error):
         return ""
     return f" ({mean:+.2g}{'' if error is None else f' ± {error:.2g}'})"
@@ -455,7 +452,7 @@ def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]
             music_by_key(of)[key]["protocol"] for of in entries.values() if key in music_by_key(of)
         )
         heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
-        if (takes := protocol.get("takes", 1)) > 1:
+        if (takes := protocol["takes"]) > 1:
             heading += f", the best of {takes} takes"
         lines += ["", f"{level} {heading}", ""]
         lines += music_table(entries, key)
@@ -517,7 +514,8 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: has results of the task {found.get('task')}, expected results of music "
                 "or of classifiers; relpe-train evaluate prints those of a run"
             )
-        results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
+        names = ("model", "weights", "parameters", "data", "split", "corpora")
+        results = read_json(path, names, "evaluate again")
         # the stored name is the one that was given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():

@@ -42,20 +42,15 @@ def is_music(key: str) -> bool:
 
 
 def music_by_key(results: Results) -> dict[str, Results]:
-    """Measured music by `music_key`, shorter prompts first; empty if there is none.
-
-    Older versions measure one kind of prompt, under the key `music`.
-    """
-    found = [music for key, music in results.items() if key == "music" or is_music(key)]
-    sizes = [_size(music) for music in found]
-    by_size = sorted(zip(sizes, found, strict=True), key=lambda item: item[0])
-    return {music_key(*size): music for size, music in by_size}
+    """Measured music by `music_key`, shorter prompts first; empty if there is none."""
+    found = {key: music for key, music in results.items() if is_music(key)}
+    return dict(sorted(found.items(), key=lambda item: _size(item[1])))
 
 
 def _size(music: Results) -> tuple[int, int, int]:
     """Bars of the prompt, new bars and takes."""
     protocol = music["protocol"]
-    return protocol["prompt_bars"], protocol["bars"], protocol.get("takes", 1)
+    return protocol["prompt_bars"], protocol["bars"], protocol["takes"]
 
 
 def music_keys(entries: Mapping[str, Results]) -> list[str]:

@@ -47,5 +47,5 @@ class Movement:
         return self._start or {}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore the state from a checkpoint; if it is empty, there are no changes to report."""
+        """Restore the state from a checkpoint."""
         self._start = dict(state)

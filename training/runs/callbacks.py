@@ -179,9 +179,8 @@ class Checkpoints(pl.Callback):
         return {"best": self._best, "due": self._due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state; checkpoints of older versions have no `due`."""
-        self._best = state_dict["best"]
-        self._due = state_dict.get("due")
+        """Restore the state."""
+        self._best, self._due = state_dict["best"], state_dict["due"]
 
     @classmethod
     def is_due(cls, checkpoint: dict[str, Any]) -> bool:

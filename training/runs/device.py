@@ -65,9 +65,7 @@ def resume_arithmetic(
     Raises:
         TrainingError: the settings contradict it, or a GPU is needed but not found.
     """
-    # run.json of older versions has no device
-    device = stored.get("device") or choose_device(settings.device)
-    kept = Arithmetic(device, stored["precision"], stored["threads"])
+    kept = Arithmetic(stored["device"], stored["precision"], stored["threads"])
     precision = PRECISIONS.get(settings.precision, settings.precision)
     wanted = (settings.device, precision, settings.threads)
     for name, asked, value in zip(Arithmetic._fields, wanted, kept, strict=True):

@@ -213,7 +213,7 @@ def _resume(module: TaskModule[Any], last: Path, *, sharded: bool) -> dict[str, 
     other = "copy best.ckpt over it, or " if last.with_name("best.ckpt").exists() else ""
     checkpoint = read_checkpoint(last, f"{other}start again with --fresh")
     # fsdp stores the optimizer's states in the order of the model, other strategies by group
-    if sharded and not checkpoint.get("sharded"):
+    if sharded and not checkpoint["sharded"]:
         raise TrainingError(
             f"{last}: written without fsdp, so fsdp cannot resume from it; leave out "
             "trainer.strategy, or start a new run from its weights with --init-from"

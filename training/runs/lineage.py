@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -17,7 +16,7 @@ from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.pointer import PointerFit
 from training.runs.record import FirstWeights, PastRun, past_segment, read_run, used_corpora
-from training.runs.weights import Origin, load_decoder, model_folder
+from training.runs.weights import Origin, model_folder
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> 
 def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
     """The runs that produced the weights of a run or of a released model, first to last.
 
-    `origin` comes from `load_decoder`. A model released by an older version has one unknown run.
+    `origin` comes from `load_decoder`. A model that `save_model` wrote has one unknown run.
     """
     if is_run(folder):
         run = read_run(folder)
@@ -61,12 +60,15 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
             source=run["data"].get("source"),
             data=run["data"].get("hash"),
             corpora=used_corpora(run["data"]),
-            device=run.get("device"),
+            device=run["device"],
             precision=run["precision"],
             threads=run["threads"],
             sessions=tuple(past_segment(segment) for segment in run["sessions"]),
         )
-        return (*_before(run.get("init_from"), folder, last), last)
+        if run["init_from"] is None:
+            return (last,)
+        first = build(FirstWeights, run["init_from"], f"{folder / 'run.json'}: init_from")
+        return (*first.history, last)
     if (folder / NAME).is_file():
         return read_history(folder)
     logger.warning(
@@ -74,40 +76,6 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
         *(folder, NAME),
     )
     return (PastRun(name=folder.resolve().name, weights=origin.digest),)
-
-
-def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
-    """The runs before `last`; `held` is `init_from` in its run.json."""
-    if held is None:
-        return ()
-    where = f"{folder / 'run.json'}: init_from"
-    if not isinstance(held, str):
-        return build(FirstWeights, held, where).history
-    # run.json of older versions has only the path
-    places = _places(held, folder)
-    found = [place for place in places if is_run(place) or (place / "model.json").is_file()]
-    if not found:
-        raise TrainingError(
-            f"{where}: found no {held} in the current folder or next to the run. It is needed to "
-            "record the origin of the weights; run the command in the folder in which the run was "
-            "started"
-        )
-    place = next((p for p in found if is_run(p) or (p / NAME).is_file()), found[0])
-    runs = history(place, load_decoder(place)[1])
-    # the model may have been replaced by an export of this run
-    released = [run.sessions[:1] == last.sessions[:1] for run in runs]
-    return runs[: released.index(True)] if True in released else runs
-
-
-def _places(name: str, folder: Path) -> Iterator[Path]:
-    """Paths that a path given at the start of a run may refer to."""
-    yield Path(name)
-    for parent in folder.resolve().parents:
-        yield parent / name
-    try:
-        yield find_checkpoint(Path(name).name)
-    except CheckpointError:
-        return
 
 
 def read_history(folder: Path) -> tuple[PastRun, ...]:

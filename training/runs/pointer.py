@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relpe.models.config import to_plain
-from relpe.models.pointer.config import BalanceConfig, PointerConfig
+from relpe.models.pointer.config import PointerConfig
 from training.config import build
 from training.errors import TrainingError
 from training.files import read_json, replacing
@@ -101,9 +101,5 @@ def pointer_digest(pointer: PointerConfig | None) -> str | None:
     """SHA-256 of all settings and gates of a pointer; None without a pointer."""
     if pointer is None:
         return None
-    plain = to_plain(pointer)
-    if not pointer.balance.temperature:
-        del plain["balance"]["temperature"]  # as before there were such factors
-    if pointer.balance.imposed == BalanceConfig.imposed:
-        del plain["balance"]["imposed"]  # likewise
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    plain = json.dumps(to_plain(pointer), sort_keys=True)
+    return hashlib.sha256(plain.encode()).hexdigest()

@@ -45,12 +45,13 @@ class PastSegment:
 
     step: int = 0
     """Step from which the segment resumed the run."""
-    command: str | None = None
+    command: str
     commit: str | None = None
-    machine: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    lightning: str | None = None
+    """Commit of the sources; None: unknown."""
+    machine: str
+    python: str
+    torch: str
+    lightning: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +81,14 @@ class PastRun:
     """Steps up to the weights that were used."""
     tokens: int | None = None
     """Tokens in these steps, padding included."""
-    weights: str | None = None
+    weights: str
     """SHA-256 of the weights that were used, from `weights.digest`."""
     source: str | None = None
     """Source of the data."""
     data: str | None = None
     """Hash of the prepared corpus."""
     corpora: tuple[UsedCorpus, ...] = ()
-    """The corpora of the data; empty if prepared by an older version."""
+    """The corpora of the data; none of a generated task."""
     device: str | None = None
     precision: str | None = None
     threads: int | None = None
@@ -99,25 +100,27 @@ class FirstWeights:
     """Initial weights of a run, as stored in its run.json."""
 
     path: str
-    digest: str | None = None
-    """SHA-256 from `weights.digest`; None in run.json of older versions."""
-    history: tuple[PastRun, ...] = ()
+    digest: str
+    """SHA-256 from `weights.digest`."""
+    history: tuple[PastRun, ...]
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Read `run.json`; files of older versions have a single segment.
+    """Read `run.json`.
 
     Raises:
-        TrainingError: the file is missing or damaged.
+        TrainingError: the file is missing, damaged or of an earlier version.
     """
     path = folder / "run.json"
     if not path.is_file():
         raise TrainingError(f"{folder}: found no run.json, expected the folder of a run")
-    run = read_json(path, ("data", "precision", "threads"), "start again with --fresh")
-    if "sessions" not in run:
-        run["sessions"] = [
-            {one.name: run.pop(one.name, one.default) for one in fields(PastSegment)}
-        ]
+    names = ("sessions", "init_from", "device", "precision", "threads", "data")
+    run = read_json(path, names, "train it again with --fresh")
+    if isinstance(run["init_from"], str):
+        raise TrainingError(
+            f"{path}: found only the path of the initial weights, expected their history, so it is "
+            "of an earlier version; train it again with --fresh"
+        )
     return run
 
 
@@ -135,8 +138,7 @@ def used_corpora(data: dict[str, Any]) -> tuple[UsedCorpus, ...]:
 
 def past_segment(segment: dict[str, Any]) -> PastSegment:
     """The segment that an entry of run.json describes."""
-    names = [field.name for field in fields(PastSegment)]
-    return PastSegment(**{name: segment[name] for name in names if name in segment})
+    return PastSegment(**{field.name: segment[field.name] for field in fields(PastSegment)})
 
 
 def this_segment(arithmetic: Arithmetic) -> PastSegment:
@@ -177,8 +179,8 @@ def check_same_run(
     remedy = "choose a new folder with --run, or start again with --fresh"
     if _of_data(run["data"]) != _of_data(facts):
         raise TrainingError(f"{folder}: the run started with other data; {remedy}")
-    held = run.get("init_from")
-    began = held["path"] if isinstance(held, dict) else held or "random ones"
+    first = run["init_from"]
+    began = "random ones" if first is None else first["path"]
     if init_from is not None and str(init_from) != began:
         raise TrainingError(
             f"{folder}: the run started with other weights ({began}) than --init-from {init_from}; "
@@ -247,7 +249,7 @@ def describe_segment(
     before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}
     run = {
         "sessions": [*before["sessions"], segment],
-        "init_from": before.get("init_from"),
+        "init_from": before["init_from"],
         "parameters": parameters,
         "seeds": {
             "trainer.seed": config.trainer.seed,

@@ -20,7 +20,6 @@ from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from relpe.models.encoder_decoder.model import EncoderDecoder
 from relpe.models.growth import can_grow, grow
-from relpe.models.rotary_weights import load_rotary, takes_rotary
 from tokenization.remi.remi import Remi
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
@@ -32,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 RELEASED = torch.bfloat16
 """Precision of released weights, as written by `relpe.models.checkpoint.save_model`."""
-_KEYS = {"state_dict", "global_step", "average", "elapsed_seconds", "callbacks"}
+_KEYS = (
+    *("state_dict", "global_step", "callbacks"),
+    *("elapsed_seconds", "skipped", "average", "encoding_start", "sharded"),
+)
 
 
 class Origin(NamedTuple):
@@ -166,7 +168,8 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     """Read a checkpoint of a run.
 
     Raises:
-        TrainingError: the file is damaged or not a checkpoint; the message ends with `remedy`.
+        TrainingError: the file is damaged, no checkpoint, or of an earlier version; the message
+            ends with `remedy`.
     """
     try:
         # torch does not verify the checksums of the archive
@@ -180,8 +183,12 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
         *(pickle.UnpicklingError, zipfile.BadZipFile),
     ) as error:
         raise TrainingError(f"{path}: the checkpoint is damaged; {remedy}") from error
-    if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
-        raise TrainingError(f"{path}: not a checkpoint of relpe-train; {remedy}")
+    missing = [key for key in _KEYS if not isinstance(checkpoint, dict) or key not in checkpoint]
+    if missing:
+        raise TrainingError(
+            f"{path}: found no {missing[0]}, so it is no checkpoint of relpe-train, or one of an "
+            f"earlier version; {remedy}"
+        )
     return checkpoint
 
 
@@ -197,8 +204,7 @@ def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
     except RuntimeError as error:
         first = " ".join(str(error).splitlines()[1].split())
         raise TrainingError(f"{where} has the weights of another model: {first}") from error
-    mean = checkpoint.get("average", {}).get("mean")
-    if mean:
+    if mean := checkpoint["average"]["mean"]:
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
             parameter.data.copy_(value)
 
@@ -206,16 +212,11 @@ def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
 def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
     """Initialise a decoder with the weights of another one.
 
-    A shallower model is grown: see `relpe.models.growth`. A model with rotary embedding can
-    initialise a model with windowed attention and the algebraic encoding of sequences, since both
-    compute the same function within the window.
+    A shallower model is grown: see `relpe.models.growth`.
 
     Raises:
         TrainingError: the weights belong to another model, of which a setting is named.
     """
-    if takes_rotary(decoder.config, first.config):
-        load_rotary(decoder, first)
-        return
     try:
         if can_grow(decoder.config, first.config):
             grow(decoder, first)

@@ -307,16 +307,11 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the state of a run that is resumed."""
-        # older versions used automatic optimisation, which stores the step count elsewhere
-        steps = "epoch_loop.manual_optimization.optim_step_progress"
-        for number in ("ready", "completed"):
-            checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
-        # checkpoints of older versions may not have the following
-        self.skipped = checkpoint.get("skipped", 0)
-        self.movement.load(checkpoint.get("encoding_start", {}))
-        if self.window is not None and "spans" in checkpoint:
+        self.skipped = checkpoint["skipped"]
+        self.movement.load(checkpoint["encoding_start"])
+        if self.window is not None:
             self.window.load_span_state(checkpoint["spans"])
 
 

@@ -180,4 +180,5 @@ def _divided(pieces: Sequence[_Piece]) -> tuple[list[bool], bool]:
 def _corpus(pieces: Sequence[_Piece], tokenizer: Remi) -> Corpus:
     bar = tokenizer.vocabulary.ids["Bar"]
     facts = [piece.facts for piece in pieces]
-    return Corpus((Shard.of([piece.ids for piece in pieces], facts, bar),))
+    shard = Shard.of([piece.ids for piece in pieces], facts, bar)
+    return Corpus((shard,), ({"name": "", "weight": 1.0},))

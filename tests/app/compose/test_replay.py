@@ -16,7 +16,8 @@ from app.compose.replay import ReplayError
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 
-TOLD = {"model": "piano", "seed": 1, "options": {"bars": 4}}
+OPTIONS = replay.chosen_options(MusicOptions(bars=4), after_prompt=True)
+TOLD = {"model": "piano", "seed": 1, "options": OPTIONS}
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -54,21 +55,16 @@ def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
     assert not back.fits(data + b" ")
 
 
-def test_settings_of_an_earlier_release_let_the_model_hear_all_bars():
-    told = TOLD | {"options": {"bars": 4, "prompt_bars": None}}
-    assert replay.read(json.dumps(told)).options.prompt_bars == 0
-
-
-def test_settings_without_an_option_are_those_of_a_release_that_did_not_have_it():
-    continued = TOLD | {"options": {"bars": 4, "prompt_bars": 3}}
-    options = replay.read(json.dumps(continued)).options
-    assert (options.presence, options.recall, options.memory) == (0, 0, 0)
-    assert options.prompt_bars == 3
-    assert replay.read(json.dumps(TOLD)).options == MusicOptions(bars=4, seed=1, memory=0)
-    after = TOLD | {"prompt_sha256": "ab"}
-    assert replay.read(json.dumps(after)).options.prompt_bars == 8
-    now = TOLD | {"options": {"memory": 0.5, "prompt_bars": 0, "presence": 1, "recall": 1}}
-    assert replay.read(json.dumps(now)).options == MusicOptions(seed=1, memory=0.5)
+def test_settings_without_an_option_are_of_an_earlier_version_and_refused():
+    alone = replay.chosen_options(MusicOptions(bars=4), after_prompt=False)
+    del alone["variations"]  # does not affect a piece
+    told = TOLD | {"options": alone}
+    assert replay.read(json.dumps(told)).options == MusicOptions(bars=4, seed=1)
+    with pytest.raises(ReplayError, match=r"the settings have no distance, .* earlier version"):
+        replay.read(json.dumps(told | {"prompt_sha256": "ab"}))
+    del alone["memory"]
+    with pytest.raises(ReplayError, match="the settings have no memory"):
+        replay.read(json.dumps(told))
 
 
 @pytest.mark.parametrize(
@@ -131,6 +127,7 @@ def test_differences_are_named(quick_model, monkeypatch):
         (TOLD | {"options": {"bars": "4"}}, "bars is '4'"),
         (TOLD | {"options": {"bars": 10**9}}, "bars is 1000000000, expected 1 to"),
         (TOLD | {"options": {"bars": None}}, "bars is None"),
+        (TOLD | {"options": {"bars": 4}}, "the settings have no"),
         (TOLD | {"options": {"ending": "loud"}}, "ending is 'loud'"),
         (TOLD | {"options": {"key": "H"}}, "key is 'H'"),
         (TOLD | {"options": {"beats": "mine"}}, "beats is 'mine'"),

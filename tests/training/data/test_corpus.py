@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 
 import numpy as np
@@ -8,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.paths import GOLDEN_FOLDER
 from tests.support.runs import crops
-from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
-from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, windows
-from training.data.examples import Crops
 from training.errors import TrainingError
-
-OLD = GOLDEN_FOLDER / "corpus_of_format_1"
-CHANGED = Augmentation(program=0.5, drums=0.5, dropped=0.1, velocity=0.5, tempo=1.25)
 
 names = PianoRemi().vocabulary.names
 ids = PianoRemi().vocabulary.ids
@@ -99,26 +91,6 @@ def test_some_windows_are_chosen_at_even_distances(data, length, count):
     assert np.array_equal(windows(corpus, PianoRemi(), length, count), cut[chosen])
 
 
-@pytest.mark.parametrize(
-    ("kind", "augmentation", "digest"),
-    [
-        ("piano", NOTHING, "b7286c70c71a4f0cfb07bb33ff329a773fc25bb00bd700aaf33c500568c98c95"),
-        ("multitrack", CHANGED, "a272554d486cc534f360b6b49a87d63cccf122044a726ba9473e837b3e3babfa"),
-    ],
-)
-def test_corpora_of_format_1_give_the_same_examples_as_before(kind, augmentation, digest):
-    drawn = Crops(
-        corpus=Corpus.load(OLD / kind, "train"),
-        tokenizer=load_tokenizer(OLD / kind),
-        length=64,
-        batch_size=4,
-        seed=7,
-        augmentation=augmentation,
-    )
-    batches = np.stack([drawn[step] for step in (*range(20), 10**6)]).astype("<i8")
-    assert hashlib.sha256(batches.tobytes()).hexdigest() == digest
-
-
 def test_a_rank_reads_only_the_pieces_of_its_rows(data, monkeypatch):
     read = []
     piece = Corpus.piece
@@ -143,10 +115,11 @@ def test_a_folder_without_a_corpus_is_refused(data, tmp_path):
         Corpus.load(tmp_path, "train")
     with pytest.raises(TrainingError, match="no split 'dev'"):
         Corpus.load(data, "dev")
-    for content in ("", '{"format": 1, "sp', "[1]", '{"format": 1}'):
+    for content in ("", '{"format": 2, "sp', "[1]", '{"format": 2}'):
         (tmp_path / "data.json").write_text(content)
         with pytest.raises(TrainingError, match=r"data\.json: damaged, [^\n]*; prepare again$"):
             Corpus.load(tmp_path, "train")
-    (tmp_path / "data.json").write_text(json.dumps({"format": 99}))
-    with pytest.raises(TrainingError, match="format 99"):
-        Corpus.load(tmp_path, "train")
+    for other in (1, 99):
+        (tmp_path / "data.json").write_text(json.dumps({"format": other}))
+        with pytest.raises(TrainingError, match=f"format {other}, expected 2; prepare again"):
+            Corpus.load(tmp_path, "train")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from itertools import pairwise
@@ -86,15 +85,13 @@ def test_damaged_tables_are_refused(data, tmp_path):
         Corpus.load(tmp_path / "data", "train")
 
 
-def test_facts_of_pieces_are_optional_and_checked(data, tmp_path):
+def test_facts_and_names_of_all_pieces_are_needed(data, tmp_path):
     folder = shutil.copytree(data, tmp_path / "data")
-    (folder / "train" / "pieces.npy").unlink()  # as in an older version
-    facts = read_facts(folder)
-    del facts["corpora"]
-    (folder / "data.json").write_text(json.dumps(facts))
-    old = Corpus.load(folder, "train")
-    assert {old.facts(index) for index in range(len(old))} == {shards.PieceFacts(0, -1, 0)}
-    assert [one["weight"] for one in old.corpora] == [1]
+    for name in ("pieces.npy", "names.txt"):
+        (folder / "train" / name).rename(folder / name)
+        with pytest.raises(TrainingError, match=rf"train: damaged \(no {name}\); prepare again"):
+            Corpus.load(folder, "train")
+        (folder / name).rename(folder / "train" / name)
     np.save(folder / "train" / "pieces.npy", np.zeros(2, shards.PIECE))
     with pytest.raises(TrainingError, match=r"found 2 rows in pieces.npy, expected 5"):
         Corpus.load(folder, "train")

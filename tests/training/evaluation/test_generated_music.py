@@ -61,21 +61,22 @@ def test_prompts_are_spread_over_the_split():
     assert choose_pieces(np.full(2, 5), options) == ((0, 1), 2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_options_out_of_range_are_refused():
+    for changes, message in (
         ({"continuations": 0}, "--continuations is 0"),
         ({"per_prompt": 0}, "--per-prompt is 0"),
         ({"prompt_bars": 0}, "--prompt-bars is 0"),
         ({"bars": 0}, "--bars is 0"),
+        ({"takes": 0}, "--takes is 0"),
         ({"seed": -1}, "--seed is -1"),
         ({"temperature": -0.1}, "--temperature is -0.1"),
         ({"top_p": 1.5}, "--top-p is 1.5, expected 0 to 1"),
-    ],
-)
-def test_options_out_of_range_are_refused(changes, message):
-    with pytest.raises(TrainingError, match=message):
-        GenerationOptions(**changes)
+        ({"presence": 2}, "--presence is 2"),
+        ({"recall": 2}, "--recall is 2"),
+        ({"memory": 2}, "--memory is 2"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            GenerationOptions(**changes)
 
 
 def passage(notes, bars, prompt_bars=2):
@@ -169,7 +170,6 @@ def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, t
         assert len(similarity) == 4
         assert all(0 <= value <= 1 for value in similarity)
 
-    assert measured(replace(options, samples_output=None)) == found
     other = measured(replace(options, samples_output=None, seed=7))
     assert other["figures"]["real"] == found["figures"]["real"]
     assert other["figures"]["generated"] != found["figures"]["generated"]

@@ -3,18 +3,20 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from relpe.models.checkpoint import load_model, released_models
 from tests.support.paths import ROOT
-from tests.support.runs import changed, checkpoint
-from tokenization.remi.multitrack import MultitrackRemi
+from tests.support.runs import changed, checkpoint, metrics
+from tokenization.tokenizer import Vocabulary
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.release import export
+from training.runs import lineage
 from training.runs.fit import fit
-from training.runs.lineage import history, read_history, total_tokens, write_history
+from training.runs.lineage import read_history, total_tokens, write_history
 from training.runs.record import PastRun, PastSegment
 from training.runs.weights import digest, load_decoder
 
@@ -44,6 +46,9 @@ def test_tokens_of_all_runs_of_a_model_are_added(train, tmp_path):
     one = train(tmp_path / "one")
     first = export(one, tmp_path / "first")
     two = train(tmp_path / "two", init_from=first, seed=1, steps=8)
+    held = json.loads((two / "run.json").read_text())["init_from"]
+    assert (held["path"], held["digest"]) == (str(first), digest(load_model(first)))
+    assert [past["name"] for past in held["history"]] == ["one"]
     three = train(tmp_path / "three", init_from=two, seed=2, steps=4)
     model = export(three, tmp_path / "third")
     runs = read_history(model)
@@ -65,59 +70,8 @@ def test_tokens_of_all_runs_of_a_model_are_added(train, tmp_path):
     assert read_history(export(three, tmp_path / "again")) == runs
 
 
-def test_run_json_records_the_initial_weights(train, tmp_path):
-    model = export(train(tmp_path / "one"), tmp_path / "model")
-    two = train(tmp_path / "two", init_from=model)
-    held = json.loads((two / "run.json").read_text())["init_from"]
-    assert held["path"] == str(model)
-    assert held["digest"] == digest(load_model(model))
-    assert named(PastRun(**run) for run in held["history"]) == [("one", 6, 384)]
-
-
-def as_earlier(folder, name):
-    """Change run.json to that of an older version, which has only the path of the first weights."""
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"init_from": name}))
-
-
-def test_the_initial_weights_of_an_older_run_are_found_by_path(train, tmp_path, monkeypatch):
-    for name in ("project", "elsewhere"):
-        (tmp_path / name).mkdir()
-    model = export(train(tmp_path / "one"), tmp_path / "project" / "released" / "mine")
-    two = train(tmp_path / "project" / "runs" / "two", init_from=model)
-    expected = [("one", 6, 384), ("two", 6, 384)]
-    for name, here in (
-        ("released/mine", tmp_path / "project"),  # where the run was started
-        ("released/mine", tmp_path / "elsewhere"),  # beside the run
-        (str(model), tmp_path),
-    ):
-        monkeypatch.chdir(here)
-        as_earlier(two, name)
-        assert named(history(two, load_decoder(two)[1])) == expected
-
-    # a run that is exported twice over the model it started from is counted once
-    monkeypatch.chdir(tmp_path / "project")
-    as_earlier(two, "released/mine")
-    for _ in range(2):
-        assert named(read_history(export(two, model))) == expected
-
-    as_earlier(two, "released/lost")
-    with pytest.raises(TrainingError, match=r"found no released/lost in the current folder[^\n]*$"):
-        export(two, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_from_a_released_model_adds_its_tokens(train, tmp_path):
-    run = train(tmp_path / "runs" / "groove3")
-    as_earlier(run, "checkpoints/groove")  # found among the installed models
-    runs = history(run, load_decoder(run)[1])
-    assert named(runs)[-1] == ("groove3", 6, 384)
-    released = [past.tokens for past in read_history(CHECKPOINTS / "groove")]
-    assert [past.tokens for past in runs] == [*released, 384]
-
-
-def test_a_model_without_history_makes_totals_lower_bounds(train, tmp_path, caplog):
-    model = export(train(tmp_path / "one"), tmp_path / "model")
+def test_a_model_without_history_makes_totals_lower_bounds(train, run, tmp_path, caplog):
+    model = export(run, tmp_path / "model")
     (model / "training.json").unlink()
     two = train(tmp_path / "two", init_from=model)
     assert "found no training.json" in caplog.text
@@ -126,51 +80,51 @@ def test_a_model_without_history_makes_totals_lower_bounds(train, tmp_path, capl
     assert "1. `model`: no record of this run." in card
 
 
-def test_initial_weights_must_have_the_vocabulary_of_the_data(train, tmp_path):
-    model = export(train(tmp_path / "one"), tmp_path / "model")
-    MultitrackRemi().save(model)
+def test_initial_weights_must_have_the_vocabulary_of_the_data(train, run, tmp_path, monkeypatch):
+    model = export(run, tmp_path / "model")
+    other = SimpleNamespace(vocabulary=Vocabulary(("PAD",)))
+    monkeypatch.setattr(lineage, "load_tokenizer", lambda folder: other)
     with pytest.raises(TrainingError, match="has another vocabulary than the data"):
         train(tmp_path / "two", init_from=model)
     assert not (tmp_path / "two").exists()
 
 
-def test_a_run_from_weights_has_a_new_optimizer_and_warm_up(train, experiment, tmp_path):
+def test_a_run_from_weights_has_a_new_optimizer_and_warm_up(train, experiment, run, tmp_path):
     experiment["optimizer"] |= {"warmup_steps": 4}
-    model = export(train(tmp_path / "one"), tmp_path / "model")
-    two = train(tmp_path / "two", init_from=model, steps=2)
+    two = train(tmp_path / "two", init_from=run, steps=2)
     held = checkpoint(two)
     state = held["optimizer_states"][0]["state"]
     assert {float(values["step"]) for values in state.values() if "step" in values} == {2.0}
-    row = (two / "metrics.csv").read_text().splitlines()
-    rate = dict(zip(row[0].split(","), row[1].split(","), strict=True))["learning_rate"]
-    assert float(rate) < 1e-2 / 2 + 1e-9  # the second of four steps of warm-up
-    released = load_model(model).state_dict()
-    moved = [
-        float((tensor - released[name.removeprefix("decoder.")]).abs().max())
-        for name, tensor in held["state_dict"].items()
-    ]
+    rate = float(metrics(two, "learning_rate")[0]["learning_rate"])
+    assert rate < 1e-2 / 2 + 1e-9  # the second of four steps of warm-up
+    first = checkpoint(run, "best")["state_dict"]
+    moved = [float((held["state_dict"][name] - first[name]).abs().max()) for name in first]
     assert 0 < max(moved) < 0.1
 
 
-@pytest.mark.parametrize("name", released_models())
-def test_a_released_model_lists_its_runs(name):
-    runs = read_history(CHECKPOINTS / name)
-    assert runs[-1].weights == digest(load_model(name))
-    card = (CHECKPOINTS / name / "README.md").read_text()
-    assert f"step {runs[-1].steps:,}" in card
-    assert f"{total_tokens(runs)}" in card
-    for run in runs:
-        assert run.data is not None
-        assert f"`{run.data[:16]}`" in card
-        for segment in run.sessions:
-            since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
-            assert f"Command{since}: `{segment.command}`" in card
+def test_released_models_list_their_runs():
+    for name in released_models():
+        runs = read_history(CHECKPOINTS / name)
+        assert runs[-1].weights == digest(load_model(name))
+        card = (CHECKPOINTS / name / "README.md").read_text()
+        assert f"step {runs[-1].steps:,}" in card
+        assert f"{total_tokens(runs)}" in card
+        for run in runs:
+            assert run.data is not None
+            assert f"`{run.data[:16]}`" in card
+            for segment in run.sessions:
+                since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
+                assert f"Command{since}: `{segment.command}`" in card
 
 
 def test_a_history_survives_writing_and_reading(tmp_path):
+    segment = PastSegment(
+        **{"step": 3, "command": "c", "machine": "m"},
+        **{"python": "3", "torch": "2", "lightning": "2"},
+    )
     runs = (
-        PastRun(name="a"),
-        PastRun(name="b", steps=1, tokens=2, sessions=(PastSegment(command="c", step=3),)),
+        PastRun(name="a", weights="0"),
+        PastRun(name="b", weights="1", steps=1, tokens=2, sessions=(segment,)),
     )
     write_history(runs, tmp_path)
     assert read_history(tmp_path) == runs
@@ -178,17 +132,14 @@ def test_a_history_survives_writing_and_reading(tmp_path):
     assert total_tokens(runs[1:]) == "2"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_damaged_history_is_reported_in_one_sentence(tmp_path):
+    for content, message in (
         ("{", "damaged"),
-        ('{"history": []}', "expected an object with format_version"),
+        ('{"history": []}', "found no format_version"),
         ('{"format_version": 2, "history": []}', "format 2, expected 1; update this program"),
-        ('{"format_version": 1, "history": [{"tokens": 5}]}', "name"),
+        ('{"format_version": 1, "history": [{"name": "a"}]}', "weights"),
         ('{"format_version": 1, "history": [{"name": "a", "tokens": "5"}]}', "tokens"),
-    ],
-)
-def test_a_damaged_history_is_reported_in_one_sentence(tmp_path, content, message):
-    (tmp_path / "training.json").write_text(content)
-    with pytest.raises(TrainingError, match=rf"^{tmp_path}/training\.json[^\n]*{message}"):
-        read_history(tmp_path)
+    ):
+        (tmp_path / "training.json").write_text(content)
+        with pytest.raises(TrainingError, match=rf"^{tmp_path}/training\.json[^\n]*{message}"):
+            read_history(tmp_path)

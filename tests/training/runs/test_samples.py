@@ -27,10 +27,9 @@ SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width
 
 
 @pytest.mark.usefixtures("_quick_samples")
-@pytest.mark.parametrize("windowed", [False, True])
-def test_samples_do_not_affect_training(experiment, tmp_path, windowed):
-    if windowed:  # an encoding that caches values of its weights
-        experiment = with_model(experiment, encoding=SIREN, attention={"kind": "windowed"})
+def test_samples_do_not_affect_training(experiment, tmp_path):
+    # an encoding that caches values of its weights
+    experiment = with_model(experiment, encoding=SIREN, attention={"kind": "windowed"})
     after = []
     for count in (0, 2):
         torch.manual_seed(3)
@@ -86,11 +85,10 @@ class _KilledError(BaseException):
 
 
 @pytest.mark.usefixtures("_quick_samples")
-@pytest.mark.parametrize("step", [4, 6])
 def test_samples_that_were_not_complete_are_written_when_the_run_resumes(
-    experiment, tmp_path, monkeypatch, step
+    experiment, tmp_path, monkeypatch
 ):
-    config = with_trainer(experiment, samples=1, validate_every=4)
+    config, step = with_trainer(experiment, samples=1, validate_every=4), 6
     fit(config, tmp_path / "whole", show=False)
     write = samples._try
 

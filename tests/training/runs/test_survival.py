@@ -16,6 +16,7 @@ from training.cli import main
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.runs.fit import fit
+from training.tasks.music import MusicModule
 
 KILLED = """
 import io, os, resource, signal, sys
@@ -71,8 +72,7 @@ for name in names:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status == (2 if name == "full" else -signal.SIGKILL), (name, status)
 """
-RUNS = ("between_checkpoints", "full")
-RARE = ("while_writing_one", "between_best_and_last")
+RUNS = ("between_checkpoints", "full", "while_writing_one", "between_best_and_last")
 TIMES = {"seconds", "tokens_per_second", "memory_gib"}
 
 
@@ -132,30 +132,51 @@ def hard(experiment):
 
 
 # there may be fewer cores than workers
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")
-@pytest.mark.parametrize("runs", [RUNS, pytest.param(RARE, marks=pytest.mark.slow)])
-def test_killed_runs_have_the_weights_of_an_uninterrupted_one(hard, tmp_path, runs):
+FEW_CORES = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")
+
+
+@FEW_CORES
+def test_a_run_that_fails_resumes_with_every_kind_of_state(hard, tmp_path, monkeypatch):
+    config, start = build_experiment(hard), MusicModule.on_train_batch_start
+
+    def fail(self, *rest):
+        if self.global_step == 7:
+            raise RuntimeError("the machine is off")
+        start(self, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MusicModule, "on_train_batch_start", fail)
+        with pytest.raises(RuntimeError, match="off"):
+            fit(config, tmp_path / "parts", show=False)
+    assert checkpoint(tmp_path / "parts" / "last.ckpt")["global_step"] == 5
+    for name in ("whole", "parts"):
+        assert fit(config, tmp_path / name, show=False).step == 12
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.slow
+@FEW_CORES
+def test_killed_runs_have_the_weights_of_an_uninterrupted_one(hard, tmp_path):
     config, log = tmp_path / "hard.yaml", tmp_path / "log"
     config.write_text(yaml.safe_dump(hard))
     # not through pipes, which workers of killed processes hold open for a while
     with log.open("w") as stream:
-        command = [sys.executable, "-c", KILLED, str(config), str(tmp_path), *runs]
+        command = [sys.executable, "-c", KILLED, str(config), str(tmp_path), *RUNS]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, stdout=stream, stderr=stream, env=environment, check=False)
     said = log.read_text()
     assert done.returncode == 0, said
     assert "Traceback" not in said
-    if "full" in runs:
-        full = tmp_path / "full" / "last.ckpt"
-        assert f"relpe-train: {full}: cannot be written (File too large). The previous" in said
-    for name in runs:
+    full = tmp_path / "full" / "last.ckpt"
+    assert f"relpe-train: {full}: cannot be written (File too large). The previous" in said
+    for name in RUNS:
         step = checkpoint(tmp_path / name / "last.ckpt")["global_step"]
         assert step == (8 if name == "between_best_and_last" else 5)
         left = [path.name for path in (tmp_path / name).glob("*.partial")]
         assert left == (["last.ckpt.partial"] if name == "while_writing_one" else [])
-    for name in ("whole", *runs):
+    for name in ("whole", *RUNS):
         assert main(["fit", "--config", str(config), "--run", str(tmp_path / name)]) == 0
-    for name in runs:
+    for name in RUNS:
         assert_same_run(tmp_path / "whole", tmp_path / name)
 
 

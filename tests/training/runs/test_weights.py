@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any, cast
+from functools import partial
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def decoder(experiment):
 
 
 def test_averaged_weights_are_loaded(experiment, tmp_path):
-    experiment["trainer"] = experiment["trainer"] | {"ema_decay": 0.9}
+    experiment["trainer"] |= {"ema_decay": 0.9}
     fit(build_experiment(experiment), tmp_path, show=False)
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
     decoder, origin = load_decoder(tmp_path, "last")
@@ -43,6 +43,8 @@ def test_averaged_weights_are_loaded(experiment, tmp_path):
     (tmp_path / "best.ckpt").unlink()
     with pytest.raises(TrainingError, match=r"no best\.ckpt, since there was no validation"):
         load_decoder(tmp_path)
+    with pytest.raises(TrainingError, match="no such file, expected best, last or a file"):
+        load_decoder(tmp_path, "first")
 
 
 def test_the_digest_covers_all_weights_in_released_precision(decoder):
@@ -58,29 +60,19 @@ def test_the_digest_covers_all_weights_in_released_precision(decoder):
     assert digest(decoder) == whole
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
-def test_a_damaged_checkpoint_is_reported_in_one_sentence(tmp_path, content):
+def test_a_damaged_checkpoint_is_reported_in_one_sentence(tmp_path):
     path = tmp_path / "last.ckpt"
-    torch.save({"state_dict": torch.zeros(4000)}, path)
-    path.write_bytes(path.read_bytes()[:3000] if content is None else content)
-    with pytest.raises(
-        TrainingError, match=rf"^{path}: the checkpoint is damaged[^\n]*; try again$"
-    ):
-        read_checkpoint(path, "try again")
-
-
-@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
-def test_changed_bytes_of_a_checkpoint_are_detected(tmp_path, place):
-    path = tmp_path / "best.ckpt"
     torch.save({"state_dict": torch.ones(4000)}, path)
-    content = bytearray(path.read_bytes())
-    content[int(place * len(content))] ^= 1
-    path.write_bytes(content)
-    torch.load(path, weights_only=True)  # torch takes them
-    with pytest.raises(
-        TrainingError, match=rf"^{path}: the checkpoint is damaged[^\n]*; try again$"
-    ):
-        read_checkpoint(path, "try again")
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1
+    for content in (b"", b"no checkpoint", whole[:3000], changed):
+        path.write_bytes(content)
+        with pytest.raises(
+            TrainingError, match=rf"^{path}: the checkpoint is damaged[^\n]*; try again$"
+        ):
+            read_checkpoint(path, "try again")
+    torch.load(path, weights_only=True)  # torch takes changed bytes
 
 
 class FullDisk:
@@ -99,23 +91,19 @@ class FullDisk:
         self._stream.flush()
 
 
-@pytest.mark.parametrize("room", [0, 100, 8000, 16500])
-def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypatch, room):
+def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "last.ckpt"
     files = CheckpointFiles()
     files.save_checkpoint({"step": torch.full((4000,), 1.0)}, path)
     save = torch.save
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            torch,
-            "save",
-            lambda content, stream: save(content, cast("Any", FullDisk(stream, room))),
-        )
-        with pytest.raises(
-            TrainingError,
-            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*free some disk",
-        ):
-            files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
+    for room in (0, 100, 8000, 16500):
+        with monkeypatch.context() as patch:
+            full = partial(FullDisk, room=room)
+            patch.setattr(torch, "save", lambda x, stream, full=full: save(x, full(stream)))
+            with pytest.raises(
+                TrainingError, match=rf"^{path}: cannot be written \(No space left on device\)"
+            ):
+                files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
     assert float(torch.load(path, weights_only=True)["step"].mean()) == 1.0
 
@@ -126,37 +114,29 @@ def test_other_errors_are_not_reported_as_errors_of_the_disk(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("content", [[1], {"state_dict": {}}])
-def test_files_other_than_checkpoints_are_refused(tmp_path, content):
-    torch.save(content, tmp_path / "best.ckpt")
-    with pytest.raises(TrainingError, match="not a checkpoint of relpe-train"):
-        read_checkpoint(tmp_path / "best.ckpt", "try again")
+def test_checkpoints_of_earlier_versions_and_other_files_are_refused(finished, tmp_path):
+    path = tmp_path / "best.ckpt"
+    held = torch.load(finished / "best.ckpt", weights_only=True)
+    assert read_checkpoint(finished / "best.ckpt", "try again").keys() == held.keys()
+    for content, missing in (
+        ([1], "state_dict"),
+        ({key: held[key] for key in held if key != "encoding_start"}, "encoding_start"),
+    ):
+        torch.save(content, path)
+        with pytest.raises(
+            TrainingError, match=rf"^{path}: found no {missing}, [^\n]* earlier version; try again$"
+        ):
+            read_checkpoint(path, "try again")
 
 
-def test_weights_of_another_shape_are_refused_in_one_line(experiment, decoder, tmp_path):
+def test_weights_of_another_model_are_refused_in_one_line(experiment, decoder, tmp_path):
     wider = experiment["task"]["model"] | {"hidden": 24}
-    other = build_experiment(experiment | {"task": experiment["task"] | {"model": wider}})
-    checkpoint = {"state_dict": other.task.model.build().state_dict()}
+    other = build(DecoderConfig, wider).build()
     with pytest.raises(TrainingError, match=r"^[^\n]*weights of another model: size mismatch"):
-        fill(decoder, checkpoint, tmp_path)
-
-
-def test_rotary_weights_become_algebraic_ones(tmp_path):
-    sizes = {"vocabulary_size": 20, "width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16}
-    rotary, algebraic, other = (
-        build(DecoderConfig, {**sizes, "attention": {"kind": kind}, "encoding": {"kind": encoding}})
-        for kind, encoding in (("softmax", "rope"), ("windowed", "algebraic"), ("linear", "none"))
-    )
-    first, decoder = rotary.build(), algebraic.build()
-    start_from(decoder, first, tmp_path)
-    tokens, positions = torch.arange(20)[None], torch.arange(20)[None, :, None]
-    made, expected = (
-        model(tokens, positions, model.init_state(1))[0] for model in (decoder, first)
-    )
-    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
-    message = "another model: its attention.kind is linear, that of the config is windowed; use the"
+        fill(decoder, {"state_dict": other.state_dict(), "average": {"mean": []}}, tmp_path)
+    message = r"^[^\n]*another model: its hidden is 24, that of the config is 16; use the"
     with pytest.raises(TrainingError, match=message):
-        start_from(decoder, other.build(), tmp_path)
+        start_from(decoder, other, tmp_path)
 
 
 def test_styles_keep_their_weights_when_others_are_added():

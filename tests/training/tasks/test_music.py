@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -22,7 +20,6 @@ from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.learning.seeding import noise_seed
 from training.runs.fit import fit
-from training.runs.loggers import COLUMNS
 from training.runs.weights import load_decoder
 
 SPANS = ("mean_span", "receptive_field", "outgrown_spans")
@@ -152,29 +149,3 @@ def test_without_a_window_the_columns_of_windows_are_empty(experiment, tmp_path)
     changes = [float(row["encoding_change"]) for row in trained(tmp_path)]
     assert 0 < changes[0] < changes[-1] < 1
     assert "spans" not in checkpoint(tmp_path)
-
-
-def test_a_run_of_an_older_version_resumes(experiment, tmp_path, monkeypatch):
-    config = build_experiment(experiment)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fit(config, whole, show=False)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 4)
-        assert fit(config, parts, show=False).step == 4
-    # the older format: fewer columns, and no initial values of the encoding
-    held = checkpoint(parts)
-    del held["encoding_start"]
-    # steps were counted by Lightning's automatic optimization
-    steps = "epoch_loop.manual_optimization.optim_step_progress"
-    held["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
-    torch.save(held, parts / "last.ckpt")
-    table, old = parts / "metrics.csv", COLUMNS[: COLUMNS.index("encoding_change")]
-    lines = metrics(parts)
-    with table.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, old, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(lines)
-    assert fit(config, parts, show=False).step == 6
-    assert_same_weights(checkpoint(whole), checkpoint(parts))
-    assert [row["step"] for row in trained(parts)] == ["2", "4", "6"]
-    assert not any(row["encoding_change"] for row in trained(parts))

@@ -11,7 +11,7 @@ from relpe.models.checkpoint import save_model
 from relpe.models.decoder import DecoderConfig
 from tests.support.runs import piece
 from tokenization.midi import write_midi
-from tokenization.remi.remi import PianoRemi
+from tokenization.presets import PRESETS
 from training.tuning import tune
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ def songs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a released model without training."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    config = DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16)
+    tokenizer = PRESETS["piano-2"].build()
+    size = len(tokenizer.vocabulary)
+    config = DecoderConfig(vocabulary_size=size, width=16, num_layers=1, num_heads=2, hidden=16)
     save_model(config.build(), folder)
-    PianoRemi().save(folder)
+    tokenizer.save(folder)
     return folder
 
 

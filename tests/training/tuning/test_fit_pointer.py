@@ -11,17 +11,14 @@ import pytest
 import training.continuations as samples
 from relpe.decoding.generate import Request
 from relpe.models.checkpoint import load_model
+from relpe.models.config import to_plain
 from relpe.models.pointer.config import BalanceConfig
 from relpe.models.pointer.pointer import Pointer
 from tests.support.paths import ROOT
-from tests.support.runs import changed
 from tokenization.analysis.plan import analyse
 from tokenization.presets import PRESETS, load_tokenizer
-from tokenization.remi.remi import PianoRemiConfig
 from tokenization.remi.vocabulary import (
     BAR,
-    MULTITRACK_FAMILIES,
-    VOCABULARY,
     Families,
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -34,7 +31,6 @@ from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.experiment import build_experiment
 from training.release import export
-from training.runs.fit import fit
 from training.runs.pointer import read_pointer
 from training.runs.weights import load_decoder, round_as_released
 from training.tuning.fit_pointer import (
@@ -47,26 +43,9 @@ from training.tuning.fit_pointer import (
 
 
 @pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """A run of six steps, to be copied before it is changed."""
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    model = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16}
-    task = {"data": str(data), "length": 32, "batch_size": 2, "model": model}
-    trainer = {"token_budget": 6 * 64, "device": "cpu", "precision": "32", "samples": 0}
-    values = {"task": task, "optimizer": {}, "trainer": trainer | {"validate_every": 4}}
-    fit(build_experiment(values), folder, show=False)
-    return folder
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
-
-
-@pytest.fixture(scope="module")
-def fitted_run(trained, data, tmp_path_factory):
-    """A copy of the run with a fitted pointer."""
-    folder = shutil.copytree(trained, tmp_path_factory.mktemp("fitted") / "run")
+def fitted_run(finished, data, tmp_path_factory):
+    """A copy of the finished run with a fitted pointer."""
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("fitted") / "run")
     fit_pointer(FitPointerOptions(model=str(folder), data=data, device="cpu"))
     return folder
 
@@ -75,23 +54,17 @@ def options(folder, data, **changes):
     return FitPointerOptions(model=str(folder), data=data, device="cpu", **changes)
 
 
-def test_the_pointer_of_music_has_bars_as_units_and_families():
-    piano = music_pointer(VOCABULARY)
-    assert piano.unit == BAR
-    assert piano.ignored == ((416, 448), (448, 512))
-    assert piano.families == (0, 4, 5, 21, 117, 328, 416, 448)
-    band = music_pointer(VOCABULARY)
-    f = MULTITRACK_FAMILIES
-    assert band.families[:5] == piano.families[:5]
-    assert band.families[5:] == (f.program, f.part, f.pitch, f.drum, f.velocity, f.duration)
-    assert band.ignored[1] == (f.duration, len(VOCABULARY))
-    assert piano.names is band.names is None
-    names = list(f.first_ids)
-    assert [*names[:2], *names[-2:]] == ["Other", "Bar", "Velocity", "Duration"]
+def test_the_pointer_of_music_has_bars_as_units_and_the_families_of_released_models():
+    found = music_pointer(PRESETS["piano-2"].build().vocabulary)
+    assert found.unit == BAR
+    description = json.loads((ROOT / "checkpoints" / "piano" / "model.json").read_text())
+    released, plain = description["decoder"]["pointer"], to_plain(found)
+    for name in ("unit", "ignored", "names", "families"):
+        assert plain[name] == released[name]
 
 
 def test_returns_name_the_bar_that_comes_back():
-    remi = PianoRemiConfig().build()
+    remi = PRESETS["piano-2"].build()
     tune = Track.of([(48 * bar, 12, 60 + bar % 4, 64) for bar in range(12)])
     score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 12 * 48)
     ids = remi.encode(score, analyse(score)).ids
@@ -114,7 +87,7 @@ def test_returns_name_the_bar_that_comes_back():
     assert distances[-1] == 4
 
 
-def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, data):
+def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, run, data):
     found = read_pointer(fitted_run)
     assert found is not None
     decoder, origin = load_decoder(fitted_run)
@@ -134,14 +107,9 @@ def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, data):
     total = sum(one.tokens * one.mixture for one in test.families)
     assert total == pytest.approx(test.tokens * test.mixture)
     assert found.fit.fitted.mixture < found.fit.fitted.decoder
-
-
-def test_a_fit_is_reproducible(fitted_run, run, data):
     again = fit_pointer(options(run, data))[1]
-    before = read_pointer(fitted_run)
-    assert before is not None
-    assert again.pointer == before.pointer
-    assert again.fit.test == before.fit.test
+    assert again.pointer == found.pointer
+    assert again.fit.test == found.fit.test
 
 
 def test_export_includes_the_pointer_and_evaluate_measures_it(fitted_run, data, tmp_path):
@@ -183,14 +151,6 @@ def test_export_includes_the_pointer_and_evaluate_measures_it(fitted_run, data, 
     path.write_text(json.dumps(results | {"pointer": None}))
     card = (export(fitted_run, tmp_path / "model") / "README.md").read_text()
     assert "belong to other weights, or to another pointer" in card
-
-
-def test_without_a_pointer_none_is_measured(run, data):
-    measure = EvaluateOptions(model=str(run), data=data, length=32, reach=100, map_length=8)
-    results = evaluate(measure)
-    assert results["pointer"] is None
-    assert not {"streaming_pointer", "by_position_pointer"} & results.keys()
-    assert all(family.keys() == {"tokens", "streaming"} for family in results["by_family"].values())
 
 
 def test_a_pointer_is_not_used_with_other_weights(fitted_run, tmp_path, caplog):
@@ -242,17 +202,17 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
-@pytest.mark.parametrize("given", ["./piano", "piano", "piano/"])
 def test_a_folder_named_like_a_released_model_gets_its_own_pointer(
-    run, data, tmp_path, monkeypatch, given
+    run, data, tmp_path, monkeypatch
 ):
     export(run, tmp_path / "piano")
     monkeypatch.chdir(tmp_path)
     released = {path: path.read_bytes() for path in (ROOT / "checkpoints" / "piano").iterdir()}
-    place, fitted = fit_pointer(options(given, data, pieces=1))
-    assert place.resolve() == tmp_path / "piano"
+    for given in ("./piano", "piano"):
+        place, fitted = fit_pointer(options(given, data, pieces=1))
+        assert place.resolve() == tmp_path / "piano"
+        assert load_model(tmp_path / "piano").config.pointer == fitted.pointer
     assert {path: path.read_bytes() for path in released} == released
-    assert load_model(tmp_path / "piano").config.pointer == fitted.pointer
 
 
 def test_few_pieces_and_a_folder_that_is_not_empty_are_told(run, data, tmp_path, caplog):
@@ -271,12 +231,6 @@ def test_few_pieces_and_a_folder_that_is_not_empty_are_told(run, data, tmp_path,
     assert f"{copy}: the model in this folder will be replaced" in caplog.text
 
 
-def test_fresh_runs_have_no_pointer(fitted_run, experiment, tmp_path):
-    folder = shutil.copytree(fitted_run, tmp_path / "run")
-    fit(build_experiment(changed(experiment)), folder, fresh=True, show=False)
-    assert not (folder / "pointer.json").exists()
-
-
 def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
     with pytest.raises(TrainingError, match="--output is for released models"):
         fit_pointer(options(run, data, output=tmp_path / "model"))
@@ -284,6 +238,8 @@ def test_invalid_input_of_a_fit_is_reported(run, data, emptied, tmp_path):
         fit_pointer(options(run, emptied("test")))
     with pytest.raises(TrainingError, match="is empty; choose another one with --split"):
         fit_pointer(options(run, emptied("validation")))
+    with pytest.raises(TrainingError, match="found no split 'art'"):
+        fit_pointer(options(run, data, split="art"))
 
 
 @pytest.mark.usefixtures("quick_continuations")
@@ -297,11 +253,6 @@ def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)
     continuations(decoder, tokenizer, [prompt], bars=1, memory=0.25)
     assert found[0].options.memory == 0.25
-
-
-def test_a_split_that_the_corpus_lacks_is_named(run, data):
-    with pytest.raises(TrainingError, match="found no split 'art'"):
-        fit_pointer(options(run, data, split="art"))
 
 
 def test_released_models_can_be_named(midi_folder, tmp_path):
@@ -340,9 +291,10 @@ def test_the_temperature_is_changed_by_family():
         "Pitch": 0.8,
     }
     assert changed_temperature(first, [], vocabulary) == first
-    with pytest.raises(TrainingError, match=r"--temperature Song=1: .* one of Other, Bar, Time"):
-        changed_temperature(first, ["Song=1"], vocabulary)
-    with pytest.raises(TrainingError, match=r"--temperature Pitch=low: .* such as Pitch=0\.9$"):
-        changed_temperature(first, ["Pitch=low"], vocabulary)
-    with pytest.raises(TrainingError, match=r"--temperature Pitch=0: .* expected 0\.1 to 10\.0"):
-        changed_temperature(first, ["Pitch=0"], vocabulary)
+    for wrong, expected in (
+        ("Song=1", "one of Other, Bar, Time"),
+        ("Pitch=low", r"such as Pitch=0\.9$"),
+        ("Pitch=0", r"expected 0\.1 to 10\.0"),
+    ):
+        with pytest.raises(TrainingError, match=rf"--temperature {wrong}: .* {expected}"):
+            changed_temperature(first, [wrong], vocabulary)

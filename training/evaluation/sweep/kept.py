@@ -27,7 +27,7 @@ class Result(NamedTuple):
     minutes: float
     """Of training."""
     megaflops: float
-    """Of an example or token, in evaluation; nan in results of older versions."""
+    """Of an example or token, in evaluation; nan if it was not measured."""
     chance: float | None
     """Percentage of guesses that are right, if the task knows it."""
 

@@ -11,9 +11,15 @@ import pytest
 
 from app.compose.options import MusicOptions
 from app.compose.plan.asked import NOTHING
+from app.compose.replay import chosen_options
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.settings import ASKED_BY_ROWS
 from tests.support.seen import SOMEONE, begin, event, filled_form, make, read, seen
+
+
+def complete(**options):
+    """All options of a piece, as settings have them."""
+    return chosen_options(MusicOptions(**options), after_prompt=True)
 
 
 def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path):
@@ -58,11 +64,10 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
 
 
 @pytest.mark.parametrize(("prompt_bars", "first"), [(0, None), (3, 2), (8, None)])
-def test_the_bars_and_the_memory_of_an_earlier_release_are_restored(
+def test_the_bars_that_a_command_let_the_model_hear_are_restored(
     calls, midi, tmp_path, prompt_bars, first
 ):
-    """Its pieces were made from the last 8 bars and without a pointer, unless told otherwise."""
-    told = {"model": "fake", "seed": 3, "options": {"prompt_bars": prompt_bars}}
+    told = {"model": "fake", "seed": 3, "options": complete(prompt_bars=prompt_bars, memory=0.0)}
     path = tmp_path / "settings.json"
     path.write_text(
         json.dumps(told | {"prompt_sha256": hashlib.sha256(midi.read_bytes()).hexdigest()})
@@ -75,7 +80,7 @@ def test_the_bars_and_the_memory_of_an_earlier_release_are_restored(
 
 def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, tmp_path):
     path = tmp_path / "settings.json"
-    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
+    told = {"model": "fake", "seed": 3, "options": complete(bars=4), "prompt_sha256": "0" * 64}
     path.write_text(json.dumps(told))
     read(calls, path)
     read(calls, midi)
@@ -98,7 +103,7 @@ def test_unusable_settings_are_reported_in_one_sentence(calls, midi, tmp_path):
 
 def test_settings_of_another_model_of_the_same_name_are_refused_in_one_sentence(calls, tmp_path):
     path = tmp_path / "settings.json"
-    told = {"model": "fake", "seed": 3, "options": {"bars": 4}}
+    told = {"model": "fake", "seed": 3, "options": complete(bars=4)}
     path.write_text(json.dumps(told | {"model_sha256": "0" * 64}))
     view, _ = read(calls, path)
     assert "another model named fake, whose weights differ from" in view.card
@@ -107,7 +112,7 @@ def test_settings_of_another_model_of_the_same_name_are_refused_in_one_sentence(
 @pytest.mark.parametrize("prompt", [False, True])
 def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi, tmp_path, prompt):
     read(calls, midi)
-    options = {"bars": 4, "temperature": 2.0, "top_k": 500, "variations": 8}
+    options = complete(bars=4, temperature=2.0, top_k=500, variations=8)
     told = {"model": "fake", "seed": 3, "options": options}
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(told | ({"prompt_sha256": "0" * 64} if prompt else {})))
@@ -125,7 +130,7 @@ def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi,
 def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(calls, midi, tmp_path, second):
     read(calls, midi)
     path = tmp_path / "settings.json"
-    options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default
+    options = complete(seconds=2.0, temperature=1.2)  # shorter than the page's default
     path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
     view = seen(calls.uploads.read(str(path), SOMEONE)[1:])
     assert view.model.value == second

@@ -75,6 +75,10 @@ def same(found, expected, but=()):
 @few
 @given(ANY, st.integers(0, 6))
 def test_all_measures_are_numbers_in_their_ranges_or_nan(score, first_bar):
+    similarity = exact_similarity(BarNotes.of(score))
+    np.testing.assert_array_equal(similarity, similarity.T)
+    own = np.diagonal(similarity)
+    assert ((own == 1) | np.isnan(own)).all()
     found = form(BarNotes.of(score), first_bar)
     shares = ("most_similar", "like_bar", "self_simil", "static", "bass_fits", "clashes", "falling")
     for name, value in found.items():
@@ -106,21 +110,12 @@ def test_transposing_changes_nothing(score, first_bar, semitones):
 CHORDS = ("roots_over", "harmonic", "longest_chord", "static", "falling", "bass_fits")
 
 
-@pytest.mark.parametrize("semitones", range(-5, 7))
-def test_transposing_plain_harmony_changes_nothing(semitones):
-    names = ("C", "F", "G", "C", "Am", "F", "G", "C") * 3
-    rows = chorale(*names)
-    higher = [(onset, length, pitch + semitones) for onset, length, pitch in rows]
-    same(form(passage(higher), 4), form(passage(rows), 4))
-
-
-@few
-@given(ANY)
-def test_similarity_of_bars_is_symmetric_and_1_with_itself(score):
-    similarity = exact_similarity(BarNotes.of(score))
-    np.testing.assert_array_equal(similarity, similarity.T)
-    own = np.diagonal(similarity)
-    assert ((own == 1) | np.isnan(own)).all()
+def test_transposing_plain_harmony_changes_nothing():
+    rows = chorale(*("C", "F", "G", "C", "Am", "F", "G", "C") * 3)
+    found = form(passage(rows), 4)
+    for semitones in (-5, 1, 6):
+        higher = [(onset, length, pitch + semitones) for onset, length, pitch in rows]
+        same(form(passage(higher), 4), found)
 
 
 def test_each_playing_track_has_an_equal_vote_in_the_similarity_of_bars():
@@ -147,21 +142,6 @@ def test_a_section_that_returns_has_an_equal_earlier_bar_and_new_music_has_none(
     found = form(passage([*section, *moved(section, 8), *moved(section, 16)]), 8)
     assert found["self_similarity_8"] == 1
     assert found["self_similarity_4"] < 0.2
-
-
-def test_bars_in_another_order_are_less_periodic():
-    rows = random_bars(4)
-    notes = passage([row for turn in range(8) for row in moved(rows, 4 * turn)])
-    order = np.random.default_rng(0).permutation(32).tolist()
-    shuffled = [
-        (order.index(onset // BAR) * BAR + onset % BAR, *rest)
-        for turn in range(8)
-        for onset, *rest in moved(rows, 4 * turn)
-    ]
-    before, after = form(notes, 0), form(passage(shuffled), 0)
-    for lag in (4, 8, 16):
-        assert before[f"self_similarity_{lag}"] == 1
-        assert after[f"self_similarity_{lag}"] < 0.8
 
 
 def test_a_bar_without_notes_is_similar_to_nothing_and_not_counted():
@@ -300,8 +280,6 @@ def test_density_drift_is_in_doublings():
     assert density_drift(passage(rows), 0) == 2
     assert math.isnan(density_drift(passage(rows), 5))
     assert math.isnan(density_drift(passage(rows, bars=12), 0))
-
-
-def test_without_notes_every_measure_is_undefined():
+    # without notes every measure is undefined
     found = form(BarNotes.of(Score(12, (), end_ticks=8 * BAR)), 4)
     assert all(math.isnan(value) for value in found.values())

@@ -80,8 +80,3 @@ def test_orders_up_to_the_maximum_are_counted(order, vocabulary_size):
     else:
         with pytest.raises(ValueError, match="expected 1 to"):
             Counts.of([piece], order, vocabulary_size)
-
-
-def test_an_order_too_large_for_an_integer_is_refused():
-    with pytest.raises(ValueError, match="expected 1 to 7"):
-        Counts.of([[1]], 8, 512)

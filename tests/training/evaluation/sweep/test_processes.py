@@ -10,6 +10,7 @@ import pytest
 
 from training.cli import main
 from training.errors import TrainingError
+from training.evaluation.sweep import results
 from training.evaluation.sweep.config import read_sweep
 from training.evaluation.sweep.processes import is_done, run_cells
 from training.files import alone_in
@@ -26,23 +27,20 @@ def commands(cell):
     return (cell.folder / "commands").read_text().split()
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_every_cell_is_trained_and_measured_once(processes, sweep_file, tmp_path):
-    path, runs = sweep_file("good", "better"), tmp_path / "runs"
-    sweep, outcome = run(path, runs, processes)
-    assert (outcome.failures, outcome.stopped_by) == ({}, None)
-    _, outcome = run(path, runs, processes)
-    assert all(commands(cell) == ["fit", "evaluate"] for cell in sweep.cells)
-
-
-def test_a_failure_is_reported_and_tried_again_while_other_cells_go_on(sweep_file, tmp_path):
-    path, runs = sweep_file("fails", "good", seeds=[0]), tmp_path / "runs"
+def test_every_cell_is_trained_and_measured_once_and_failures_are_tried_again(sweep_file, tmp_path):
+    path, runs = sweep_file("fails", "good", "better", seeds=[0]), tmp_path / "runs"
     sweep, outcome = run(path, runs)
+    assert outcome.stopped_by is None
     (said,) = outcome.failures.values()
     assert said == f"this cannot be trained; see {sweep.cells[0].log}"
-    assert [is_done(cell) for cell in sweep.cells] == [False, True]
-    run(path, runs)
-    assert [len(commands(cell)) for cell in sweep.cells] == [2, 2]
+    assert [is_done(cell) for cell in sweep.cells] == [False, True, True]
+    run(path, runs, processes=3)
+    of_good = ["fit", "evaluate"]
+    assert [commands(cell) for cell in sweep.cells] == [["fit"] * 2, of_good, of_good]
+    # a cell with other settings is not done
+    changed = {"settings": {"trainer.token_budget": 5}, "seeds": [0]}
+    (cell,) = read_sweep(sweep_file("good", **changed), runs).cells
+    assert not is_done(cell)
 
 
 def test_a_signal_ends_all_processes_with_checkpoints_and_the_same_command_goes_on(
@@ -66,14 +64,6 @@ def test_a_signal_ends_all_processes_with_checkpoints_and_the_same_command_goes_
     assert outcome.stopped_by is None
     assert all(map(is_done, sweep.cells))
     assert commands(first) == ["fit", "fit", "evaluate"]
-
-
-def test_a_cell_with_other_settings_is_not_done(sweep_file, tmp_path):
-    runs = tmp_path / "runs"
-    run(sweep_file("good", seeds=[0]), runs)
-    changed = {"settings": {"trainer.token_budget": 5}, "seeds": [0]}
-    (cell,) = read_sweep(sweep_file("good", **changed), runs).cells
-    assert not is_done(cell)
 
 
 def test_wrong_settings_are_refused_before_anything_is_trained(sweep_file, tmp_path):
@@ -115,7 +105,8 @@ def test_the_command_trains_lists_and_compares(sweep_file, tmp_path, capsys):
 
 
 def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp_path):
-    path, runs = sweep_file("sizes", "better sizes", compare=["exact match, *"]), tmp_path / "runs"
+    rows, changes = ("sizes", "better sizes"), {"compare": ["exact match, *"], "seeds": [0]}
+    path, runs = sweep_file(*rows, **changes), tmp_path / "runs"
     assert main(["sweep", str(path), "--runs", str(runs)]) == 0
     report = (runs / "results" / "report.md").read_text()
     assert "## copying, chance 25.0 %" in report
@@ -126,7 +117,9 @@ def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp
     assert drawn == kinds | {f"copying_exact_match__{size}.png" for size in (8, 16, 32)}
 
 
-def test_a_measure_without_a_unit_is_named_without_one(sweep_file, tmp_path):
+def test_a_measure_without_a_unit_is_named_without_one(sweep_file, tmp_path, monkeypatch):
+    for name in ("draw_rows", "draw_sizes"):
+        monkeypatch.setattr(results, name, lambda *_: None)
     path, runs = sweep_file("words", "better words", difference=1), tmp_path / "runs"
     assert main(["sweep", str(path), "--runs", str(runs)]) == 0
     report = (runs / "results" / "report.md").read_text()
@@ -137,17 +130,14 @@ def test_a_measure_without_a_unit_is_named_without_one(sweep_file, tmp_path):
     assert "perplexity, 40" in next(csv.reader([head]))
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_options_are_refused_in_a_sentence(sweep_file, tmp_path, capsys):
+    path = sweep_file("good")
+    for words, message in (
         (["--processes", "0"], "--processes is 0, expected 1 to 1024"),
         (["--rows", "x"], "--rows x: the sweep has no such row, only good"),
         (["--seeds", "5"], "--seeds 5: the sweep has no such seed, only 0; 1"),
         (["--table"], "runs: found no finished runs of this sweep"),
-    ],
-)
-def test_wrong_options_are_refused_in_a_sentence(words, message, sweep_file, tmp_path, capsys):
-    path = sweep_file("good")
-    assert main(["sweep", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
+    ):
+        assert main(["sweep", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "runs").exists()
