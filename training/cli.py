@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from relpe.command_line import Parser
 from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
 from training.errors import TrainingError, check_range
 
@@ -54,46 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command.
-
-    The same as in `app/cli/arguments.py`. `relpe`, which both packages may import, imports PyTorch,
-    for which `--help` would have to wait.
-    """
-
-    # Any: the types that argparse declares depend on the namespace
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        args: Any = None,  # noqa: ANN401
-        namespace: Any = None,  # noqa: ANN401
-    ) -> tuple[Any, list[str]]:
-        """Rejects unknown arguments here; argparse would return them to the parent parser.
-
-        Unknown options come first: one that is misspelled should not be called missing.
-        """
-        if self._subparsers is None:
-            for word in sys.argv[1:] if args is None else args:
-                if word == "--":  # only positional arguments follow
-                    break
-                option = word.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    close = get_close_matches(option, self._option_string_actions, 1)
-                    hint = f" (did you mean {close[0]}?)" if close else ""
-                    self.error(f"unrecognized arguments: {word}{hint}")
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Exits with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="relpe-train", description="Train and measure models.", allow_abbrev=False
-    )
+    parser = Parser(prog="relpe-train", description="Train and measure models.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
     _add_fetch(add("fetch", help="download a public data set"))

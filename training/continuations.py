@@ -11,6 +11,7 @@ import torch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
+from relpe.files import atomic_write
 from tokenization.analysis.takes import choose_ids, take_seed
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
@@ -19,7 +20,7 @@ from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, EOS
-from training.files import picture, replacing
+from training.files import picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -169,7 +170,7 @@ def write_sample(
     `path` has no suffix. The first `prompt_bars` bars are shaded.
     """
     piece = in_bars(ids, tokenizer)
-    with replacing(path.with_name(f"{path.name}.mid")) as partial:
+    with atomic_write(path.with_name(f"{path.name}.mid")) as partial:
         partial.write_bytes(write_midi(piece.score))
     draw_piano_roll(piece, path.with_name(f"{path.name}.png"), prompt_bars)
 

@@ -8,9 +8,8 @@ import math
 import os
 import re
 import sys
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, get_args
 
 from app.compose.options import MAX_FILE_BYTES, OPTIONS, BeatSource, MusicOptions, with_seed
 from app.errors import CommandError
@@ -22,41 +21,6 @@ if TYPE_CHECKING:
     from app.compose.models import AskedFor, Models
 
 _log = logging.getLogger(__name__)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command.
-
-    The same as in `training/cli.py`, which explains why.
-    """
-
-    # Any: the types that argparse declares depend on the namespace
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        args: Any = None,  # noqa: ANN401
-        namespace: Any = None,  # noqa: ANN401
-    ) -> tuple[Any, list[str]]:
-        """Rejects unknown arguments here; argparse would return them to the parent parser.
-
-        Unknown options come first: one that is misspelled should not be called missing.
-        """
-        if self._subparsers is None:
-            for word in sys.argv[1:] if args is None else args:
-                if word == "--":  # only positional arguments follow
-                    break
-                option = word.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    close = get_close_matches(option, self._option_string_actions, 1)
-                    hint = f" (did you mean {close[0]}?)" if close else ""
-                    self.error(f"unrecognized arguments: {word}{hint}")
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Exits with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:

@@ -22,7 +22,6 @@ from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_see
 from app.compose.piece import Opening
 from app.compose.plan.asked import Needs
 from app.errors import DiskError
-from app.files import appearing
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
@@ -32,6 +31,7 @@ from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
 from app.server.studies import Studies
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
@@ -359,7 +359,7 @@ class Studio:
         ]
         path = self.folders.new(self.kept.get(chosen[0][0])[0]) / "favourites.zip"
         try:
-            with appearing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+            with atomic_write(path) as beside, zipfile.ZipFile(beside, "w") as archive:
                 for number, file in files:
                     archive.write(file, f"{number:02d}_{file.name}")
         except OSError as error:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
+from relpe.files import atomic_write
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
@@ -51,7 +52,7 @@ from training.evaluation.report import figure, goals, write_table
 from training.evaluation.results import WHOLE, is_music, music_by_key
 from training.evaluation.subject import hidden_tokens, load_pieces, load_subject
 from training.experiment import is_run, read_experiment
-from training.files import read_json, replacing
+from training.files import read_json
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
 from training.runs.pointer import pointer_digest
@@ -166,7 +167,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
             )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
-    with replacing(subject.folder / "results.json") as path:
+    with atomic_write(subject.folder / "results.json") as path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
+from relpe.files import atomic_write
 from relpe.models.decoder import Decoder
 from tokenization.score import Score
 from tokenization.tokenizer import Tokenizer
@@ -36,7 +37,6 @@ from training.evaluation.metrics.structure import (
 from training.evaluation.metrics.style import Form as StyleForm
 from training.evaluation.metrics.style import mean_style, style_by_quarter
 from training.evaluation.results import music_key
-from training.files import replacing
 
 FORMS: tuple[StyleForm, ...] = ("exact", "compat")
 _QUARTERS = 4
@@ -213,7 +213,7 @@ def measure_music(
         alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
         name = f"{options.key.replace('music', 'continuations')}.csv"
-        with replacing(folder / name) as path, path.open("w", newline="") as stream:
+        with atomic_write(folder / name) as path, path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])
             for (index, seed), passage in zip(origins, new, strict=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from relpe.files import atomic_write
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
 from training.evaluation.by_task.classes import write_classes
@@ -23,7 +24,7 @@ from training.evaluation.results import (
     readings,
 )
 from training.experiment import is_run
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.lineage import NAME, history, read_history, total_tokens
 from training.runs.pointer import Gain
 from training.runs.record import PastRun
@@ -471,7 +472,7 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
     for name, results in entries.items():
         if found := goal_lines(results):
             lines += [f"Goals of {name}:", "", *found, ""]
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from relpe.files import atomic_write
 from relpe.models.checkpoint import AnyModel
 from training.config import MOST_THREADS, ExperimentConfig
 from training.errors import TrainingError, check_range
-from training.files import replacing
 from training.runs.device import choose_device
 from training.runs.weights import round_as_released
 
@@ -50,7 +50,7 @@ class RunOptions:
     def write(self, results: dict[str, Any]) -> None:
         """Write results.json."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self.folder / "results.json") as path:
+        with atomic_write(self.folder / "results.json") as path:
             path.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from relpe.files import atomic_write
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
@@ -14,7 +15,7 @@ from tokenization.tokenizer import Tokenizer
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.pointer import PointerFit
 from training.runs.record import FirstWeights, PastRun, past_segment, read_run, used_corpora
 from training.runs.weights import Origin, load_decoder, model_folder
@@ -131,7 +132,7 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
     content = {"format_version": FORMAT_VERSION, "history": to_plain(tuple(runs))}
     if pointer is not None:
         content["pointer"] = to_plain(pointer)
-    with replacing(folder / NAME) as path:
+    with atomic_write(folder / NAME) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")
 
 

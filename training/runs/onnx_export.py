@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relpe.files import atomic_write
 from relpe.models.classifier import Classifier
 from training.errors import TrainingError
 from training.experiment import read_experiment
-from training.files import replacing
 from training.runs.weights import load_classifier_of
 
 _NEEDED = ("onnx", "onnxscript")
@@ -56,7 +56,7 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
             "files do not have; expected images, signals, or sequences with lra_compat"
         )
     output.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(output) as partial:
+    with atomic_write(output) as partial:
         write_onnx(model, batch.inputs, partial)
     return output
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from relpe.files import atomic_write
 from relpe.models.checkpoint import AnyModel, find_checkpoint, load_model
 from relpe.models.classifier import Classifier
 from relpe.models.config import to_plain
@@ -25,7 +26,6 @@ from tokenization.remi.remi import Remi
 from tokenization.tokenizer import Tokenizer
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
-from training.files import replacing
 from training.runs.pointer import NAME, read_pointer
 from training.runs.record import differences, read_run
 
@@ -150,7 +150,7 @@ class CheckpointFiles(TorchCheckpointIO):
             TrainingError: it cannot be written, for example on a full disk.
         """
         try:
-            with replacing(Path(path)) as partial, partial.open("wb") as stream:
+            with atomic_write(Path(path)) as partial, partial.open("wb") as stream:
                 torch.save(checkpoint, stream)
         except (OSError, RuntimeError) as error:
             # after a failed write, torch closes its archive, which raises another error

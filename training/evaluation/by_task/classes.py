@@ -12,11 +12,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from relpe.files import atomic_write
 from training.evaluation.configurations import by_settings, facts_of_run, mean_of
 from training.evaluation.costs import costs
 from training.evaluation.run_options import SplitOptions
 from training.experiment import read_experiment
-from training.files import replacing
 from training.runs.weights import load_classifier_of
 from training.tasks.classification.task import ClassificationTask
 
@@ -99,6 +99,6 @@ def write_classes(entries: Mapping[str, Mapping[str, Any]], output: Path) -> Pat
     """Write the table of some runs to report.md in a folder; return its path."""
     output.mkdir(parents=True, exist_ok=True)
     note = "Mean accuracy and standard deviation (n - 1) over the seeds of each configuration."
-    with replacing(output / "report.md") as path:
+    with atomic_write(output / "report.md") as path:
         path.write_text("\n".join([*classes_table(entries), "", note, ""]), encoding="utf-8")
     return output / "report.md"

@@ -12,12 +12,12 @@ import torch
 from tqdm import tqdm
 
 from relpe.decoding.transduce import transduce
+from relpe.files import atomic_write
 from relpe.models.encoder_decoder.model import EncoderDecoder
 from training.evaluation.configurations import by_settings, facts_of_run, mean_of
 from training.evaluation.costs import costs
 from training.evaluation.run_options import RunOptions
 from training.experiment import read_experiment
-from training.files import replacing
 from training.runs.weights import load_encoder_decoder_of
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, Pair, batch_of
@@ -126,6 +126,6 @@ def write_transductions(entries: Mapping[str, Mapping[str, Any]], output: Path) 
     """Write the table of some runs to report.md in a folder; return its path."""
     output.mkdir(parents=True, exist_ok=True)
     note = "Means and standard deviations (n - 1) over the seeds of each configuration."
-    with replacing(output / "report.md") as path:
+    with atomic_write(output / "report.md") as path:
         path.write_text("\n".join([*transduction_table(entries), "", note, ""]), encoding="utf-8")
     return output / "report.md"

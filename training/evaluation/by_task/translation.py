@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from relpe.decoding.beam import beam_search
+from relpe.files import atomic_write
 from relpe.models.encoder_decoder.model import EncoderDecoder
 from training.errors import missing_package
 from training.evaluation.by_task.transduction import perplexity
@@ -18,7 +19,6 @@ from training.evaluation.configurations import by_settings, facts_of_run, mean_o
 from training.evaluation.costs import costs
 from training.evaluation.run_options import SplitOptions
 from training.experiment import read_experiment
-from training.files import replacing
 from training.runs.weights import load_encoder_decoder_of
 from training.tasks.generated import NO_TARGET
 from training.tasks.transduction.bpe import END, Bpe
@@ -158,7 +158,7 @@ def _write_translations(path: Path, texts: Sequence[TextPair], *found: Sequence[
     rows = [("source", "reference", "greedy", "beam")]
     rows += zip(*zip(*texts, strict=True), *found, strict=True)
     lines = ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
-    with replacing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
@@ -195,6 +195,6 @@ def write_translations(entries: Mapping[str, Mapping[str, Any]], output: Path) -
         f"sacrebleu: {'; '.join(signatures)}.",
     ]
     lines = [*translation_table(entries), "", notes[0], "", notes[1], ""]
-    with replacing(output / "report.md") as path:
+    with atomic_write(output / "report.md") as path:
         path.write_text("\n".join(lines), encoding="utf-8")
     return output / "report.md"
