@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -247,14 +247,20 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
         raise TrainingError(str(error)) from error
 
 
-def describe(kind: type, prefix: str) -> list[str]:
-    """Help for the fields of a config dataclass: name, default and docstring, one line each."""
+def docstrings(kind: type) -> dict[str, str]:
+    """The docstrings of the fields of a dataclass, by name."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
-    lines: list[str] = []
-    for item, below in pairwise(body.body):
-        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
-            text = " ".join(ast.literal_eval(below.value).split())
-            default = f"={ast.unparse(item.value)}" if item.value else ""
-            lines.append(f"  {prefix}.{ast.unparse(item.target)}{default}: {text}")
-    return lines
+    return {
+        ast.unparse(item.target): " ".join(ast.literal_eval(below.value).split())
+        for item, below in pairwise(body.body)
+        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
+
+
+def describe(kind: type, prefix: str) -> list[str]:
+    """Help for the fields of a config dataclass: name, default and docstring, one line each."""
+    texts = docstrings(kind)
+    return [
+        f"  {prefix}.{field.name}={field.default!r}: {texts[field.name]}" for field in fields(kind)
+    ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from relpe.models.config import to_plain
@@ -59,9 +58,3 @@ def by_settings(
         names.append(name)
         runs.append(results)
     return [*groups.values()]
-
-
-def mean_of(values: Sequence[float], digits: int) -> str:
-    """Mean, and standard deviation with n - 1 if there is more than one value."""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
