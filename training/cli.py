@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from relpe.command_line import Parser
-from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
+from training.config import (
+    MOST_THREADS,
+    OptimizerConfig,
+    TrainerConfig,
+    add_options,
+    describe,
+    given_options,
+    read_yaml,
+)
 from training.errors import TrainingError, check_range
 from training.evaluation.options import EvaluateOptions, GenerationOptions, RunOptions
-from training.options import add_options, given_options
 from training.tuning.options import FitPointerOptions, TuneOptions
 
 _OWN = ("app", "relpe", "tokenization", "training")

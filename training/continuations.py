@@ -14,7 +14,7 @@ from relpe.decoding.sampling import SamplingOptions
 from relpe.files import atomic_write
 from tokenization.analysis.takes import choose_ids, take_seed
 from tokenization.constraints.bar_limit import BarLimit
-from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
@@ -91,10 +91,9 @@ def continuations(
             tracks=tracks,
             silent=[place for place, track in enumerate(tracks) if not len(track)],
             write=False,
-        ).resume(context)
-        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
-        biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
-        rule = ConstrainedGrammar(grammar, limit, biases)
+        )
+        limit = BarLimit(0, bars - 1, max_tokens=MAX_BAR_TOKENS)
+        rule = rule_after_prompt(context, grammar, limit, presence=presence, recall=recall)
         coordinates = Coordinates.before(context, families_of(tokenizer))
         request = Request(context, rule, own, sampling, coordinates, measured=takes > 1)
         samples += generation.add(request)

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
 import subprocess
 import sys
 import time
@@ -38,6 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.relpe.timing import print_machine
 from benchmarks.tokenization.alignment import align
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
@@ -190,9 +190,7 @@ def main() -> None:
     if options.against:
         trackers = {options.against: tracker_of(options.against), **trackers}
     out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    print_machine("numpy")
     out.writerow(["performances", "tracker", "number", *Measures._fields])
     pairs: list[tuple[float, float]] = []
     for kind, performances in kinds(options.data, options.split, options.pieces):

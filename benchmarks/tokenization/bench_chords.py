@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import platform
 import sys
 import time
 import zipfile
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.relpe.timing import print_machine
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
@@ -114,9 +114,7 @@ def main() -> None:
                 milliseconds[name].append(1e3 * (time.process_time() - begin))
                 rows[name].append(np.stack([found, wanted])[:, wanted > UNKNOWN])
     out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    print_machine("numpy")
     columns = ("root", "root_and_family", "exact", "median_ms", "best_ms")
     out.writerow(["recogniser", "songs", "beats", *columns])
     for name, of_songs in rows.items():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
+from benchmarks.relpe.timing import print_machine
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.score import Score
@@ -53,8 +51,7 @@ def corpora_parser(description: str) -> argparse.ArgumentParser:
 def csv_output(*columns: str) -> Writer:
     """A writer to standard output, which has written the command, the versions and the columns."""
     out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    print_machine("numpy")
     out.writerow(columns)
     return out
 

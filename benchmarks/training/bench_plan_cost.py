@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from benchmarks.relpe.timing import print_machine
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -60,8 +60,7 @@ def main() -> None:
     families = tokenizer.families
     train, held = (Corpus.load(options.data, split) for split in ("train", options.split))
     out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
+    print_machine("numpy")
     if options.models:
         out.writerow(["model", "pieces", "notes", "plans", "plan", "tempo", "music", "sum"])
         for model in options.models:
