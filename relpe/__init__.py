@@ -17,8 +17,8 @@ else:
         """Export everything in `public.py`, and return the object with a name."""
         if name == "__all__" or not name.startswith("__"):
             public = import_module("relpe.public")
-            exported = {each: getattr(public, each) for each in public.__all__}
-            globals().update(exported, __all__=public.__all__)
+            exported = {k: value for k, value in vars(public).items() if not k.startswith("_")}
+            globals().update(exported, __all__=[*exported])
         if name not in globals():
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return globals()[name]

@@ -38,6 +38,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file by `atomic_write`, as UTF-8 with line feeds."""
+    with atomic_write(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
 def remove_parts(folder: Path, *, untouched_seconds: float = 0.0) -> None:
     """Remove the temporary files of `atomic_write` that a killed process left in a folder.
 

@@ -1,174 +1,86 @@
-"""Everything that `relpe` exports."""
+"""Everything that `relpe` exports: a name that is imported as itself is public (PEP 484)."""
 
-from __future__ import annotations
-
-from relpe.attention.delta.operation import DeltaAttentionConfig
-from relpe.attention.delta.rule import gated_delta_rule
-from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
-from relpe.attention.layer import AttentionConfig, SelfAttention
-from relpe.attention.linear.attention import (
-    LinearState,
-    causal_linear_attention,
-    linear_attention,
-)
-from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig, windowed_attention
-from relpe.encodings import (
-    AlgebraicConfig,
-    AlibiConfig,
-    ConvSPEConfig,
-    EncodingConfig,
-    KerpleConfig,
-    LearnedPositionConfig,
-    NoEncodingConfig,
-    RopeConfig,
-    SelectiveRopeConfig,
-    ShawConfig,
-    SineSPEConfig,
-    SinusoidConfig,
-    SirenConfig,
-    SirenSPEConfig,
-    T5Config,
-    TransformerXLConfig,
-    TreeSQConfig,
-)
-from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
-from relpe.encodings.algebraic.encoding import Algebraic
-from relpe.encodings.algebraic.structures import (
-    CycleStructure,
-    DirectSum,
-    GridStructure,
-    SequenceStructure,
-    TreeStructure,
-)
-from relpe.encodings.base import (
-    AbsoluteEncoding,
-    Encoding,
-    NoEncoding,
-    NoState,
-    OffsetTable,
-    QueryKeyEncoding,
-    Scoring,
-    SelectiveEncoding,
-)
-from relpe.encodings.offset.alibi import Alibi
-from relpe.encodings.offset.base import OffsetEncoding
-from relpe.encodings.offset.kerple import Kerple
-from relpe.encodings.offset.relative import RelativeEncoding
-from relpe.encodings.offset.shaw import Shaw
-from relpe.encodings.offset.siren_network import SirenNetworkConfig
-from relpe.encodings.offset.t5 import T5
-from relpe.encodings.offset.windows import WindowConfig
-from relpe.encodings.rope import Rope
-from relpe.encodings.selective import SelectiveRope
-from relpe.encodings.stochastic.base import StochasticEncoding
-from relpe.encodings.stochastic.conv import ConvSPE
-from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.stochastic.siren import SirenSPE
-from relpe.models.attention import Attention, AttentionLayerConfig, AttentionState
-from relpe.models.checkpoint import (
-    load_classifier,
-    load_encoder_decoder,
-    load_model,
-    save_model,
-)
-from relpe.models.classifier import Classifier, ClassifierConfig
-from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
-from relpe.models.encoder_decoder.cross_attention import CrossAttention
-from relpe.models.encoder_decoder.model import (
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    EncoderDecoderState,
-)
-from relpe.models.events import EventsConfig
-from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig, ValueInputConfig
-from relpe.models.layers import LayerConfig
-from relpe.models.pointer.config import PointerConfig
-
-__all__ = [
-    "T5",
-    "AbsoluteEncoding",
-    "Algebraic",
-    "AlgebraicConfig",
-    "Alibi",
-    "AlibiConfig",
-    "Attention",
-    "AttentionConfig",
-    "AttentionLayerConfig",
-    "AttentionState",
-    "Classifier",
-    "ClassifierConfig",
-    "ConvSPE",
-    "ConvSPEConfig",
-    "ConvolutionInputConfig",
-    "CrossAttention",
-    "CycleStructure",
-    "Decoder",
-    "DecoderConfig",
-    "DecoderState",
-    "DeltaAttentionConfig",
-    "DirectSum",
-    "EluConfig",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "EncoderDecoderState",
-    "Encoding",
-    "EncodingConfig",
-    "EventsConfig",
-    "FavorConfig",
-    "GridStructure",
-    "Kerple",
-    "KerpleConfig",
-    "LayerConfig",
-    "LearnedPosition",
-    "LearnedPositionConfig",
-    "LinearAttentionConfig",
-    "LinearState",
-    "NoEncoding",
-    "NoEncodingConfig",
-    "NoState",
-    "OffsetEncoding",
-    "OffsetTable",
-    "PointerConfig",
-    "QueryKeyEncoding",
-    "RelativeEncoding",
-    "ReluConfig",
-    "Rope",
-    "RopeConfig",
-    "Scoring",
-    "SelectiveEncoding",
-    "SelectiveRope",
-    "SelectiveRopeConfig",
-    "SelfAttention",
-    "SequenceStructure",
-    "Shaw",
-    "ShawConfig",
-    "SineSPE",
-    "SineSPEConfig",
-    "Sinusoid",
-    "SinusoidConfig",
-    "SirenConfig",
-    "SirenNetworkConfig",
-    "SirenSPE",
-    "SirenSPEConfig",
-    "SoftmaxAttentionConfig",
-    "StochasticEncoding",
-    "T5Config",
-    "TokenInputConfig",
-    "TransformerXLConfig",
-    "TreeSQ",
-    "TreeSQConfig",
-    "TreeStructure",
-    "ValueInputConfig",
-    "WindowConfig",
-    "WindowedAttentionConfig",
-    "causal_linear_attention",
-    "gated_delta_rule",
-    "linear_attention",
-    "load_classifier",
-    "load_encoder_decoder",
-    "load_model",
-    "save_model",
-    "windowed_attention",
-]
+from relpe.attention.delta.operation import DeltaAttentionConfig as DeltaAttentionConfig
+from relpe.attention.delta.rule import gated_delta_rule as gated_delta_rule
+from relpe.attention.feature_maps import EluConfig as EluConfig
+from relpe.attention.feature_maps import FavorConfig as FavorConfig
+from relpe.attention.feature_maps import ReluConfig as ReluConfig
+from relpe.attention.layer import AttentionConfig as AttentionConfig
+from relpe.attention.layer import SelfAttention as SelfAttention
+from relpe.attention.linear.attention import LinearState as LinearState
+from relpe.attention.linear.attention import causal_linear_attention as causal_linear_attention
+from relpe.attention.linear.attention import linear_attention as linear_attention
+from relpe.attention.linear.operation import LinearAttentionConfig as LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig as SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig as WindowedAttentionConfig
+from relpe.attention.windowed.attention import windowed_attention as windowed_attention
+from relpe.encodings import AlgebraicConfig as AlgebraicConfig
+from relpe.encodings import AlibiConfig as AlibiConfig
+from relpe.encodings import ConvSPEConfig as ConvSPEConfig
+from relpe.encodings import EncodingConfig as EncodingConfig
+from relpe.encodings import KerpleConfig as KerpleConfig
+from relpe.encodings import LearnedPositionConfig as LearnedPositionConfig
+from relpe.encodings import NoEncodingConfig as NoEncodingConfig
+from relpe.encodings import RopeConfig as RopeConfig
+from relpe.encodings import SelectiveRopeConfig as SelectiveRopeConfig
+from relpe.encodings import ShawConfig as ShawConfig
+from relpe.encodings import SineSPEConfig as SineSPEConfig
+from relpe.encodings import SinusoidConfig as SinusoidConfig
+from relpe.encodings import SirenConfig as SirenConfig
+from relpe.encodings import SirenSPEConfig as SirenSPEConfig
+from relpe.encodings import T5Config as T5Config
+from relpe.encodings import TransformerXLConfig as TransformerXLConfig
+from relpe.encodings import TreeSQConfig as TreeSQConfig
+from relpe.encodings.absolute import LearnedPosition as LearnedPosition
+from relpe.encodings.absolute import Sinusoid as Sinusoid
+from relpe.encodings.absolute import TreeSQ as TreeSQ
+from relpe.encodings.algebraic.encoding import Algebraic as Algebraic
+from relpe.encodings.algebraic.structures import CycleStructure as CycleStructure
+from relpe.encodings.algebraic.structures import DirectSum as DirectSum
+from relpe.encodings.algebraic.structures import GridStructure as GridStructure
+from relpe.encodings.algebraic.structures import SequenceStructure as SequenceStructure
+from relpe.encodings.algebraic.structures import TreeStructure as TreeStructure
+from relpe.encodings.base import AbsoluteEncoding as AbsoluteEncoding
+from relpe.encodings.base import Encoding as Encoding
+from relpe.encodings.base import NoEncoding as NoEncoding
+from relpe.encodings.base import NoState as NoState
+from relpe.encodings.base import OffsetTable as OffsetTable
+from relpe.encodings.base import QueryKeyEncoding as QueryKeyEncoding
+from relpe.encodings.base import Scoring as Scoring
+from relpe.encodings.base import SelectiveEncoding as SelectiveEncoding
+from relpe.encodings.offset.alibi import Alibi as Alibi
+from relpe.encodings.offset.base import OffsetEncoding as OffsetEncoding
+from relpe.encodings.offset.kerple import Kerple as Kerple
+from relpe.encodings.offset.relative import RelativeEncoding as RelativeEncoding
+from relpe.encodings.offset.shaw import Shaw as Shaw
+from relpe.encodings.offset.siren_network import SirenNetworkConfig as SirenNetworkConfig
+from relpe.encodings.offset.t5 import T5 as T5
+from relpe.encodings.offset.windows import WindowConfig as WindowConfig
+from relpe.encodings.rope import Rope as Rope
+from relpe.encodings.selective import SelectiveRope as SelectiveRope
+from relpe.encodings.stochastic.base import StochasticEncoding as StochasticEncoding
+from relpe.encodings.stochastic.conv import ConvSPE as ConvSPE
+from relpe.encodings.stochastic.sine import SineSPE as SineSPE
+from relpe.encodings.stochastic.siren import SirenSPE as SirenSPE
+from relpe.models.attention import Attention as Attention
+from relpe.models.attention import AttentionLayerConfig as AttentionLayerConfig
+from relpe.models.attention import AttentionState as AttentionState
+from relpe.models.checkpoint import load_classifier as load_classifier
+from relpe.models.checkpoint import load_encoder_decoder as load_encoder_decoder
+from relpe.models.checkpoint import load_model as load_model
+from relpe.models.checkpoint import save_model as save_model
+from relpe.models.classifier import Classifier as Classifier
+from relpe.models.classifier import ClassifierConfig as ClassifierConfig
+from relpe.models.decoder import Decoder as Decoder
+from relpe.models.decoder import DecoderConfig as DecoderConfig
+from relpe.models.decoder import DecoderState as DecoderState
+from relpe.models.encoder_decoder.cross_attention import CrossAttention as CrossAttention
+from relpe.models.encoder_decoder.model import EncoderDecoder as EncoderDecoder
+from relpe.models.encoder_decoder.model import EncoderDecoderConfig as EncoderDecoderConfig
+from relpe.models.encoder_decoder.model import EncoderDecoderState as EncoderDecoderState
+from relpe.models.events import EventsConfig as EventsConfig
+from relpe.models.inputs import ConvolutionInputConfig as ConvolutionInputConfig
+from relpe.models.inputs import TokenInputConfig as TokenInputConfig
+from relpe.models.inputs import ValueInputConfig as ValueInputConfig
+from relpe.models.layers import LayerConfig as LayerConfig
+from relpe.models.pointer.config import PointerConfig as PointerConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from relpe.files import atomic_write
+from relpe.files import atomic_write, write_text
 from relpe.models.checkpoint import StoredPrecision, load_model, save_model
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
@@ -121,11 +121,9 @@ def release_pointer(source: Path, output: Path, fitted: FittedPointer, origin: O
         for path in source.iterdir():
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
-        with atomic_write(folder / "model.json") as path:
-            path.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / "model.json", json.dumps(description, indent=2) + "\n")
         write_history(runs, folder, fitted.fit)
-        with atomic_write(folder / "README.md") as path:
-            path.write_text(_described_again(text, fitted.fit), encoding="utf-8")
+        write_text(folder / "README.md", _described_again(text, fitted.fit))
 
 
 def check_new(output: Path) -> None:
@@ -151,8 +149,7 @@ def write_tuned(
         write_history(runs, folder)
         with atomic_write(folder / "tokenizer.json") as path:
             shutil.copyfile(source / "tokenizer.json", path)
-        with atomic_write(folder / "README.md") as path:
-            path.write_text(card, encoding="utf-8")
+        write_text(folder / "README.md", card)
 
 
 def _described_again(readme: str, fit: PointerFit) -> str:

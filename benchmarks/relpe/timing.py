@@ -1,7 +1,8 @@
-"""Time, memory and the machine of benchmarks; does not import torch."""
+"""Time, memory, machine and output of benchmarks; does not import torch."""
 
 from __future__ import annotations
 
+import csv
 import platform
 import statistics
 import sys
@@ -11,7 +12,10 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from _csv import Writer
 
 Name = TypeVar("Name", bound=str)
 Result = TypeVar("Result")
@@ -92,3 +96,11 @@ def print_machine(*packages: str) -> None:
     versions = [f"Python {platform.python_version()}", *(f"{p} {version(p)}" for p in packages)]
     print(f"# {processor()}, {platform.platform()}, {', '.join(versions)}")
     print(f"# {' '.join(sys.argv)}", flush=True)
+
+
+def csv_output(*columns: str, packages: Sequence[str] = ("numpy",)) -> Writer:
+    """A writer of CSV to standard output, after `print_machine` and the names of the columns."""
+    print_machine(*packages)
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    return writer

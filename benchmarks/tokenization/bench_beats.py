@@ -24,7 +24,6 @@ beats, `raw_ms` of 120 beats per minute. `seconds` is processor time per ten min
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import sys
 import time
@@ -37,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import print_machine
+from benchmarks.relpe.timing import csv_output
 from benchmarks.tokenization.alignment import align
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
@@ -189,9 +188,7 @@ def main() -> None:
     trackers = {"new": estimate_beats}
     if options.against:
         trackers = {options.against: tracker_of(options.against), **trackers}
-    out = csv.writer(sys.stdout)
-    print_machine("numpy")
-    out.writerow(["performances", "tracker", "number", *Measures._fields])
+    out = csv_output("performances", "tracker", "number", *Measures._fields)
     pairs: list[tuple[float, float]] = []
     for kind, performances in kinds(options.data, options.split, options.pieces):
         rows: dict[str, list[Measures]] = {name: [] for name in trackers}

@@ -25,7 +25,6 @@ Tokenizers that are not on PyPI are measured if they can be imported: `anticipat
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib
 import io
 import multiprocessing
@@ -43,7 +42,7 @@ import miditok
 import mido
 import symusic
 
-from benchmarks.relpe.timing import growth, in_new_process, print_machine
+from benchmarks.relpe.timing import csv_output, growth, in_new_process
 from benchmarks.tokenization.midi_corpora import midi_files, spread
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
@@ -330,10 +329,11 @@ def main() -> None:
         "--versions", action="store_true", help="compare both versions of the vocabulary"
     )
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    print_machine("numpy", "miditok", "symusic")
     ratios = ("ratio_median", "ratio_low", "ratio_high", "ratio_of_best")
-    out.writerow(["corpus", "ours", "theirs", "what", "ours", "theirs", *ratios])
+    out = csv_output(
+        *("corpus", "ours", "theirs", "what", "ours", "theirs", *ratios),
+        packages=("numpy", "miditok", "symusic"),
+    )
     for corpus in options.corpora:
         named = list(midi_files(corpus))
         if not named:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.relpe.timing import in_new_process, print_machine
+from benchmarks.relpe.timing import csv_output, in_new_process
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.losses import Losses
@@ -234,9 +234,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="prepared corpora")
     parser.add_argument("--steps", type=int, default=200, help="batches to draw")
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    print_machine("numpy")
-    out.writerow(["what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second"])
+    csv_output("what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second")
     benches = {"files": bench_files, "names": bench_names, "shards": bench_shards}
     with tempfile.TemporaryDirectory() as name:
         benches[options.what](Path(name), options)

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
-from relpe.files import atomic_write
+from relpe.files import atomic_write, write_text
 from relpe.models import int8
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
@@ -91,8 +91,7 @@ def save_model(
         "weights": names,
         kind: to_plain(model.config),
     }
-    with atomic_write(folder / "model.json") as beside:
-        beside.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "model.json", json.dumps(description, indent=2) + "\n")
 
 
 def _stored(model: AnyModel, precision: StoredPrecision) -> Iterator[dict[str, torch.Tensor]]:

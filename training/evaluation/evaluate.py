@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
-from relpe.files import atomic_write
+from relpe.files import write_text
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
@@ -120,8 +120,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
             )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
-    with atomic_write(subject.folder / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    write_text(subject.folder / "results.json", json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
     for goal in found:

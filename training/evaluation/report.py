@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
 from training.evaluation.plots import Curve, draw_results, read_curve, words
@@ -470,8 +470,7 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
     for name, results in entries.items():
         if found := goal_lines(results):
             lines += [f"Goals of {name}:", "", *found, ""]
-    with atomic_write(path) as partial:
-        partial.write_text("\n".join(lines), encoding="utf-8")
+    write_text(path, "\n".join(lines))
 
 
 def report(models: Sequence[str], output: Path) -> Path:

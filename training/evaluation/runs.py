@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from relpe.files import atomic_write
-from training.evaluation.configurations import by_settings, facts_of_run
+from relpe.files import write_text
+from relpe.models.config import to_plain
+from training.config import ExperimentConfig
 from training.evaluation.costs import costs, costs_line
 from training.evaluation.options import RunOptions
 from training.experiment import TASKS, read_experiment
 from training.runs.device import choose_device
-from training.runs.weights import load_run, round_as_released
+from training.runs.weights import Origin, load_run, round_as_released
 from training.tasks.task import Results, Task
 
 
@@ -44,8 +45,7 @@ def evaluate_run(options: RunOptions) -> list[str]:
     results = facts_of_run(options.model, experiment, origin, cost) | measured.results
     output = options.output or folder / "evaluation"
     output.mkdir(parents=True, exist_ok=True)
-    with atomic_write(output / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    write_text(output / "results.json", json.dumps(results, indent=1) + "\n")
     measured.write(output)
     lines = task.summary(results)
     return [*lines, costs_line(cost)] if lines else run_table({options.model: results})
@@ -93,6 +93,54 @@ def write_runs(entries: Mapping[str, Results], output: Path) -> Path:
     assert task is not None
     output.mkdir(parents=True, exist_ok=True)
     notes = [line for note in task.notes(results) for line in ("", note)]
-    with atomic_write(output / "report.md") as path:
-        path.write_text("\n".join([*run_table(entries), *notes, ""]), encoding="utf-8")
+    write_text(output / "report.md", "\n".join([*run_table(entries), *notes, ""]))
     return output / "report.md"
+
+
+def facts_of_run(
+    model: str, experiment: ExperimentConfig, origin: Origin, costs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the results of any evaluation say about a run.
+
+    The `settings` are equal for runs that differ in their seeds only.
+    """
+    settings = to_plain(experiment)
+    model_of, plain = experiment.task.model, settings["task"]["model"]
+    attentions = [one.attention or model_of.attention for one in getattr(model_of, "layers", ())]
+    attentions = attentions or [model_of.attention]
+    encodings = [one["encoding"] or plain["encoding"] for one in plain.get("layers", ())]
+    encodings = encodings or [plain["encoding"]]
+    budget = [settings["trainer"][key] for key in ("token_budget", "time_budget_minutes")]
+    return {
+        "model": model,
+        "weights": origin._asdict(),
+        "seed": experiment.trainer.seed,
+        "parameters": costs["parameters"],
+        "costs": costs,
+        "attention": ", ".join(dict.fromkeys(one.name for one in attentions)),
+        "encoding": ", ".join(dict.fromkeys(map(encoding_name, encodings))),
+        "settings": {
+            "task": settings["task"],
+            "optimizer": settings["optimizer"],
+            "budget": budget,
+        },
+    }
+
+
+def encoding_name(encoding: Mapping[str, Any]) -> str:
+    """Name of an encoding for tables: its kind, and its structure if it has one."""
+    structure = encoding.get("structure")
+    return encoding["kind"] if structure is None else f"{encoding['kind']}, {structure['kind']}"
+
+
+def by_settings(
+    entries: Mapping[str, Mapping[str, Any]],
+) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
+    """Names and results of the runs of each configuration, which differ in their seeds."""
+    groups: dict[str, tuple[list[str], list[Mapping[str, Any]]]] = {}
+    for name, results in entries.items():
+        measured = [results.get(key) for key in ("task", "data", "split", "settings")]
+        names, runs = groups.setdefault(json.dumps(measured, sort_keys=True), ([], []))
+        names.append(name)
+        runs.append(results)
+    return [*groups.values()]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
@@ -132,8 +132,7 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
     content = {"format_version": FORMAT_VERSION, "history": to_plain(tuple(runs))}
     if pointer is not None:
         content["pointer"] = to_plain(pointer)
-    with atomic_write(folder / NAME) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    write_text(folder / NAME, json.dumps(content, indent=1) + "\n")
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
-from relpe.files import atomic_write
+from relpe.files import atomic_write, write_text
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig, TrainerConfig
 from training.errors import TrainingError
@@ -149,8 +149,7 @@ class WandbLog(_Log):
         named = folder / "wandb" / "id"
         if not named.exists():
             named.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(named) as partial:
-                partial.write_text(secrets.token_hex(4))
+            write_text(named, secrets.token_hex(4))
         self._run = wandb.init(
             dir=str(folder),
             name=folder.name,

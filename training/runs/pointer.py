@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from relpe.models.config import to_plain
 from relpe.models.pointer.config import BalanceConfig, PointerConfig
 from training.config import build
@@ -94,8 +94,7 @@ def read_pointer(run: Path) -> FittedPointer | None:
 def write_pointer(fitted: FittedPointer, run: Path) -> None:
     """Write pointer.json of a run."""
     content = {"format_version": FORMAT_VERSION, **to_plain(fitted)}
-    with atomic_write(run / NAME) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    write_text(run / NAME, json.dumps(content, indent=1) + "\n")
 
 
 def pointer_digest(pointer: PointerConfig | None) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import yaml
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig
 from training.data.corpus_writer import LISTS
@@ -232,8 +232,7 @@ def describe_segment(
     `earlier` is the contents of run.json. `first` is the origin of a new run's initial weights;
     None: they are random.
     """
-    with atomic_write(folder / "config.yaml") as path:
-        path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+    write_text(folder / "config.yaml", yaml.safe_dump(to_plain(config), sort_keys=False))
     segment = {
         "step": step,
         "command": current_command(),
@@ -257,8 +256,7 @@ def describe_segment(
         **arithmetic._asdict(),
         "data": {key: value for key, value in facts.items() if key not in LISTS},
     }
-    with atomic_write(folder / "run.json") as path:
-        path.write_text(json.dumps(run, indent=1) + "\n")
+    write_text(folder / "run.json", json.dumps(run, indent=1) + "\n")
 
 
 def _machine(arithmetic: Arithmetic) -> str:

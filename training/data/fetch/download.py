@@ -16,7 +16,7 @@ import pooch
 import requests
 from tqdm import tqdm
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from training.data.fetch.public import PublicFile, PublicSet
 from training.errors import TrainingError
 from training.files import alone_in, read_json
@@ -60,8 +60,7 @@ def fetch(name: str, wanted: PublicSet, folder: Path) -> list[str]:
                 shutil.rmtree(done, ignore_errors=True)
                 raise
         facts = {"name": name, "checksums": wanted.source, "files": files}
-        with atomic_write(record) as path:
-            path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        write_text(record, json.dumps(facts, indent=1) + "\n")
         _move(done, target, wanted)
         shutil.rmtree(partial, ignore_errors=True)
     return [f"{target}: fetched", *map(_line, files), _next(wanted, folder)]

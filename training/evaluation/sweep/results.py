@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from relpe.files import atomic_write
+from relpe.files import atomic_write, write_text
 from training.evaluation.sweep.comparisons import (
     LEVEL,
     POWER,
@@ -119,8 +119,7 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
             unit = table.units[f"{kind}, {next(iter(values))}"]
             draw_sizes(values, _with_unit(kind, unit), folder / name)
             lines += [f"![{kind} of {table.config} by size]({name})", ""]
-    with atomic_write(folder / "report.md") as path:
-        path.write_text("\n".join(lines), encoding="utf-8")
+    write_text(folder / "report.md", "\n".join(lines))
     return folder / "report.md"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from relpe.files import atomic_write
+from relpe.files import write_text
 from training.errors import missing_package
 from training.tasks.transduction.parallel_text import TextPair
 
@@ -49,5 +49,4 @@ def write_translations(path: Path, texts: Sequence[TextPair], *found: Sequence[s
     rows = [("source", "reference", "greedy", "beam")]
     rows += zip(*zip(*texts, strict=True), *found, strict=True)
     lines = ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
-    with atomic_write(path) as partial:
-        partial.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_text(path, "\n".join([*lines, ""]))
