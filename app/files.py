@@ -1,17 +1,15 @@
-"""Finds and reads files, writes them atomically, and checks file names and folders."""
+"""Finds and reads files, and checks file names and folders."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-import secrets
 import stat
 import tempfile
-import time
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,36 +24,6 @@ PROMPT_SUFFIXES = (".mid", ".midi", ".musicxml", ".mxl")
 """Suffixes of the files that `find_midi` finds in folders; .xml can be anything."""
 MOST_NAME_BYTES = 60
 """Maximum length in bytes of a title in a file name; file systems allow 255 in total."""
-
-
-@contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path next to `path`, for writing a file atomically.
-
-    The temporary file is renamed to `path` at the end of the block, or removed after an error. It
-    has the suffix of `path` and a random name, so that concurrent writers do not interfere. If
-    `path` is a link, the file that it names is written.
-    """
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
-    beside = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
-    try:
-        yield beside
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def remove_parts(folder: Path, *, untouched_seconds: float = 0.0) -> None:
-    """Removes the temporary files of `appearing` that a killed process left in a folder.
-
-    Files that have changed within `untouched_seconds` stay, since they may be in use.
-    """
-    before = time.time() - untouched_seconds
-    for path in folder.glob(".*.part*"):
-        if re.fullmatch(r"\.[0-9a-f]{16}\.part(\.\w+)?", path.name):
-            with suppress(OSError):
-                if path.stat().st_mtime <= before:
-                    path.unlink()
 
 
 def safe_name(title: str) -> str:

@@ -9,13 +9,23 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
+from relpe.command_line import Parser
+from training.config import (
+    MOST_THREADS,
+    OptimizerConfig,
+    TrainerConfig,
+    add_options,
+    describe,
+    given_options,
+    read_yaml,
+)
 from training.errors import TrainingError, check_range
+from training.evaluation.options import EvaluateOptions, GenerationOptions, RunOptions
+from training.tuning.options import FitPointerOptions, TuneOptions
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
@@ -54,46 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command.
-
-    The same as in `app/cli/arguments.py`. `relpe`, which both packages may import, imports PyTorch,
-    for which `--help` would have to wait.
-    """
-
-    # Any: the types that argparse declares depend on the namespace
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        args: Any = None,  # noqa: ANN401
-        namespace: Any = None,  # noqa: ANN401
-    ) -> tuple[Any, list[str]]:
-        """Rejects unknown arguments here; argparse would return them to the parent parser.
-
-        Unknown options come first: one that is misspelled should not be called missing.
-        """
-        if self._subparsers is None:
-            for word in sys.argv[1:] if args is None else args:
-                if word == "--":  # only positional arguments follow
-                    break
-                option = word.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    close = get_close_matches(option, self._option_string_actions, 1)
-                    hint = f" (did you mean {close[0]}?)" if close else ""
-                    self.error(f"unrecognized arguments: {word}{hint}")
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Exits with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="relpe-train", description="Train and measure models.", allow_abbrev=False
-    )
+    parser = Parser(prog="relpe-train", description="Train and measure models.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
     _add_fetch(add("fetch", help="download a public data set"))
@@ -107,12 +79,24 @@ def _parser() -> argparse.ArgumentParser:
             epilog="settings for --set, besides task.*:\n" + "\n".join(settings),
         )
     )
-    _add_evaluate(add("evaluate", help="measure a model"))
-    _add_sweep(add("sweep", help="train, measure and compare a grid of settings over seeds"))
-    _add_fit_pointer(
-        add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
+    evaluate = add("evaluate", help="measure a model")
+    add_options(evaluate, EvaluateOptions, data={"required": False})
+    music = "continuations of the beginnings of pieces, compared with the real music"
+    add_options(
+        evaluate.add_argument_group("music", music),
+        GenerationOptions,
+        continuations={"default": 0},
+        prompt_bars={"nargs": "+"},
+        bars={"nargs": "+"},
     )
-    _add_tune(add("tune", help="tune a model to your own pieces, in minutes"))
+    evaluate.set_defaults(call=_evaluate)
+    _add_sweep(add("sweep", help="train, measure and compare a grid of settings over seeds"))
+    pointer = add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
+    add_options(pointer, FitPointerOptions)
+    pointer.set_defaults(call=_fit_pointer)
+    tune = add("tune", help="tune a model to your own pieces, in minutes")
+    add_options(tune, TuneOptions)
+    tune.set_defaults(call=_tune)
     report = add("report", help="compare the results of several models")
     models = "folder of a run, folder or name of a released model, or folder written by evaluate"
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
@@ -412,273 +396,62 @@ def _sweep(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
-    """Add options with the names and defaults of `FitPointerOptions`."""
-    option = command.add_argument
-    option("model", metavar="MODEL", help="folder of a run, or folder or name of a released model")
-    option("--data", type=Path, required=True, help="prepared corpus")
-    option("--split", help="split to which the pointer is fitted (default: validation)")
-    option("--test-split", help="split on which its gain is measured (default: test)")
-    option(
-        "--weights", choices=("best", "last"), help="checkpoint, if MODEL is a run (default: best)"
-    )
-    option(
-        "--output",
-        type=Path,
-        help="folder for a copy of a released model with the pointer (default: the model's own "
-        "folder); not for runs, whose pointer is stored in pointer.json and written by export",
-    )
-    option(
-        "--pieces", type=int, metavar="N", help="maximum number of pieces per split (default: all)"
-    )
-    option(
-        "--balance",
-        action="append",
-        metavar="NAME=LOG_ODDS",
-        help="what generation adds to the fitted gates: strength, most, most_generated, aligned, "
-        "near, named or imposed; may be repeated (default: what the model has, otherwise 0, and 4 "
-        "for imposed)",
-    )
-    option(
-        "--temperature",
-        action="append",
-        metavar="FAMILY=FACTOR",
-        help="factor of the temperature of a family of tokens, such as Pitch=0.95; may be repeated "
-        "(default: what the model has, otherwise 1)",
-    )
-    option("--chunk", type=int, help="tokens that the model reads per call (default: 1024)")
-    option("--batch-size", type=int, help="pieces per batch (default: 8)")
-    option(
-        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
-    )
-    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
-    command.set_defaults(call=_fit_pointer)
-
-
 def _fit_pointer(options: argparse.Namespace) -> int:
     from training.evaluation.report import gain_table
-    from training.tuning.fit_pointer import FitPointerOptions, fit_pointer
+    from training.tuning.fit_pointer import fit_pointer
 
-    folder, fitted = fit_pointer(FitPointerOptions(**_given(options, FitPointerOptions)))
+    folder, fitted = fit_pointer(FitPointerOptions(**given_options(options, FitPointerOptions)))
     sys.stdout.write("\n".join([*gain_table(fitted.fit.test), "", str(folder), ""]))
     return 0
 
 
-def _add_tune(command: argparse.ArgumentParser) -> None:
-    """Add options with the names and defaults of `TuneOptions`."""
-    option = command.add_argument
-    option(
-        "--model",
-        required=True,
-        metavar="MODEL",
-        help="name or folder of a released model, or folder of a run",
-    )
-    option(
-        "--corpus",
-        type=Path,
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="five or more MIDI files, or folders or zips of MIDI files",
-    )
-    option("--output", type=Path, required=True, help="folder for the new model")
-    option(
-        "--minutes",
-        type=float,
-        help="how long the command takes (default: 10); it ends earlier if held-back pieces do "
-        "not become more likely",
-    )
-    option(
-        "--method",
-        choices=("low-rank", "full"),
-        help="low-rank (default): learn corrections of low rank, which are added to the weights at "
-        "the end; full: learn all weights",
-    )
-    option("--learning-rate", type=float, metavar="X", help="(default: that of the method)")
-    option(
-        "--original",
-        type=Path,
-        metavar="DATA",
-        help="prepared corpus with which the model was trained, to measure on its validation split "
-        "how much is forgotten (default: not measured)",
-    )
-    option(
-        "--clock",
-        choices=("wall", "cpu"),
-        help="what --minutes counts: wall-clock time (default), or CPU time, for comparisons",
-    )
-    option("--seed", type=int, help="seed of the examples (default: 0)")
-    option(
-        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
-    )
-    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
-    command.set_defaults(call=_tune)
-
-
 def _tune(options: argparse.Namespace) -> int:
-    from training.tuning.tune import TuneOptions, tune
+    from training.tuning.tune import tune
 
-    given = _given(options, TuneOptions, corpus=tuple(options.corpus))
-    tuned, stopped = tune(TuneOptions(**given))
+    tuned, stopped = tune(TuneOptions(**given_options(options, TuneOptions)))
     sys.stdout.write(f"{options.output}: {tuned.line()}\n")
     if stopped:
         sys.stderr.write("relpe-train: stopped; the best weights so far were written\n")
     return 130 if stopped else 0
 
 
-def _given(options: argparse.Namespace, kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Values of those fields of a config that were given as options, and others."""
-    values = {field.name: getattr(options, field.name, None) for field in fields(kind)}
-    return {name: value for name, value in values.items() if value is not None} | others
+def _evaluate(options: argparse.Namespace) -> int:
+    from training.experiment import is_run, read_experiment
+    from training.tasks.task import Task
 
+    folder = Path(options.model)
+    task = read_experiment(folder).task if is_run(folder) else None
+    if isinstance(task, Task):
+        return _evaluate_run(options, with_split=task.has_splits)
+    if options.data is None:
+        raise TrainingError(
+            f"{options.model}: a model of music is measured on a prepared corpus; give it with "
+            "--data"
+        )
+    from training.evaluation.evaluate import evaluate
+    from training.evaluation.report import music_tables, table
 
-def _add_evaluate(command: argparse.ArgumentParser) -> None:
-    """Add options with the names and defaults of `EvaluateOptions` and `GenerationOptions`."""
-    option = command.add_argument
-    option(
-        "--run",
-        dest="model",
-        metavar="RUN",
-        required=True,
-        help="folder of a run, or folder or name of a released model",
+    music: list[GenerationOptions] = []
+    for prompt_bars, bars in _lengths(options) if options.continuations else ():
+        settings = given_options(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
+        music.append(GenerationOptions(**settings))
+    if options.samples_output is not None and len(music) > 1:
+        folder = options.samples_output
+        music = [replace(each, samples_output=folder / each.key) for each in music]
+    results = evaluate(
+        EvaluateOptions(**given_options(options, EvaluateOptions, music=tuple(music)))
     )
-    option(
-        "--data",
-        type=Path,
-        help="prepared corpus (default: none, for runs of generated tasks, whose answers to test "
-        "examples are measured, and the data of the run for classifiers and translation; only "
-        "--weights, --batch-size, --device, --threads and --output apply to all of them, --split "
-        "to classifiers and translation)",
-    )
-    option("--split", help="split to measure on (default: test)")
-    option(
-        "--corpora",
-        nargs="+",
-        metavar="NAME",
-        help="measure only the pieces of these corpora of a mixture (default: all)",
-    )
-    option(
-        "--weights",
-        metavar="best|last|FILE",
-        help="checkpoint, if RUN is a run: the best, the last, or a file (default: best)",
-    )
-    option("--length", type=int, help="tokens per window (default: 1024)")
-    option("--chunk", type=int, help="tokens per call when whole pieces are read (default: 1024)")
-    option(
-        "--reach",
-        type=int,
-        help="tokens that a piece must have to count for the loss by position (default: 4096)",
-    )
-    option("--batch-size", type=int, help="pieces or windows per batch (default: 8)")
-    option(
-        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
-    )
-    option("--draws", type=int, metavar="S", help="draws of the noise to average over (default: 1)")
-    option("--threads", type=int, help="CPU threads of torch (default: that of torch)")
-    option(
-        "--ngram",
-        type=int,
-        metavar="N",
-        help="also measure n-gram models of this order (default: none)",
-    )
-    option(
-        "--trained-length",
-        type=int,
-        metavar="N",
-        help="tokens per training example; needed only for a released model, to compare the loss "
-        "within and beyond this length (default: that of the run)",
-    )
-    option("--map-length", type=int, help="positions of the measured attention maps (default: 512)")
-    music = "continuations of the beginnings of pieces, compared with the real music"
-    _add_music(command.add_argument_group("music", music))
-    option(
-        "--output",
-        type=Path,
-        help="output folder (default: RUN/evaluation for a run, else evaluation/NAME)",
-    )
-    command.set_defaults(call=_evaluate)
-
-
-def _add_music(group: argparse._ArgumentGroup) -> None:
-    music = group.add_argument
-    default = "(default: as in relpe continue)"
-    music(
-        "--continuations",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of continuations to generate and measure (default: 0)",
-    )
-    music("--per-prompt", type=int, help="continuations per prompt (default: 1)")
-    music(
-        "--prompt-bars",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="bars of each prompt (default: 8); several numbers are measured separately",
-    )
-    music(
-        "--bars",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="new bars of each continuation (default: 32); one number for all prompts, or one for "
-        "each number of --prompt-bars",
-    )
-    music("--seed", type=int, help="seed of the first continuation of each prompt (default: 0)")
-    music(
-        "--takes",
-        type=int,
-        metavar="K",
-        help="number of takes of each continuation, of which the best by likelihood and form is "
-        "measured; the results are kept apart from those of single takes (default: 1)",
-    )
-    music("--temperature", type=float, help=f"sampling temperature {default}")
-    music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
-    music(
-        "--presence",
-        type=float,
-        help="how strongly instruments that rest for too long are brought back, 0 to 1 (default: "
-        "1)",
-    )
-    music(
-        "--recall",
-        type=float,
-        help="how strongly new music of several instruments follows the prompt, 0 to 1 (default: "
-        "1)",
-    )
-    music(
-        "--memory",
-        type=float,
-        help="factor of the odds of the model's pointer to earlier music, 0 to 1; 0: no pointer "
-        "(default: 1)",
-    )
-    music(
-        "--samples-output",
-        type=Path,
-        help="folder for the continuations as MIDI and piano rolls (default: they are not written)",
-    )
-    music(
-        "--music-only",
-        action="store_true",
-        help="measure only music; keep earlier results for the same weights",
-    )
-
-
-def _evaluate_answers(options: argparse.Namespace) -> int:
-    from training.evaluation.by_task.answers import AnswersOptions, answers_table, evaluate_answers
-    from training.evaluation.costs import costs_line
-
-    _refuse_others(options, AnswersOptions)
-    results = evaluate_answers(AnswersOptions(**_given(options, AnswersOptions)))
-    sys.stdout.write("\n".join([*answers_table(results), "", costs_line(results["costs"]), ""]))
+    entries = {options.model: results}
+    sys.stdout.write("\n".join([*table(entries), *music_tables(entries), ""]))
     return 0
 
 
-def _refuse_others(options: argparse.Namespace, kind: type) -> None:
-    """Raise TrainingError if options were given that an evaluation without a corpus ignores."""
-    known = {field.name for field in fields(kind)} | {"call", "command"}
+def _evaluate_run(options: argparse.Namespace, *, with_split: bool) -> int:
+    """Evaluate a run of another task than music; refuse options that only music has."""
+    from training.evaluation.runs import evaluate_run
+
+    known = {"call", *(field.name for field in fields(RunOptions))}
+    known -= set() if with_split else {"data", "split"}
     others = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
@@ -689,96 +462,13 @@ def _refuse_others(options: argparse.Namespace, kind: type) -> None:
             f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
             "corpus; give it with --data, or leave these options out"
         )
-
-
-def _evaluate_classes(options: argparse.Namespace) -> int:
-    from training.evaluation.by_task.classes import ClassesOptions, classes_line, evaluate_classes
-    from training.evaluation.costs import costs_line
-
-    results = evaluate_classes(ClassesOptions(**_given(options, ClassesOptions)))
-    sys.stdout.write(f"{classes_line(results)}\n{costs_line(results['costs'])}\n")
-    return 0
-
-
-def _evaluate_next_values(options: argparse.Namespace) -> int:
-    from training.evaluation.by_task.next_values import (
-        NextValuesOptions,
-        evaluate_next_values,
-        next_values_line,
-    )
-    from training.evaluation.costs import costs_line
-
-    results = evaluate_next_values(NextValuesOptions(**_given(options, NextValuesOptions)))
-    sys.stdout.write(f"{next_values_line(results)}\n{costs_line(results['costs'])}\n")
-    return 0
-
-
-def _evaluate_transduction(options: argparse.Namespace) -> int:
-    from training.evaluation.by_task.transduction import (
-        TransductionOptions,
-        evaluate_transduction,
-        transduction_table,
-    )
-
-    _refuse_others(options, TransductionOptions)
-    results = evaluate_transduction(TransductionOptions(**_given(options, TransductionOptions)))
-    sys.stdout.write("\n".join([*transduction_table({options.model: results}), ""]))
-    return 0
-
-
-def _evaluate_translation(options: argparse.Namespace) -> int:
-    from training.evaluation.by_task.translation import (
-        TranslationOptions,
-        evaluate_translation,
-        translation_table,
-    )
-
-    _refuse_others(options, TranslationOptions)
-    results = evaluate_translation(TranslationOptions(**_given(options, TranslationOptions)))
-    sys.stdout.write("\n".join([*translation_table({options.model: results}), ""]))
-    return 0
-
-
-def _evaluate(options: argparse.Namespace) -> int:
-    from training.experiment import is_run, read_experiment
-    from training.tasks.classification.task import ClassificationTask
-    from training.tasks.likelihood import LikelihoodTask
-    from training.tasks.transduction.task import TransductionTask
-    from training.tasks.transduction.translation import TranslationTask
-
-    folder = Path(options.model)
-    task = read_experiment(folder).task if is_run(folder) else None
-    if isinstance(task, ClassificationTask):
-        return _evaluate_classes(options)
-    if isinstance(task, LikelihoodTask):
-        return _evaluate_next_values(options)
-    if isinstance(task, TransductionTask):
-        return _evaluate_transduction(options)
-    if isinstance(task, TranslationTask):
-        return _evaluate_translation(options)
-    if options.data is None:
-        return _evaluate_answers(options)
-    from training.evaluation.evaluate import EvaluateOptions, evaluate
-    from training.evaluation.generated_music import GenerationOptions
-    from training.evaluation.report import music_tables, table
-
-    music: list[GenerationOptions] = []
-    for prompt_bars, bars in _lengths(options) if options.continuations else ():
-        settings = _given(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
-        music.append(GenerationOptions(**settings))
-    if options.samples_output is not None and len(music) > 1:
-        folder = options.samples_output
-        music = [replace(one, samples_output=folder / one.key) for one in music]
-    results = evaluate(EvaluateOptions(**_given(options, EvaluateOptions, music=tuple(music))))
-    entries = {options.model: results}
-    sys.stdout.write("\n".join([*table(entries), *music_tables(entries), ""]))
+    lines = evaluate_run(RunOptions(**given_options(options, RunOptions)))
+    sys.stdout.write("\n".join([*lines, ""]))
     return 0
 
 
 def _lengths(options: argparse.Namespace) -> list[tuple[int, int]]:
     """Bars of the prompt and new bars of each kind of music to measure."""
-    from training.evaluation.generated_music import GenerationOptions
-
     prompts = options.prompt_bars or [GenerationOptions.prompt_bars]
     new = options.bars or [GenerationOptions.bars]
     new = new * len(prompts) if len(new) == 1 else new

@@ -11,15 +11,16 @@ import torch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
+from relpe.files import atomic_write
 from tokenization.analysis.takes import choose_ids, take_seed
 from tokenization.constraints.bar_limit import BarLimit
-from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, EOS
-from training.files import picture, replacing
+from training.files import picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,10 +90,9 @@ def continuations(
             tracks=tracks,
             silent=[place for place, track in enumerate(tracks) if not len(track)],
             write=False,
-        ).resume(context)
-        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
-        biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
-        rule = ConstrainedGrammar(grammar, limit, biases)
+        )
+        limit = BarLimit(0, bars - 1, max_tokens=MAX_BAR_TOKENS)
+        rule = rule_after_prompt(context, grammar, limit, presence=presence, recall=recall)
         coordinates = Coordinates.before(context, tokenizer.families)
         request = Request(context, rule, own, sampling, coordinates, measured=takes > 1)
         samples += generation.add(request)
@@ -166,7 +166,7 @@ def write_sample(ids: NDArray[np.integer], tokenizer: Remi, path: Path, prompt_b
     `path` has no suffix. The first `prompt_bars` bars are shaded.
     """
     piece = in_bars(ids, tokenizer)
-    with replacing(path.with_name(f"{path.name}.mid")) as partial:
+    with atomic_write(path.with_name(f"{path.name}.mid")) as partial:
         partial.write_bytes(write_midi(piece.score))
     draw_piano_roll(piece, path.with_name(f"{path.name}.png"), prompt_bars)
 

@@ -8,15 +8,12 @@ from typing import Any
 
 from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
-from training.tasks.classification.task import ClassificationTask
 from training.tasks.copying import CopyingTask
-from training.tasks.generated import GeneratedTask
 from training.tasks.images.cifar10 import Cifar10Task
 from training.tasks.images.digits import DigitsTask
 from training.tasks.images.mnist import MnistTask
 from training.tasks.images.mnist1d import Mnist1dTask
 from training.tasks.images.pixels import PixelsTask
-from training.tasks.likelihood import LikelihoodTask
 from training.tasks.lra.image import LraImageTask
 from training.tasks.lra.listops import ListOpsTask
 from training.tasks.lra.pathfinder import PathfinderTask
@@ -27,15 +24,12 @@ from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
-from training.tasks.transduction.pair_task import PairTask
+from training.tasks.task import Task
 from training.tasks.transduction.sequences import SequenceTask
 from training.tasks.transduction.translation import TranslationTask
 from training.tasks.transduction.tree_task import TreeTask
 
-TASKS: dict[
-    str,
-    type[MusicTask | GeneratedTask | ClassificationTask | LikelihoodTask | PairTask],
-] = {
+TASKS: dict[str, type[MusicTask | Task]] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,

@@ -1,9 +1,8 @@
-"""Atomic writing of files and plots, checked reading of JSON, and locking of folders."""
+"""Pictures, checked reading of JSON, and locking of folders."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,34 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from relpe.files import atomic_write, remove_parts
 from training.errors import TrainingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, which then replaces `path`; removed after an error.
-
-    The new contents are flushed to the disk before they replace the old ones.
-
-    Raises:
-        OSError: writing fails, for example on a full disk; the message names `path`.
-    """
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        yield partial
-        with partial.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        # an error while writing does not name the file
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 LOCK = ".lock"
@@ -50,8 +26,8 @@ def alone_in(folder: Path, command: str = "fit", option: str = "--run") -> Itera
     """Create a folder and lock it against other processes of a command of `relpe-train`.
 
     `option` is the one that names the folder. The lock is released when the process ends, however
-    it ends. A new folder in which nothing was written is removed again, with the parents that were
-    created for it.
+    it ends. Temporary files that a killed process left are removed, and so is a new folder in which
+    nothing was written, with the parents that were created for it.
 
     Raises:
         TrainingError: it is already locked.
@@ -66,6 +42,7 @@ def alone_in(folder: Path, command: str = "fit", option: str = "--run") -> Itera
             f"{folder}: another relpe-train {command} is working in this folder; wait until it "
             f"has ended, or choose another folder with {option}"
         ) from error
+    remove_parts(folder)
     try:
         yield
     finally:
@@ -88,8 +65,8 @@ def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figur
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     yield figure
-    with replacing(path) as partial_path:
-        figure.savefig(partial_path, format="png", dpi=dpi, metadata={"Software": None})
+    with atomic_write(path) as beside:
+        figure.savefig(beside, format="png", dpi=dpi, metadata={"Software": None})
 
 
 def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from relpe.files import atomic_write, write_text
 from relpe.models.checkpoint import StoredPrecision, load_model, save_model
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
@@ -29,7 +30,7 @@ from training.evaluation.report import (
 )
 from training.evaluation.results import music_by_key, reading_label, readings
 from training.experiment import is_run, read_experiment
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
@@ -88,12 +89,12 @@ def export(
         stored = digest(load_model(folder))  # int8 changes the weights
         runs = history(run, origin._replace(digest=stored))
         write_history(runs, folder, None if fit is None else replace(fit, weights=stored))
-        with replacing(folder / "tokenizer.json") as path:
+        with atomic_write(folder / "tokenizer.json") as path:
             shutil.copyfile(run / "tokenizer.json", path)
         if (run / "metrics.csv").is_file():
-            with replacing(folder / "metrics.csv") as path:
+            with atomic_write(folder / "metrics.csv") as path:
                 shutil.copyfile(run / "metrics.csv", path)
-        with replacing(folder / "README.md") as path:
+        with atomic_write(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
             if precision == "int8":
                 head += [_IN_INT8, ""]
@@ -120,11 +121,9 @@ def release_pointer(source: Path, output: Path, fitted: FittedPointer, origin: O
         for path in source.iterdir():
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
-        with replacing(folder / "model.json") as path:
-            path.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        write_text(folder / "model.json", json.dumps(description, indent=2) + "\n")
         write_history(runs, folder, fitted.fit)
-        with replacing(folder / "README.md") as path:
-            path.write_text(_described_again(text, fitted.fit), encoding="utf-8")
+        write_text(folder / "README.md", _described_again(text, fitted.fit))
 
 
 def check_new(output: Path) -> None:
@@ -148,10 +147,9 @@ def write_tuned(
     with _whole(output) as folder:
         save_model(decoder, folder)
         write_history(runs, folder)
-        with replacing(folder / "tokenizer.json") as path:
+        with atomic_write(folder / "tokenizer.json") as path:
             shutil.copyfile(source / "tokenizer.json", path)
-        with replacing(folder / "README.md") as path:
-            path.write_text(card, encoding="utf-8")
+        write_text(folder / "README.md", card)
 
 
 def _described_again(readme: str, fit: PointerFit) -> str:

@@ -24,7 +24,7 @@ from app.audio.loudness import LOUDNESS_LUFS, gain_for, level_for
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
-from app.files import appearing
+from relpe.files import atomic_write
 from tokenization.midi import write_midi
 from tokenization.score import Score
 
@@ -179,7 +179,7 @@ def save_audio(audio: Audio, path: Path) -> None:
         ) from None
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:
-        with appearing(path) as beside:
+        with atomic_write(path) as beside:
             with soundfile.SoundFile(beside, "w", sample_rate, **settings) as file:
                 # one second at a time: writing a long Ogg file at once overflows libsndfile's stack
                 for start in range(0, len(samples), sample_rate):

@@ -30,7 +30,8 @@ from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.compose.tracks import track_names
-from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
+from app.files import RAW_SOUND, safe_name, size_on_disk
+from relpe.files import atomic_write
 from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
@@ -147,7 +148,7 @@ class Stems:
         self._check_apart()
         try:
             with (
-                appearing(path) as beside,
+                atomic_write(path) as beside,
                 zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
             ):
                 for place, (number, title) in enumerate(self.names.items(), start=1):

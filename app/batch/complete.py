@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from app.batch import webmushra
 from app.batch.manifest import NAME, Row, sha256_of, write_manifest
 from app.batch.mirex import generation, is_mirex
-from app.files import appearing, safe_name
+from app.files import safe_name
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,5 +81,5 @@ def _turned_down(folder: Path, row: Row, lufs: float) -> Row:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with appearing(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_bytes(content)

@@ -17,7 +17,8 @@ from app.audio.loudness import LOUDNESS_LUFS
 from app.audio.synth.soundfont import SoundError
 from app.batch.manifest import NAME, Row, sha256_of
 from app.errors import CommandError
-from app.files import appearing, check_folder, remove_parts
+from app.files import check_folder
+from relpe.files import atomic_write, remove_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,7 +174,7 @@ def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
         SoundError: the audio cannot be rendered.
         OSError: a file cannot be written.
     """
-    with appearing(folder / row.file) as beside:
+    with atomic_write(folder / row.file) as beside:
         beside.write_bytes(files.midi)
         row = replace(row, midi_sha256=sha256_of(beside))
         if row.audio:
@@ -187,7 +188,7 @@ def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
                 soundfont=files.soundfont,
                 lufs=files.loudness,
             )
-            with appearing(folder / row.audio) as audio:
+            with atomic_write(folder / row.audio) as audio:
                 try:
                     save_audio(sound, audio)
                 except SoundError as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from app.compose import replay
 from app.errors import CommandError
-from app.files import appearing
+from relpe.files import atomic_write
 
 NAME = "manifest.csv"
 KEY_NAME = "key.csv"
@@ -188,7 +188,7 @@ def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> N
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[dict[str, str]]) -> None:
-    with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

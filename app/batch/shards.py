@@ -9,8 +9,8 @@ from app.batch.clips import shard_place
 from app.batch.files import make_folders
 from app.batch.manifest import NAME, Row, read_manifest
 from app.errors import CommandError
-from app.files import appearing
 from app.text import plural
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def merge(options: BatchOptions, planned: Sequence[Row]) -> list[Row]:
                     "a new folder"
                 )
             for name in filter(None, (row.file, row.audio)):
-                with appearing(options.output / name) as beside:
+                with atomic_write(options.output / name) as beside:
                     shutil.copyfile(place / name, beside)
             merged[row.file] = row
     return [merged[row.file] for row in planned]

@@ -8,55 +8,112 @@ import math
 import os
 import re
 import sys
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from app.compose.options import MAX_FILE_BYTES, OPTIONS, BeatSource, MusicOptions, with_seed
 from app.errors import CommandError
 from tokenization.midi.chunks import MAX_FILE_BYTES as LARGEST_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from app.compose.models import AskedFor, Models
 
 _log = logging.getLogger(__name__)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that reports each error in one line that names the command.
+Parsed = TypeVar("Parsed")
 
-    The same as in `training/cli.py`, which explains why.
-    """
 
-    # Any: the types that argparse declares depend on the namespace
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        args: Any = None,  # noqa: ANN401
-        namespace: Any = None,  # noqa: ANN401
-    ) -> tuple[Any, list[str]]:
-        """Rejects unknown arguments here; argparse would return them to the parent parser.
+def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Argument type: what a function returns, whose ValueError becomes the message."""
 
-        Unknown options come first: one that is misspelled should not be called missing.
-        """
-        if self._subparsers is None:
-            for word in sys.argv[1:] if args is None else args:
-                if word == "--":  # only positional arguments follow
-                    break
-                option = word.partition("=")[0]
-                if option.startswith("--") and option not in self._option_string_actions:
-                    close = get_close_matches(option, self._option_string_actions, 1)
-                    hint = f" (did you mean {close[0]}?)" if close else ""
-                    self.error(f"unrecognized arguments: {word}{hint}")
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+    def parsed(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
 
-    def error(self, message: str) -> NoReturn:
-        """Exits with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+    return parsed
+
+
+def _file_size(text: str) -> int:
+    """Argument type: a size that the parser of MIDI files accepts."""
+    found = size(text)
+    if found > LARGEST_FILE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is above {LARGEST_FILE // 1_000_000}MB, the largest MIDI file that can be "
+            "read"
+        )
+    return found
+
+
+def size(text: str) -> int:
+    """Argument type: a size in bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size, expected one such as 500KB or 10MB"
+        )
+    return math.ceil(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "--device": {
+        "choices": ("auto", "cpu", "cuda"),
+        "default": "auto",
+        "help": "device that runs the model (default: %(default)s)",
+    },
+    "--backend": {
+        "choices": ("auto", "compiled", "torch"),
+        "default": "auto",
+        "help": "how tokens are generated: by compiled code or by PyTorch; auto uses compiled code "
+        "where possible. The same seed may give different music on another backend (default: "
+        "%(default)s)",
+    },
+    "--precision": {
+        "choices": ("int8", "float32"),
+        "default": "int8",
+        "help": "precision of the weights in compiled code (default: %(default)s)",
+    },
+    "--soundfont": {
+        "type": Path,
+        "metavar": "FILE.sf2",
+        "help": "SoundFont for the audio (default: a General MIDI SoundFont)",
+    },
+    "--max-file-size": {
+        "type": _file_size,
+        "default": MAX_FILE_BYTES,
+        "metavar": "SIZE",
+        "help": "maximum size of a MIDI file, such as 500KB or 10MB, at most "
+        f"{LARGEST_FILE // 1_000_000}MB (default: {MAX_FILE_BYTES // 1_000_000}MB)",
+    },
+    "--strict": {
+        "action": "store_true",
+        "help": "refuse damaged MIDI files; by default, all of them that can be understood is read",
+    },
+    "--beats": {
+        "choices": get_args(BeatSource),
+        "default": "auto",
+        "help": "source of the prompt's bars and beats: its file; an estimate from the notes, for "
+        "recorded performances; a grid of 120 beats per minute; or auto, the file unless its notes "
+        "do not follow its beats, in which case they are estimated (default: %(default)s)",
+    },
+    "--json": {
+        "action": "store_true",
+        "help": "print the result as a JSON object on standard output",
+    },
+}
+"""Options that several commands have; a parser may change their defaults."""
+COMPUTE = ("--device", "--backend", "--precision")
+PROMPT = ("--beats", "--max-file-size", "--strict")
+
+
+def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Adds some of the options that several commands have."""
+    for name in names:
+        parser.add_argument(name, **SHARED[name])
 
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:
@@ -66,74 +123,7 @@ def add_model(parser: argparse.ArgumentParser, default: str) -> None:
         metavar="NAME_OR_DIR",
         help=f"name of a released model, or folder of a model (default: {default})",
     )
-    add_compute(parser)
-
-
-def add_compute(parser: argparse.ArgumentParser) -> None:
-    """Adds --device, --backend and --precision; a parser may change their defaults."""
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="device that runs the model (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=("auto", "compiled", "torch"),
-        default="auto",
-        help="how tokens are generated: by compiled code or by PyTorch; auto uses compiled code "
-        "where possible. The same seed may give different music on another backend (default: "
-        "%(default)s)",
-    )
-    parser.add_argument(
-        "--precision",
-        choices=("int8", "float32"),
-        default="int8",
-        help="precision of the weights in compiled code (default: %(default)s)",
-    )
-
-
-def add_soundfont(parser: argparse.ArgumentParser) -> None:
-    """Adds --soundfont."""
-    parser.add_argument(
-        "--soundfont",
-        type=Path,
-        metavar="FILE.sf2",
-        help="SoundFont for the audio (default: a General MIDI SoundFont)",
-    )
-
-
-def add_file_size(parser: argparse.ArgumentParser) -> None:
-    """Adds --max-file-size."""
-    parser.add_argument(
-        "--max-file-size",
-        type=_file_size,
-        default=MAX_FILE_BYTES,
-        metavar="SIZE",
-        help="maximum size of a MIDI file, such as 500KB or 10MB, at most "
-        f"{LARGEST_FILE // 1_000_000}MB (default: {MAX_FILE_BYTES // 1_000_000}MB)",
-    )
-
-
-def add_strict(parser: argparse.ArgumentParser) -> None:
-    """Adds --strict."""
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse damaged MIDI files; by default, all of them that can be understood is read",
-    )
-
-
-def add_beats(parser: argparse.ArgumentParser) -> None:
-    """Adds --beats."""
-    parser.add_argument(
-        "--beats",
-        choices=get_args(BeatSource),
-        default="auto",
-        help="source of the prompt's bars and beats: its file; an estimate from the notes, for "
-        "recorded performances; a grid of 120 beats per minute; or auto, the file unless its notes "
-        "do not follow its beats, in which case they are estimated (default: %(default)s)",
-    )
+    add_shared(parser, *COMPUTE)
 
 
 def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
@@ -149,16 +139,14 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
     parser.add_argument(
         "--audio", type=Path, metavar="FILE", help="also write audio: a .wav, .flac or .ogg file"
     )
-    add_soundfont(parser)
+    add_shared(parser, "--soundfont")
     parser.add_argument(
         "--score",
         type=Path,
         metavar="FILE",
         help="also write sheet music, if the piece is for the piano: a .musicxml file",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as a JSON object on standard output"
-    )
+    add_shared(parser, "--json")
 
 
 def add_music_options(
@@ -236,24 +224,3 @@ def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
 def seconds_between_bars() -> float:
     """Interval between updates of a progress bar: short on a terminal, long in a log file."""
     return 0.1 if sys.stderr.isatty() else 20.0
-
-
-def _file_size(text: str) -> int:
-    """Argument type: a size that the parser of MIDI files accepts."""
-    found = size(text)
-    if found > LARGEST_FILE:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is above {LARGEST_FILE // 1_000_000}MB, the largest MIDI file that can be "
-            "read"
-        )
-    return found
-
-
-def size(text: str) -> int:
-    """Argument type: a size in bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
-    if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size, expected one such as 500KB or 10MB"
-        )
-    return math.ceil(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from app.audio.formats import AUDIO_FORMATS
 from app.batch.excerpt import ClipKind
 from app.cli.arguments import (
-    add_beats,
-    add_compute,
-    add_file_size,
+    COMPUTE,
+    PROMPT,
     add_music_options,
-    add_soundfont,
-    add_strict,
+    add_shared,
     chosen_models,
     music_options,
     seconds_between_bars,
@@ -103,16 +101,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "%(default)s)",
     )
     add_music_options(parser, ("seed", "variations"))
-    add_beats(parser)
-    add_file_size(parser)
-    add_strict(parser)
+    add_shared(parser, *PROMPT)
     parser.add_argument(
         "--audio",
         choices=AUDIO_FORMATS,
         help="also render audio in this format, with the built-in player, which gives the same "
         "samples on every machine",
     )
-    add_soundfont(parser)
+    add_shared(parser, "--soundfont")
     parser.add_argument(
         "--clip",
         choices=get_args(ClipKind),
@@ -147,10 +143,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="resume the batch in the folder: keep intact clips and generate the others",
     )
-    add_compute(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as a JSON object on standard output"
-    )
+    add_shared(parser, *COMPUTE, "--json")
     parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import add_beats, add_file_size
+from app.cli.arguments import add_shared
 from app.files import read_music_file
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", type=Path, metavar="FILE.mid", help="MIDI or MusicXML file to analyse"
     )
-    add_beats(parser)
-    add_file_size(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print the result as a JSON object on standard output"
-    )
+    add_shared(parser, "--beats", "--max-file-size", "--json")
     parser.set_defaults(run=inspect_command)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import CommandError
-from app.files import appearing, check_folder
+from app.files import check_folder
+from relpe.files import write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -112,8 +113,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         check_folder(folder)
         for name, text in files.items():
-            with appearing(folder / name) as beside:
-                beside.write_text(text, "utf-8", newline="\n")
+            write_text(folder / name, text)
     except OSError as error:
         raise CommandError(f"{folder}: {error.strerror or error}") from error
     if options.json:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from app.cli.arguments import Parser
 from app.cli.batch import add_batch
 from app.cli.inspect import add_inspect
 from app.cli.listen import add_listen
@@ -20,6 +19,7 @@ from app.cli.signals import on_signal
 from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
 from app.text import printable
+from relpe.command_line import Parser
 
 COMMANDS = (
     ("ui", "serve the web page", add_ui),

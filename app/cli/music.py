@@ -14,13 +14,13 @@ from app.audio.length import check_length
 from app.audio.synth.soundfont import SoundError
 from app.batch.manifest import replay_of_clip
 from app.cli.arguments import (
-    add_beats,
-    add_file_size,
+    PROMPT,
     add_music_options,
-    add_strict,
+    add_shared,
     add_targets,
     chosen_models,
     music_options,
+    parsed_by,
     seconds_between_bars,
 )
 from app.cli.outputs import Targets
@@ -59,9 +59,7 @@ def add_continue(parser: argparse.ArgumentParser) -> None:
     )
     add_targets(parser, "groove for drums or several instruments, otherwise piano")
     add_music_options(parser, without=only_for("nothing"), usual_bars=MusicOptions.bars)
-    add_beats(parser)
-    add_file_size(parser)
-    add_strict(parser)
+    add_shared(parser, *PROMPT)
     parser.set_defaults(run=continue_command)
 
 
@@ -90,7 +88,7 @@ def add_accompany(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--instrument",
         required=True,
-        type=_instrument,
+        type=parsed_by(find_instrument),
         metavar="NAME",
         help='instrument of the new track in General MIDI, such as "Acoustic Bass", or Drums',
     )
@@ -108,9 +106,7 @@ def _add_piece(parser: argparse.ArgumentParser) -> None:
     )
     add_targets(parser, "groove for drums or several instruments, otherwise piano")
     add_music_options(parser, without=(*only_for("nothing"), "bars", "seconds", "ending"))
-    add_beats(parser)
-    add_file_size(parser)
-    add_strict(parser)
+    add_shared(parser, *PROMPT)
 
 
 def _add_bars(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -119,28 +115,12 @@ def _add_bars(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "--bars",
         dest="bar_range",
-        type=_bar_range,
+        type=parsed_by(parse_bars),
         required=required,
         default=(1, None),
         metavar="FIRST-LAST",
         help=f"bars to write, counted from 1, such as 9-16{default}",
     )
-
-
-def _bar_range(text: str) -> tuple[int, int]:
-    """Argument type: the first and the last bar."""
-    try:
-        return parse_bars(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _instrument(text: str) -> int:
-    """Argument type: the program of an instrument."""
-    try:
-        return find_instrument(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +148,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         help="MIDI or MusicXML file that the piece continues, if any",
     )
     add_targets(parser, AS_BEFORE)
-    add_file_size(parser)
+    add_shared(parser, "--max-file-size")
     parser.set_defaults(**dict.fromkeys(("device", "backend", "precision"), AS_BEFORE))
     parser.set_defaults(run=replay_command)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.audio.formats import AUDIO_SUFFIXES
 from app.audio.synth.soundfont import SoundError
 from app.errors import CommandError
-from app.files import appearing, check_writable, remove_parts
+from app.files import check_writable
+from relpe.files import atomic_write, remove_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from app.compose.piece import Piece
@@ -84,24 +85,32 @@ class Targets:
 
         Audio is rendered one piece at a time, to save memory.
         """
-        from app.compose.plan.sheet_music import sheet_music
-
         for folder in {path.parent for path in self.paths}:
             remove_parts(folder, untouched_seconds=LEFT_SECONDS)
-        with ExitStack() as stack:
-            for piece, path in zip(pieces, self.midi, strict=True):
-                stack.enter_context(_appearing(path)).write_bytes(piece.midi)
-            for piece, path in zip(pieces, self.audio, strict=False):
-                from app.audio.render import render, save_audio  # takes two seconds to import
+        try:
+            with ExitStack() as stack:
+                self._write(pieces, soundfont, stack)
+        except OSError as error:
+            place = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise CommandError(f"{place}; choose another name or folder") from error
 
-                beside = stack.enter_context(_appearing(path))
-                try:
-                    save_audio(render(piece.score, soundfont=soundfont), beside)
-                except SoundError as error:
-                    raise CommandError(f"{path}: {error}") from error
-            for piece, path in zip(pieces, self.scores, strict=False):
-                beside = stack.enter_context(_appearing(path))
-                beside.write_bytes(sheet_music(piece.score, path.stem))
+    def _write(self, pieces: Sequence[Piece], soundfont: Path | None, stack: ExitStack) -> None:
+        """Write temporary files, which appear when the stack is closed."""
+        from app.compose.plan.sheet_music import sheet_music
+
+        for piece, path in zip(pieces, self.midi, strict=True):
+            stack.enter_context(atomic_write(path)).write_bytes(piece.midi)
+        for piece, path in zip(pieces, self.audio, strict=False):
+            from app.audio.render import render, save_audio  # takes two seconds to import
+
+            beside = stack.enter_context(atomic_write(path))
+            try:
+                save_audio(render(piece.score, soundfont=soundfont), beside)
+            except SoundError as error:
+                raise CommandError(f"{path}: {error}") from error
+        for piece, path in zip(pieces, self.scores, strict=False):
+            beside = stack.enter_context(atomic_write(path))
+            beside.write_bytes(sheet_music(piece.score, path.stem))
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
@@ -132,15 +141,3 @@ def _numbered(path: Path, count: int) -> tuple[Path, ...]:
     if count == 1:
         return (path,)
     return tuple(path.with_name(f"{path.stem}.{row + 1}{path.suffix}") for row in range(count))
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Like `appearing`, but errors name the final file instead of the temporary one."""
-    try:
-        with appearing(path) as beside:
-            yield beside
-    except OSError as error:
-        raise CommandError(
-            f"{path}: {error.strerror or error}; choose another name or folder"
-        ) from error

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import add_file_size, add_model, add_soundfont, chosen_models, size
+from app.cli.arguments import add_model, add_shared, chosen_models, size
 from app.cli.serving import accounts_of, add_address, announce, check_address, not_served
 from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
@@ -30,7 +30,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         help="also offer your own models: folder of a model, or of several model folders "
         "(default: none)",
     )
-    add_file_size(parser)
+    add_shared(parser, "--max-file-size")
     parser.add_argument(
         "--output-dir",
         type=Path,
@@ -66,7 +66,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         help="maximum generation time of a job in seconds; the music so far is kept (default: "
         "%(default)g; 0: no limit)",
     )
-    add_soundfont(parser)
+    add_shared(parser, "--soundfont")
     parser.set_defaults(run=ui_command)
 
 

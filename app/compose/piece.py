@@ -26,7 +26,7 @@ from tokenization.analysis.keys import named_key
 from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
-from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
@@ -127,24 +127,23 @@ class Opening:
             write=False,
             bars=dict(enumerate(asked, first_bar)),
         )
-        grammar = grammar.resume(context)
-        grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
-        ranks = None if gap is None or gap.is_last else gap.ranks
-        strengths = {"presence": options.presence, "recall": options.recall}
-        biases = biases_of_prompt(context, grammar, joining, ranks=ranks, **strengths)
-        # new tracks fit the chords of those that play in the same bars
-        chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
-        biases += steer(options, grammar, tokenizer, context.tolist(), chords)
-        if options.distance:
-            biases += (Distance.after(context, grammar, options.distance, ranks),)
         limit = BarLimit(
-            grammar.bar,
-            grammar.bar + len(bars.planned) - 1,
+            0,
+            len(bars.planned) - 1,
             bars.planned,
             last=families.last * ends,
             holds_notes=len(fixed) > 0,
         )
-        rule = ConstrainedGrammar(grammar, limit, biases)
+        ranks = None if gap is None or gap.is_last else gap.ranks
+        strengths = {"presence": options.presence, "recall": options.recall}
+        rule = rule_after_prompt(context, grammar, limit, joining, ranks=ranks, **strengths)
+        grammar = rule.grammar.hold(bars.still_sounding(tokenizer, rule.grammar.bar_start))
+        # new tracks fit the chords of those that play in the same bars
+        chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
+        biases = rule.biases + steer(options, grammar, tokenizer, context.tolist(), chords)
+        if options.distance:
+            biases += (Distance.after(context, grammar, options.distance, ranks),)
+        rule = rule._replace(grammar=grammar, biases=biases)
         return cls(
             model, options, context, (BAR, bars.planned[0].time_signature), rule, prompt, bars
         )

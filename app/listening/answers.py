@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from app.batch.listening import Question
 from app.errors import CommandError
-from app.files import appearing
+from relpe.files import atomic_write
 
 DATABASE = "answers.sqlite"
 TABLE = "answers.csv"
@@ -142,7 +142,7 @@ def read_answers(folder: Path) -> list[Answer]:
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
     """Writes the table atomically. Raises OSError if it cannot be written."""
-    with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with atomic_write(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(astuple(answer) for answer in answers)

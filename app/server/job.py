@@ -22,7 +22,7 @@ from app.compose.plan.lead_sheet import LeadSheet, plan_of
 from app.compose.plan.sections import until, with_asked
 from app.compose.tracks import instrument_name
 from app.errors import DiskError
-from app.files import appearing, safe_name
+from app.files import safe_name
 from app.player.frames import (
     Frame,
     LiveFrame,
@@ -40,6 +40,7 @@ from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
 from app.server.memory.sizes import size_of
 from app.text import duration, listed, plural
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -401,7 +402,7 @@ class Job:
             if not path.exists():
                 content = self._content(variation, kind)
                 try:
-                    with appearing(path) as beside:
+                    with atomic_write(path) as beside:
                         beside.write_bytes(content)
                 except OSError as error:
                     raise DiskError(error) from error

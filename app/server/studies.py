@@ -24,9 +24,10 @@ from app.batch.run import BatchProgress, make_batch
 from app.batch.study import ModelConfig, StudyConfig, as_yaml, options_of, read_study
 from app.compose.models import Models
 from app.errors import BusyError, CommandError, DiskError, input_errors
-from app.files import appearing, safe_name, size_on_disk
+from app.files import safe_name, size_on_disk
 from app.server.admission import POLL_SECONDS, Bounds, Owner, Queue
 from app.text import plural
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -263,7 +264,7 @@ def _pack(folder: Path, study: StudyConfig) -> Path:
     packed = folder / f"{safe_name(study.name)}.zip"
     parts = [folder / name for name in (CONFIG, PROMPTS, FOLDER)]
     files = [path for part in parts for path in (part, *sorted(part.rglob("*"))) if path.is_file()]
-    with appearing(packed) as beside, zipfile.ZipFile(beside, "w") as archive:
+    with atomic_write(packed) as beside, zipfile.ZipFile(beside, "w") as archive:
         for path in files:
             if path.name.startswith("."):
                 continue

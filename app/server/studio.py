@@ -21,7 +21,6 @@ from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
 from app.errors import DiskError
-from app.files import appearing
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
@@ -31,6 +30,7 @@ from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
 from app.server.studies import Studies
+from relpe.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
@@ -358,7 +358,7 @@ class Studio:
         ]
         path = self.folders.new(self.kept.get(chosen[0][0])[0]) / "favourites.zip"
         try:
-            with appearing(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+            with atomic_write(path) as beside, zipfile.ZipFile(beside, "w") as archive:
                 for number, file in files:
                     archive.write(file, f"{number:02d}_{file.name}")
         except OSError as error:

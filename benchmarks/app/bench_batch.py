@@ -11,11 +11,8 @@ of this process, and of the largest process that renders audio, which is only kn
 from __future__ import annotations
 
 import argparse
-import platform
 import resource
-import sys
 import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -26,6 +23,7 @@ from app.batch.run import BatchOptions, BatchResult, make_batch
 from app.batch.study import models_of, options_of, read_study
 from app.compose.models import Models
 from app.compose.options import MusicOptions
+from benchmarks.relpe.timing import peak_megabytes, print_machine
 
 
 def main() -> None:
@@ -41,8 +39,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"# {platform.machine()}, torch {torch.__version__}")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("torch")
     print(
         "width,clips,bars,seconds,cpu_seconds,clips_per_minute,tokens_per_second,peak_MB,"
         "peak_MB_of_sound"
@@ -70,7 +67,9 @@ def main() -> None:
             began, of_sound, result = cpu_seconds(), 0.0, None
             for step in make_batch(batch, models):
                 result = step
-                of_sound = max([of_sound, *(peak_of(child.pid) for child in active_children())])
+                of_sound = max(
+                    [of_sound, *(peak_megabytes(child.pid or 0) for child in active_children())]
+                )
         assert isinstance(result, BatchResult)
         print(
             f"{width},{result.made},{batch.music.bars},{result.seconds:.1f},"
@@ -86,23 +85,6 @@ def cpu_seconds() -> float:
         used.ru_utime + used.ru_stime
         for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     )
-
-
-def peak_megabytes() -> float:
-    """Peak resident memory of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def peak_of(process: int | None) -> float:
-    """Peak resident memory of a process that this one has started, in megabytes; 0 if unknown.
-
-    That of `getrusage` would count the memory of this process at the time of the start.
-    """
-    with suppress(OSError, IndexError):
-        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
-    return 0.0
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ renders all tracks separately, as the page does; `mix` combines all tracks excep
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +18,7 @@ import numpy as np
 
 from app.audio import stems
 from app.audio.render import render, save_audio
+from benchmarks.relpe.timing import in_new_process, print_machine
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:
@@ -84,17 +82,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=200.0)
     options = parser.parse_args()
-    print(f"# {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("numpy")
     print("piece,seconds,notes,step,wall_seconds,cpu_seconds", flush=True)
     for kind in INSTRUMENTS:
-        process = multiprocessing.get_context("spawn").Process(
-            target=measure, args=(kind, options.seconds)
-        )
-        process.start()
-        process.join()
-        if process.exitcode:
-            raise SystemExit(process.exitcode)
+        in_new_process(measure, kind, options.seconds)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -31,7 +29,13 @@ from benchmarks.relpe.attention_ways import (
     inputs,
     ways,
 )
-from benchmarks.relpe.bench_encodings import peak_megabytes, processor
+from benchmarks.relpe.timing import (
+    growth,
+    in_new_process,
+    print_machine,
+    times_as_fast,
+    turns,
+)
 from relpe.attention.linear.chunked import tiling
 
 if TYPE_CHECKING:
@@ -57,33 +61,18 @@ def timed(
     chosen: dict[str, Way], tensors: list[Tensor], repeats: int, *, train: bool, cpu: bool
 ) -> dict[str, list[float]]:
     """Milliseconds per call of implementations that take turns, after a warm-up call of each."""
-    clock = time.process_time if cpu else time.perf_counter
     torch.set_num_threads(1 if cpu else 2)
-    times: dict[str, list[float]] = {name: [] for name in chosen}
-    for repeat in range(-1, repeats):
-        for name, way in chosen.items():
-            started = clock()
-            call(way, tensors, train=train)
-            if repeat >= 0:
-                times[name].append(1000 * (clock() - started))
-    return times
+    calls = {name: partial(call, way, tensors, train=train) for name, way in chosen.items()}
+    turns(calls, 1)
+    return turns(calls, repeats, time.process_time if cpu else time.perf_counter)
 
 
-def growth(name: str, length: int, dtype: torch.dtype, train: bool) -> float:
+def grown(name: str, length: int, dtype: torch.dtype, *, train: bool) -> float:
     """Megabytes by which this process grows in one call, inputs excluded."""
     torch.set_num_threads(1)
     way = ways()[name]
     call(way, inputs(64, dtype, train=train), train=train)
-    tensors = inputs(length, dtype, train=train)
-    before = peak_megabytes()
-    call(way, tensors, train=train)
-    return peak_megabytes() - before
-
-
-def peak(name: str, length: int, dtype: torch.dtype, *, train: bool) -> float:
-    """`growth` in a separate process."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
-        return own.submit(growth, name, length, dtype, train).result()
+    return growth(partial(call, way, inputs(length, dtype, train=train), train=train))
 
 
 def error(way: Way, length: int, dtype: torch.dtype) -> float:
@@ -99,12 +88,8 @@ def product_rate(dtype: torch.dtype) -> float:
     """GFLOP/s of large matrix products with one thread, best of five."""
     torch.set_num_threads(1)
     a, b = torch.randn(2, 1024, 1024).to(dtype).unbind(0)
-    seconds = []
-    for _ in range(6):
-        started = time.process_time()
-        torch.mm(a, b)
-        seconds.append(time.process_time() - started)
-    return 2 * 1024**3 / min(seconds[1:]) / 1e9
+    times = turns({"product": lambda: torch.mm(a, b)}, 6)["product"]
+    return 2 * 1024**3 / min(times[1:]) / 1e6
 
 
 def training_operations(length: int, chunk: int) -> float:
@@ -169,18 +154,14 @@ def measure(
     }
     tensors = inputs(length, dtype, train=train)
     wall, cpu = (timed(chosen, tensors, repeats, train=train, cpu=clock) for clock in (False, True))
-
-    def ratio(times: dict[str, list[float]], name: str) -> float:
-        return statistics.median(a / b for a, b in zip(times[name], times[OURS], strict=True))
-
     return [
         Measured(
             (str(dtype)[6:], "train" if train else "forward", name, length),
             statistics.median(cpu[name]),
             statistics.median(wall[name]),
-            peak(name, length, dtype, train=train),
-            ratio(cpu, name),
-            ratio(wall, name),
+            in_new_process(grown, name, length, dtype, train=train),
+            times_as_fast(cpu, OURS, name),
+            times_as_fast(wall, OURS, name),
             error(way, length, dtype),
         )
         for name, way in chosen.items()
@@ -210,8 +191,8 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these besides ours")
     parser.add_argument("--table", action="store_true", help="also print Markdown")
     options = parser.parse_args()
-    print(f"# {processor()}, torch {torch.__version__}, threads: 1 for CPU time, 2 for wall")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("torch")
+    print("# threads: 1 for CPU time, 2 for wall")
     print(f"# b=1 h={HEADS} f={FEATURES} e={WIDTH}; softmax: h={HEADS} d=e={WIDTH}")
     rates = {str(dtype)[6:]: product_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
     print(f"# products of 1024 x 1024, GFLOP/s at 1 thread: {rates}")

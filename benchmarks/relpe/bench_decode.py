@@ -12,14 +12,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import platform
 import statistics
-import sys
 import time
 from collections import deque
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +32,7 @@ from benchmarks.relpe.decode_peers import (
     static_cache,
     stream,
 )
+from benchmarks.relpe.timing import in_new_process, medians, print_machine, turns
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -85,24 +82,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("torch")
     for name in options.parts or parts:
         parts[name](options)
 
 
-def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
-    """Median CPU time per call in milliseconds of methods that take turns."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for way in ways.values():
-        way()
-    for _ in range(repeats):
-        for name, way in ways.items():
-            started = time.process_time()
-            for _ in range(calls):
-                way()
-            found[name].append(1000 * (time.process_time() - started) / calls)
-    return {name: statistics.median(times) for name, times in found.items()}
+def milliseconds(
+    ways: dict[str, Callable[[], object]], repeats: int, calls: int
+) -> dict[str, float]:
+    """Median CPU time per call of methods that take turns, after one call of each."""
+    turns(ways, 1)
+    return medians(turns(ways, repeats, calls=calls))
 
 
 def rows_of(
@@ -158,7 +148,7 @@ def speed(options: argparse.Namespace) -> None:
             touched = bytes_read(one)
             ways[f"floor of {kind}: {touched / 1e6:.1f} MB read,any"] = stream(touched)
         with torch.inference_mode():
-            times = turns(ways, options.repeats, 20)
+            times = milliseconds(ways, options.repeats, 20)
         best = times["ours, int8,any"]
         for name, ms in times.items():
             print(f"{size.name},{name},{ms:.3f},{ms / best:.2f}", flush=True)
@@ -194,7 +184,7 @@ def encodings(options: argparse.Namespace) -> None:
             "compiled": rows_of(CompiledDecoder(model).steps(), model, 1),
             "eager": rows_of(PlainSteps(model), model, 1),
         }
-        ms = turns(ways, options.repeats, 64)
+        ms = milliseconds(ways, options.repeats, 64)
         ratio = ms["eager"] / ms["compiled"]
         print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
 
@@ -228,7 +218,9 @@ def patterns(options: argparse.Namespace) -> None:
         ways[name] = rows_of(compiled.steps(), model, 1, 1000, 600)
         ways[f"{name}, far"] = rows_of(compiled.steps(), model, 1, 10**6, 600)
         ways[f"{name}, 32 rows"] = rows_of(compiled.steps(), model, 32, 1000, 600)
-    times = turns(ways, options.repeats, 64)  # twice the positions whose codes are made together
+    times = milliseconds(
+        ways, options.repeats, 64
+    )  # twice the positions whose codes are made together
     for name in kinds:
         own = times[name]
         print(
@@ -251,14 +243,9 @@ def batches(options: argparse.Namespace) -> None:
                 steps = compiled.steps(threads)
                 step = rows_of(steps, model, rows)
                 step()
-                found = []
-                for _ in range(options.repeats):
-                    started = time.perf_counter()
-                    calls = max(1, 64 // rows)
-                    for _ in range(calls):
-                        step()
-                    found.append((time.perf_counter() - started) / calls)
-                seconds = statistics.median(found)
+                calls = max(1, 64 // rows)
+                times = turns({"step": step}, options.repeats, time.perf_counter, calls=calls)
+                seconds = medians(times)["step"] / 1000
                 rate = rows / seconds
                 if rows == threads == 1:
                     single = rate
@@ -331,8 +318,7 @@ def memory(options: argparse.Namespace) -> None:
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
     print("model,token,ms_per_token,resident_MB")
     marks = [count for count in (1000, 10_000, 100_000) if count < options.tokens]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
-        rows = own.submit(long_sequence, options.model, [*marks, options.tokens]).result()
+    rows = in_new_process(long_sequence, options.model, [*marks, options.tokens])
     for count, milliseconds, megabytes in rows:
         print(f"{options.model},{count},{milliseconds:.3f},{megabytes:.0f}")
 

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 import statistics
-import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from benchmarks.relpe.encoding_cases import CASES, LAYERS, WINDOWED, Case, Method, Shape
+from benchmarks.relpe.encoding_cases import CASES, LAYERS, WINDOWED, Case, Method, Pair, Shape
+from benchmarks.relpe.timing import (
+    growth,
+    in_new_process,
+    medians,
+    print_machine,
+    times_as_fast,
+    turns,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -109,28 +113,24 @@ def timed(
     """Milliseconds per call of both methods, which take turns, after a short call of each."""
     short, pair = case.pair(shape._replace(length=min(shape.length, 64))), case.pair(shape)
     methods: list[Method] = ["ours"] if pair.naive is None else ["naive", "ours"]
-    times: dict[Method, list[float]] = {name: [] for name in methods}
+    ways: dict[Method, Callable[[], object]] = {}
     for name in methods:
         case.call(short, short.way(name), 0)
-    began = time.perf_counter()
-    for repeat in range(repeats):
-        for name in methods:
-            started = clock()
-            case.call(pair, pair.way(name), repeat)
-            times[name].append(1000 * (clock() - started))
-        if time.perf_counter() - began > PATIENCE:
-            break
-    return times
+        seeds = itertools.count()  # new noise in each call
+        ways[name] = partial(_next_call, case, pair, name, seeds)
+    return turns(ways, repeats, clock, patience=PATIENCE)
 
 
-def peak_megabytes() -> float:
-    """Peak resident size of this process (Linux; getrusage would report the parent's)."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+def _next_call(case: Case, pair: Pair, name: Method, seeds: Iterator[int]) -> None:
+    case.call(pair, pair.way(name), next(seeds))
 
 
-def growth(index: int, shape: Shape, method: Method) -> float:
-    """Megabytes by which this process grows in one call of case `index`, inputs included."""
+def peak(case: Case, shape: Shape, method: Method) -> float:
+    """Megabytes by which a new process grows in one call, inputs included."""
+    return in_new_process(_grown, CASES.index(case), shape, method)
+
+
+def _grown(index: int, shape: Shape, method: Method) -> float:
     torch.set_num_threads(1)
     case = CASES[index]
 
@@ -139,15 +139,7 @@ def growth(index: int, shape: Shape, method: Method) -> float:
         case.call(pair, pair.way(method), 0)
 
     run(shape._replace(length=min(shape.length, 32)))
-    before = peak_megabytes()
-    run(shape)
-    return peak_megabytes() - before
-
-
-def peak(case: Case, shape: Shape, method: Method) -> float:
-    """`growth` in a separate process."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
-        return own.submit(growth, CASES.index(case), shape, method).result()
+    return growth(partial(run, shape))
 
 
 def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
@@ -162,15 +154,14 @@ def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
     cpu = timed(case, shape, repeats, time.process_time)
 
     def ratio(times: dict[Method, list[float]]) -> float:
-        pairs = zip(times.get("naive", ()), times.get("ours", ()), strict=False)
-        return statistics.median([a / b for a, b in pairs] or [float("nan")])
+        return times_as_fast(times, "ours", "naive") if "naive" in times else float("nan")
 
     return Row(
         case,
         shape,
         len(cpu["ours"]),
-        {name: statistics.median(values) for name, values in cpu.items()},
-        {name: statistics.median(values) for name, values in wall.items()},
+        medians(cpu),
+        medians(wall),
         {name: peak(case, shape, name) for name in cpu},
         ratio(cpu),
         ratio(wall),
@@ -256,9 +247,8 @@ def main() -> None:
     if not chosen:
         parser.error(f"--only {options.only}: expected a part of one of {[c.name for c in CASES]}")
 
-    print(f"# {processor()}, torch {torch.__version__}")
+    print_machine("torch")
     print(f"# threads: 1 for CPU time and memory, {options.threads} for wall time")
-    print(f"# {' '.join(sys.argv)}")
     print(f"# b=1 {' '.join(f'{name}={size}' for name, size in shape._asdict().items())}")
     print(f"# noise is drawn anew in each call; of {LAYERS} layers both ways share the codes")
     print(HEADER)
@@ -284,15 +274,6 @@ def main() -> None:
         print(f"# target {verdict}")
     if options.table:
         print(as_table(rows, options.threads))
-
-
-def processor() -> str:
-    """The name of the machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

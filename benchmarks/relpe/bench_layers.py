@@ -11,14 +11,14 @@ share codes, which are computed here each time. The state is that of one sequenc
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.relpe.timing import medians, turns
 from relpe import (
     AlgebraicConfig,
     AlibiConfig,
@@ -95,12 +95,11 @@ def main() -> None:
     state: dict[str, float] = {}
     for length in options.lengths:
         x = torch.randn(max(1, TOKENS // length), length, WIDTH)
-        turns: dict[str, list[float]] = {name: [] for name in layers}
-        for _ in range(options.repeats + 1):
-            for name, layer in layers.items():
-                turns[name].append(milliseconds(layer, x))
+        ways = {name: partial(train, layer, x) for name, layer in layers.items()}
+        turns(ways, 1)  # warms up
+        times = medians(turns(ways, options.repeats))
         for name, layer in layers.items():
-            found[name].append(statistics.median(turns[name][1:]))  # the first warms up
+            found[name].append(times[name])
             with torch.no_grad():
                 state[name] = sum(4 * one.numel() for one in tensors(layer(x[:1])[1].layer)) / 1000
     titles = " | ".join(f"ms at {length:,}" for length in options.lengths)
@@ -112,11 +111,9 @@ def main() -> None:
         print(f"| {name} | {cells} | {state[name]:,.0f} |", flush=True)
 
 
-def milliseconds(layer: Attention, x: Tensor) -> float:
-    """CPU time of a forward and backward pass of x (b, l, m)."""
-    start = time.process_time()
+def train(layer: Attention, x: Tensor) -> None:
+    """A forward and backward pass of x (b, l, m)."""
     layer(x)[0].square().mean().backward()
-    return 1000 * (time.process_time() - start)
 
 
 def tensors(state: object) -> Iterator[Tensor]:

@@ -10,9 +10,6 @@ matches.
 from __future__ import annotations
 
 import argparse
-import platform
-import statistics
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from benchmarks.relpe.timing import medians, print_machine, turns
 from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.eager import prefill
@@ -28,7 +26,7 @@ from relpe.models.checkpoint import find_checkpoint, load_model
 from relpe.models.pointer.config import GateConfig, PointerConfig
 from relpe.models.pointer.pointer import Pointer
 from tokenization.constraints.bar_limit import BarLimit
-from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
+from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.midi import read_midi
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -55,8 +53,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000, help="length of the long sequence")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("torch")
     print("model,rows,ms_per_step_without,ms_per_step_with,ratio,pointer_us_per_token")
     for name in options.models:
         folder = find_checkpoint(name)
@@ -100,9 +97,8 @@ def step_times(
     decoder: Decoder, tokenizer: Remi, ids: np.ndarray, rows: int, steps: int
 ) -> tuple[float, float]:
     """Median CPU milliseconds of a step of all rows, without and with a pointer."""
-    grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(ids)
-    limit = BarLimit(grammar.bar, grammar.bar + 10_000)
-    rule = ConstrainedGrammar(grammar, limit, biases_of_prompt(ids, grammar))
+    grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False)
+    rule = rule_after_prompt(ids, grammar, BarLimit(0, 10_000))
     start = max(len(ids) - READ, 0)
     read = torch.from_numpy(ids[None, start:-1].astype(np.int64))
     state = prefill(decoder, decoder.init_state(1), read, start)
@@ -116,15 +112,10 @@ def step_times(
         options = SamplingOptions()
         batch.enter(state, len(ids) - 1, int(ids[-1]), rule, options, range(rows), own)
         batches.append(batch)
-    times: list[list[float]] = [[], []]
-    for batch in batches:  # compiles, and fills caches
-        batch.step()
-    for _ in range(steps):
-        for batch, found in zip(batches, times, strict=True):
-            started = time.process_time()
-            batch.step()
-            found.append(1000 * (time.process_time() - started))
-    return statistics.median(times[0]), statistics.median(times[1])
+    ways = {"without": batches[0].step, "with": batches[1].step}
+    turns(ways, 1)  # compiles, and fills caches
+    times = medians(turns(ways, steps))
+    return times["without"], times["with"]
 
 
 def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:

@@ -24,8 +24,6 @@ beats, `raw_ms` of 120 beats per minute. `seconds` is processor time per ten min
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import subprocess
 import sys
 import time
@@ -38,6 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.relpe.timing import csv_output
 from benchmarks.tokenization.alignment import align
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
@@ -189,11 +188,7 @@ def main() -> None:
     trackers = {"new": estimate_beats}
     if options.against:
         trackers = {options.against: tracker_of(options.against), **trackers}
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(["performances", "tracker", "number", *Measures._fields])
+    out = csv_output("performances", "tracker", "number", *Measures._fields)
     pairs: list[tuple[float, float]] = []
     for kind, performances in kinds(options.data, options.split, options.pieces):
         rows: dict[str, list[Measures]] = {name: [] for name in trackers}

@@ -13,16 +13,14 @@ results are agreement, not accuracy.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import platform
-import sys
 import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.relpe.timing import csv_output
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
@@ -113,12 +111,8 @@ def main() -> None:
                 found = recognise(score, beats)
                 milliseconds[name].append(1e3 * (time.process_time() - begin))
                 rows[name].append(np.stack([found, wanted])[:, wanted > UNKNOWN])
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
     columns = ("root", "root_and_family", "exact", "median_ms", "best_ms")
-    out.writerow(["recogniser", "songs", "beats", *columns])
+    out = csv_output("recogniser", "songs", "beats", *columns)
     for name, of_songs in rows.items():
         found, wanted = np.concatenate(of_songs, axis=1)
         times = (np.median(milliseconds[name]), min(milliseconds[name]))

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.tokenization.midi_corpora import corpora_parser, csv_output, scores_of
+from benchmarks.relpe.timing import csv_output
+from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
 from tokenization.score import Score, Tempo
 
 GRIDS = (4, 8, 12, 24)

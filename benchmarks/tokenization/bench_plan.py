@@ -25,15 +25,14 @@ from __future__ import annotations
 
 import argparse
 import csv
-import platform
 import re
-import sys
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.relpe.timing import csv_output
 from benchmarks.tokenization.bench_chords import agreement, of_bars
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bars import ScoreBars
@@ -217,10 +216,7 @@ def main() -> None:
     parser.add_argument("--split", default="validation")
     parser.add_argument("--songs", type=int, default=1000, help="maximum number of songs")
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(["corpus", "measure", "values", "precision_or_share", "recall", "f"])
+    out = csv_output("corpus", "measure", "values", "precision_or_share", "recall", "f")
     for name, values in measure_pop909(options.folder, options.split, options.songs).items():
         out.writerow(["pop909", name, len(values), *(f"{x:.3f}" for x in np.mean(values, axis=0))])
     count, (found, wanted) = measure_groove(options.folder / "groove", options.songs)

@@ -13,7 +13,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from benchmarks.tokenization.midi_corpora import corpora_parser, csv_output, scores_of
+from benchmarks.relpe.timing import csv_output
+from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
 from tokenization.constraints.register import instrument_range
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.tokenization.midi_corpora import corpora_parser, csv_output, scores_of
+from benchmarks.relpe.timing import csv_output
+from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.score import Score
 

@@ -20,18 +20,15 @@ Tokenizers that are not on PyPI are measured if they can be imported: `anticipat
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib
 import io
 import multiprocessing
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +36,7 @@ import miditok
 import mido
 import symusic
 
+from benchmarks.relpe.timing import csv_output, growth, in_new_process
 from benchmarks.tokenization.midi_corpora import midi_files, spread
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
@@ -206,22 +204,7 @@ def measure(
 def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
     """Memory by which this process grows when a codec encodes and decodes files."""
     codec = CODECS[name]()
-    before = _peak_megabytes()
-    for content in files:
-        codec.decode(codec.ids(content))
-    return _peak_megabytes() - before
-
-
-def _peak_megabytes() -> float:
-    """Peak memory of this process; getrusage would include that of its parent."""
-    words = Path("/proc/self/status").read_text().split()
-    return int(words[words.index("VmHWM:") + 1]) / 1024
-
-
-def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
-    """Result of a function that is called in a fresh process."""
-    with ProcessPoolExecutor(1, SPAWN) as pool:
-        return pool.submit(function, *arguments).result()
+    return growth(lambda: [codec.decode(codec.ids(content)) for content in files])
 
 
 def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
@@ -255,7 +238,7 @@ def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> It
     if sys.platform == "linux":
         largest = sorted(files, key=len)[-10:]
         for own, other in (("piano-2", "MidiTok"), ("multitrack-2", "MidiTok, programs")):
-            grown = [in_fresh_process(grown_megabytes, name, largest) for name in (own, other)]
+            grown = [in_new_process(grown_megabytes, name, largest) for name in (own, other)]
             yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
     for preset in ("piano-2", "multitrack-2"):
         what = f"whole corpus, {len(files)} files, s"
@@ -271,15 +254,11 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    packages = ("numpy", "miditok", "symusic")
-    out.writerow(
-        ["# versions", platform.python_version(), *(f"{p} {version(p)}" for p in packages)]
-    )
     ratios = ("ratio_median", "ratio_low", "ratio_high", "ratio_of_best")
-    out.writerow(["corpus", "ours", "theirs", "what", "ours", "theirs", *ratios])
+    out = csv_output(
+        *("corpus", "ours", "theirs", "what", "ours", "theirs", *ratios),
+        packages=("numpy", "miditok", "symusic"),
+    )
     for corpus in options.corpora:
         named = list(midi_files(corpus))
         if not named:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.score import Score
-
-if TYPE_CHECKING:
-    from _csv import Writer
 
 ItemT = TypeVar("ItemT")
 
@@ -48,15 +41,6 @@ def corpora_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument("corpora", nargs="+", metavar="CORPUS")
     parser.add_argument("--files", type=int, help="maximum number of files per corpus")
     return parser
-
-
-def csv_output(*columns: str) -> Writer:
-    """A writer to standard output, which has written the command, the versions and the columns."""
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(columns)
-    return out
 
 
 def scores_of(corpus: str, at_most: int | None) -> list[Score]:

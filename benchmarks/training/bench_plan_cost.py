@@ -15,8 +15,6 @@ split; bars of drums alone have no chords.
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from benchmarks.relpe.timing import csv_output
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -56,18 +55,15 @@ def main() -> None:
     tokenizer = load_tokenizer(options.data)
     families = tokenizer.families
     train, held = (Corpus.load(options.data, split) for split in ("train", options.split))
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
     if options.models:
-        out.writerow(["model", "pieces", "notes", "plans", "plan", "tempo", "music", "sum"])
+        out = csv_output("model", "pieces", "notes", "plans", "plan", "tempo", "music", "sum")
         for model in options.models:
             for plans, (pieces, notes, parts) in of_model(model, options).items():
                 shown = [f"{value:.4f}" for value in (*parts.values(), sum(parts.values()))]
                 out.writerow([model, pieces, notes, plans, *shown])
                 sys.stdout.flush()
         return
-    out.writerow(["model of", "order", "cost of", "bars", "nats", "bits"])
+    out = csv_output("model of", "order", "cost of", "bars", "nats", "bits")
     bars = sum(len(held.piece_bars(index)) for index in range(len(held)))
     for name, kinds in KINDS.items():
         counted = np.isin(families.kinds, kinds)

@@ -20,19 +20,17 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import multiprocessing
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.relpe.timing import csv_output, in_new_process
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.losses import Losses
@@ -126,8 +124,7 @@ def _timed(call: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> d
 
 def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
     """Result of a call in a fresh process, with its seconds and memory."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_timed, call, arguments).result()
+    return in_new_process(_timed, call, arguments)
 
 
 def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
@@ -237,11 +234,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="prepared corpora")
     parser.add_argument("--steps", type=int, default=200, help="batches to draw")
     options = parser.parse_args()
-    out = csv.writer(sys.stdout)
-    out.writerow(["# command", " ".join(sys.argv)])
-    out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
-    out.writerow(["# versions", platform.python_version(), f"numpy {np.__version__}"])
-    out.writerow(["what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second"])
+    csv_output("what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second")
     benches = {"files": bench_files, "names": bench_names, "shards": bench_shards}
     with tempfile.TemporaryDirectory() as name:
         benches[options.what](Path(name), options)

@@ -10,8 +10,6 @@ the step: torch, the weights and a step of 32 tokens.
 from __future__ import annotations
 
 import argparse
-import platform
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 import torch
 
 import training
+from benchmarks.relpe.timing import peak_megabytes, print_machine
 from training.config import read_yaml
 from training.experiment import build_experiment
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
@@ -40,8 +39,7 @@ def main() -> None:
     if options.one:
         print(measure(options.configs[0], options.lengths[0], options.ways[0], options.chunk))
         return
-    print(f"# {platform.machine()}, torch {torch.__version__}")
-    print(f"# {' '.join(sys.argv)}")
+    print_machine("torch")
     print("config,length,way,chunk,base_MB,peak_MB,seconds", flush=True)
     for config in options.configs:
         for length in options.lengths:
@@ -76,12 +74,6 @@ def measure(config: str, length: int, way: str, chunk: int) -> str:
     seconds = time.monotonic() - started
     taken = "" if cut is None else cut
     return f"{config},{length},{way},{taken},{base:.0f},{peak_megabytes():.0f},{seconds:.1f}"
-
-
-def peak_megabytes() -> float:
-    """Peak resident memory of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 if __name__ == "__main__":

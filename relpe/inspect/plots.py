@@ -7,22 +7,23 @@ The values come from `learned.py`. Layers, heads and features are counted from 1
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
+from relpe.command_line import Parser
 from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.rope import Rope
 from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.files import atomic_write
 from relpe.inspect.learned import (
     LONGEST_WAVE,
     angles,
@@ -262,35 +263,30 @@ def draw(picture: Picture) -> Figure:
     return figure
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw the encoding of a model; return 0, or exit with 2 if the model cannot be used."""
-    parser = _Parser(
+    parser = Parser(
         "relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
     )
     parser.add_argument("model", help="name of a released model, or folder with model.json")
     parser.add_argument("--output", type=Path, required=True, help="folder for the PNG files")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("matplotlib") is None:
-        parser.error(
-            "matplotlib is not installed; run pip install -c constraints.txt -e '.[train]' in the "
-            "folder of this project"
+        parser.exit(
+            2,
+            f"{parser.prog}: matplotlib is not installed; run pip install -c constraints.txt -e "
+            "'.[train]' in the folder of this project\n",
         )
     try:
         found = pictures(load_model(options.model))
         options.output.mkdir(parents=True, exist_ok=True)
         for name, picture in found.items():
             path = options.output / f"{name}.png"
-            beside = Path(f"{path}.part")
-            draw(picture).savefig(beside, format="png", dpi=200, metadata={"Software": None})
-            beside.replace(path)
+            with atomic_write(path) as beside:
+                draw(picture).savefig(beside, format="png", dpi=200, metadata={"Software": None})
             sys.stdout.write(f"{path}\n")
     except (CheckpointError, OSError) as error:
-        parser.error(str(error))
+        parser.exit(2, f"{parser.prog}: {error}\n")
     if not found:
         sys.stdout.write("nothing to draw: this model has no positional encoding\n")
     return 0

@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from relpe.files import atomic_write, write_text
 from relpe.models import int8
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
@@ -82,18 +83,15 @@ def save_model(
         if old.name not in names:
             old.unlink()
     for name, shard in zip(names, shards, strict=True):
-        beside = folder / (name + ".part")
-        save_file(shard, beside)
-        beside.chmod(0o644)
-        beside.replace(folder / name)
+        with atomic_write(folder / name) as beside:
+            save_file(shard, beside)
+            beside.chmod(0o644)
     description = {
         "format_version": FORMAT_VERSION,
         "weights": names,
         kind: to_plain(model.config),
     }
-    beside = folder / "model.json.part"
-    beside.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    beside.replace(folder / "model.json")
+    write_text(folder / "model.json", json.dumps(description, indent=2) + "\n")
 
 
 def _stored(model: AnyModel, precision: StoredPrecision) -> Iterator[dict[str, torch.Tensor]]:

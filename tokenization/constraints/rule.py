@@ -97,6 +97,29 @@ class ConstrainedGrammar(_Parts):
         return ConstrainedGrammar(grammar.advance(token), limit, biases)
 
 
+def rule_after_prompt(
+    context: NDArray[np.integer],
+    grammar: RemiGrammar,
+    limit: BarLimit,
+    joining: Collection[int] = (),
+    *,
+    ranks: Collection[int] | None = None,
+    presence: float = 1.0,
+    recall: float = 1.0,
+) -> ConstrainedGrammar:
+    """The rule for new bars after a prompt of whole bars; the others are of `biases_of_prompt`.
+
+    `context` are the ids up to the first new bar, whose Bar token is the last one, `grammar` is the
+    initial state, and the bars of `limit` count from 0.
+    """
+    grammar = grammar.resume(context)
+    first, last = grammar.bar + limit.first_bar, grammar.bar + limit.last_bar
+    biases = biases_of_prompt(
+        context, grammar, joining, ranks=ranks, presence=presence, recall=recall
+    )
+    return ConstrainedGrammar(grammar, limit._replace(first_bar=first, last_bar=last), biases)
+
+
 def biases_of_prompt(
     ids: Sequence[int] | NDArray[np.integer],
     grammar: RemiGrammar,

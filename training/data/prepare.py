@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from relpe.files import atomic_write
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.remi.losses import Losses, losses
 from tokenization.remi.remi import Remi
@@ -30,7 +31,7 @@ from training.data.mixtures.mixture import UNKNOWN, Mixture
 from training.data.reading import Reading, read_piece
 from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range
-from training.files import read_json, replacing
+from training.files import read_json
 
 BATCH_FORMAT = 6
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
@@ -333,7 +334,7 @@ def _encode(batch: Batch) -> int:
         runs_of.append(melody_runs(piece.file))
         masked.append(piece.masked)
         names.append(name)
-    with replacing(batch.path) as path, path.open("wb") as stream:
+    with atomic_write(batch.path) as path, path.open("wb") as stream:
         np.savez(
             stream,
             ids=np.concatenate(ids_of),

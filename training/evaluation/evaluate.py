@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
+from relpe.files import write_text
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, Families
-from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
-from training.errors import TrainingError, check_range
+from training.errors import check_range
 from training.evaluation.costs import costs
-from training.evaluation.generated_music import GenerationOptions, measure_music, plain
+from training.evaluation.generated_music import measure_music, plain
 from training.evaluation.likelihood import (
     Advance,
     Nats,
@@ -45,65 +45,19 @@ from training.evaluation.metrics.nll_by_position import (
     write_csv,
 )
 from training.evaluation.metrics.relative import relativity
+from training.evaluation.options import EvaluateOptions
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.evaluation.results import WHOLE, is_music
 from training.evaluation.subject import hidden_tokens, load_pieces, load_subject
 from training.experiment import is_run, read_experiment
-from training.files import read_json, replacing
+from training.files import read_json
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
 from training.runs.pointer import pointer_digest
 from training.runs.weights import Origin
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """Settings of an evaluation."""
-
-    model: str
-    """Folder of a run, or folder or name of a released model."""
-    data: Path
-    split: str = "test"
-    corpora: Sequence[str] = ()
-    """Names of the corpora of a mixture whose pieces are measured; none: all."""
-    weights: str = "best"
-    length: int = 1024
-    chunk: int = 1024
-    reach: int = 4096
-    batch_size: int = 8
-    device: str = "auto"
-    draws: int = 1
-    """Number of draws of the noise and random features; the first has the model's own seed."""
-    threads: int | None = None
-    """CPU threads of torch; None: its default."""
-    ngram: int | None = None
-    """Order of n-gram models for comparison; None: no n-gram models."""
-    trained_length: int | None = None
-    """Tokens per training example; None: that of the run, or unknown for a released model."""
-    map_length: int = 512
-    """Positions of the maps for translation invariance and monotonicity."""
-    music: tuple[GenerationOptions, ...] = ()
-    """Music to generate and measure, for each length of prompt; none: no music."""
-    music_only: bool = False
-    """Measure only music; keep earlier results for the same weights."""
-    output: Path | None = None
-    """Folder for results; None: `evaluation` in the run's folder, else `evaluation/<name>`."""
-
-    def __post_init__(self) -> None:
-        counts = ("length", "chunk", "reach", "batch_size", "draws", "ngram", "trained_length")
-        for name in counts:
-            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
-        check_range("--map-length", self.map_length, 2)
-        if self.music_only and not self.music:
-            raise TrainingError("--music-only needs --continuations, such as --continuations 200")
-        if len({music.key for music in self.music}) < len(self.music):
-            raise TrainingError(
-                "--prompt-bars and --bars contain the same pair twice; give it once"
-            )
-        check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
 @dataclass(frozen=True)
@@ -165,8 +119,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
             )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
-    with replacing(subject.folder / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    write_text(subject.folder / "results.json", json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
     for goal in found:

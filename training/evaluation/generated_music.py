@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import choose_steps
-from relpe.decoding.sampling import SamplingOptions
+from relpe.files import atomic_write
 from relpe.models.decoder import Decoder
 from tokenization.remi.remi import Remi
 from tokenization.score import Score
 from training.continuations import continuations, in_bars, write_sample
 from training.data.corpus import Corpus
-from training.errors import TrainingError, check_range
+from training.errors import TrainingError
 from training.evaluation.metrics.bars import BarNotes, new_music
 from training.evaluation.metrics.copier import COPIED_BARS, copier
 from training.evaluation.metrics.copies import NoteIndex, copies
@@ -35,8 +35,7 @@ from training.evaluation.metrics.structure import (
 )
 from training.evaluation.metrics.style import Form as StyleForm
 from training.evaluation.metrics.style import mean_style, style_by_quarter
-from training.evaluation.results import music_key
-from training.files import replacing
+from training.evaluation.options import GenerationOptions
 
 FORMS: tuple[StyleForm, ...] = ("exact", "compat")
 _QUARTERS = 4
@@ -45,49 +44,6 @@ STUCK_BARS = 4
 
 No test piece of either corpus has a stuck note.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationOptions:
-    """Settings of the music that is generated and measured."""
-
-    continuations: int = 200
-    """Minimum number of continuations; each prompt gets the same number."""
-    per_prompt: int = 1
-    """Minimum number for each prompt, with consecutive seeds; more if there are few prompts."""
-    prompt_bars: int = 8
-    """Bars of the prompt, which is the beginning of a piece."""
-    bars: int = 32
-    """Number of new bars."""
-    seed: int = 0
-    temperature: float = SamplingOptions.temperature
-    """This default and that of `top_p` are the application's."""
-    top_p: float = SamplingOptions.top_p
-    presence: float = 1.0
-    """How strongly instruments that rest for too long are brought back, 0 to 1; 0: not at all."""
-    recall: float = 1.0
-    """How strongly new music follows the prompt, 0 to 1; 0: not at all."""
-    memory: float = SamplingOptions.memory
-    """Factor of the odds of the model's pointer, 0 to 1; 0: no pointer."""
-    takes: int = 1
-    """Takes of each continuation, of which the best by likelihood and form is measured."""
-    samples_output: Path | None = None
-    """Folder in which each continuation is saved as MIDI and piano roll; None: none is saved."""
-
-    def __post_init__(self) -> None:
-        for name in ("continuations", "per_prompt", "prompt_bars", "bars", "takes"):
-            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
-        check_range("--seed", self.seed, 0)
-        check_range("--temperature", self.temperature, 0)
-        check_range("--top-p", self.top_p, 0, 1)
-        check_range("--presence", self.presence, 0, 1)
-        check_range("--recall", self.recall, 0, 1)
-        check_range("--memory", self.memory, 0, 1)
-
-    @property
-    def key(self) -> str:
-        """Key of this music in the results."""
-        return music_key(self.prompt_bars, self.bars, self.takes)
 
 
 class Material(NamedTuple):
@@ -211,7 +167,7 @@ def measure_music(
         alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
         name = f"{options.key.replace('music', 'continuations')}.csv"
-        with replacing(folder / name) as path, path.open("w", newline="") as stream:
+        with atomic_write(folder / name) as path, path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])
             for (index, seed), passage in zip(origins, new, strict=True):

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from relpe.files import write_text
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.by_task.classes import write_classes
-from training.evaluation.by_task.transduction import write_transductions
-from training.evaluation.by_task.translation import write_translations
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
     WHOLE,
@@ -22,8 +20,9 @@ from training.evaluation.results import (
     reading_label,
     readings,
 )
+from training.evaluation.runs import task_of, write_runs
 from training.experiment import is_run
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.lineage import NAME, history, read_history, total_tokens
 from training.runs.pointer import Gain
 from training.runs.record import PastRun
@@ -468,15 +467,13 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
     for name, results in entries.items():
         if found := goal_lines(results):
             lines += [f"Goals of {name}:", "", *found, ""]
-    with replacing(path) as partial:
-        partial.write_text("\n".join(lines), encoding="utf-8")
+    write_text(path, "\n".join(lines))
 
 
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
-    For classifiers, it is a table of accuracies, and for encoder-decoders one of perplexities; for
-    translations, it also has their BLEU and chrF.
+    For runs of other tasks than music, it is a table of what was measured.
 
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
@@ -484,9 +481,7 @@ def report(models: Sequence[str], output: Path) -> Path:
         TrainingError: a model has not been evaluated.
     """
     entries: dict[str, Results] = {}
-    classes: dict[str, Results] = {}
-    transduced: dict[str, Results] = {}
-    translated: dict[str, Results] = {}
+    nouns: dict[str, str | None] = {}
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
@@ -496,48 +491,35 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
                 "first"
             )
-        name = (
-            model if any(name in of for of in (entries, classes, transduced, translated)) else name
-        )
-        if "transduced" in read_json(path, (), "evaluate again"):
-            transduced[name] = read_json(path, ("settings", "seed"), "evaluate again")
-            continue
-        if "translated" in read_json(path, (), "evaluate again"):
-            translated[name] = read_json(path, ("settings", "seed"), "evaluate again")
-            continue
-        if "accuracy" in read_json(path, (), "evaluate again"):
-            classes[name] = read_json(path, ("settings", "examples", "seed"), "evaluate again")
-            continue
-        found = read_json(path, (), "evaluate again")
-        if "answers" in found or "figures" in found:
-            raise TrainingError(
-                f"{model}: has results of the task {found.get('task')}, expected results of music "
-                "or of classifiers; relpe-train evaluate prints those of a run"
+        name = model if name in entries else name
+        results = read_json(path, (), "evaluate again")
+        task = task_of(results)
+        if task is None:
+            results = read_json(
+                path,
+                ("model", "weights", "parameters", "data", "split", "corpora"),
+                "evaluate again",
             )
-        names = ("model", "weights", "parameters", "data", "split", "corpora")
-        results = read_json(path, names, "evaluate again")
-        # the stored name is the one that was given to evaluate
-        entries[name] = results if place is None else results | {"model": str(place)}
-        if place is not None and (place / "metrics.csv").is_file():
-            curves[name] = read_curve(place / "metrics.csv")
-    special = {
-        "a classifier": classes,
-        "an encoder-decoder": transduced,
-        "a model of translation": translated,
-    }
-    for kind, found in special.items():
-        others = [name for of in (entries, *special.values()) if of is not found for name in of]
-        if found and others:
+            # the stored name is the one that was given to evaluate
+            entries[name] = results if place is None else results | {"model": str(place)}
+            if place is not None and (place / "metrics.csv").is_file():
+                curves[name] = read_curve(place / "metrics.csv")
+        elif task.noun is None:
             raise TrainingError(
-                f"{next(iter(found))} is {kind} and {others[0]} is not; compare them in separate "
-                "reports"
+                f"{model}: has results of the task {results['task']}, expected results of music or "
+                "of classifiers; relpe-train evaluate prints those of a run"
             )
-    if classes:
-        return write_classes(classes, output)
-    if transduced:
-        return write_transductions(transduced, output)
-    if translated:
-        return write_translations(translated, output)
+        else:
+            entries[name] = read_json(path, ("seed", "parameters"), "evaluate again")
+        nouns[name] = task and task.noun
+    for name, noun in nouns.items():
+        others = [other for other in nouns if nouns[other] != noun]
+        if noun is not None and others:
+            raise TrainingError(
+                f"{name} is {noun} and {others[0]} is not; compare them in separate reports"
+            )
+    if any(nouns.values()):
+        return write_runs(entries, output)
     output.mkdir(parents=True, exist_ok=True)
     draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")

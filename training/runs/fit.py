@@ -43,12 +43,9 @@ from training.runs.weights import (
     read_checkpoint,
     start_from,
 )
-from training.tasks.classification.task import ClassificationData
-from training.tasks.generated import GeneratedData
-from training.tasks.likelihood import LikelihoodData
 from training.tasks.module import TaskModule
 from training.tasks.music import MusicData, MusicTask
-from training.tasks.transduction.pair_task import PairData
+from training.tasks.task import TaskData
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +130,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | GeneratedData | ClassificationData | LikelihoodData | PairData
+    data: MusicData | TaskData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None

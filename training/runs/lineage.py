@@ -7,13 +7,14 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from relpe.files import write_text
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.pointer import PointerFit
 from training.runs.record import FirstWeights, PastRun, past_segment, read_run, used_corpora
 from training.runs.weights import Origin, model_folder
@@ -99,8 +100,7 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
     content = {"format_version": FORMAT_VERSION, "history": to_plain(tuple(runs))}
     if pointer is not None:
         content["pointer"] = to_plain(pointer)
-    with replacing(folder / NAME) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    write_text(folder / NAME, json.dumps(content, indent=1) + "\n")
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:

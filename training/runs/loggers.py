@@ -12,10 +12,10 @@ from typing import Any
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
+from relpe.files import atomic_write, write_text
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig, TrainerConfig
 from training.errors import TrainingError
-from training.files import replacing
 
 COLUMNS: tuple[str, ...] = (
     "step",
@@ -111,7 +111,7 @@ class CsvLog(_Log):
         if path.exists():
             with path.open(newline="") as stream:
                 rows = [row for row in csv.DictReader(stream) if _is_kept(row, step, is_due=is_due)]
-            with replacing(path) as partial, partial.open("w", newline="") as stream:
+            with atomic_write(path) as partial, partial.open("w", newline="") as stream:
                 writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
                 writer.writeheader()
                 writer.writerows(rows)
@@ -149,8 +149,7 @@ class WandbLog(_Log):
         named = folder / "wandb" / "id"
         if not named.exists():
             named.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(named) as partial:
-                partial.write_text(secrets.token_hex(4))
+            write_text(named, secrets.token_hex(4))
         self._run = wandb.init(
             dir=str(folder),
             name=folder.name,

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relpe.files import atomic_write
 from relpe.models.classifier import Classifier
 from training.errors import TrainingError
 from training.experiment import read_experiment
-from training.files import replacing
-from training.runs.weights import load_classifier_of
+from training.runs.weights import load_run
 
 _NEEDED = ("onnx", "onnxscript")
 _ROWS = 3
@@ -40,7 +40,9 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
             f"ONNX files need the packages {' and '.join(missing)}; run pip install -c "
             "constraints.txt -e '.[onnx]' in the folder of this project"
         )
-    model, _ = load_classifier_of(run, weights)
+    model, _ = load_run(run, weights)
+    if not isinstance(model, Classifier):
+        raise TrainingError(f"{run}: the run of a decoder, expected one of a classifier")
     task = read_experiment(run).task
     examples = task.split("train")  # others may be empty
     shapes = {examples[n].inputs[0].shape for n in range(min(len(examples), _LOOKED_AT))}
@@ -56,7 +58,7 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
             "files do not have; expected images, signals, or sequences with lra_compat"
         )
     output.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(output) as partial:
+    with atomic_write(output) as partial:
         write_onnx(model, batch.inputs, partial)
     return output
 

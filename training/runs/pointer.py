@@ -7,11 +7,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from relpe.files import write_text
 from relpe.models.config import to_plain
 from relpe.models.pointer.config import PointerConfig
 from training.config import build
 from training.errors import TrainingError
-from training.files import read_json, replacing
+from training.files import read_json
 
 NAME = "pointer.json"
 FORMAT_VERSION = 1
@@ -93,8 +94,7 @@ def read_pointer(run: Path) -> FittedPointer | None:
 def write_pointer(fitted: FittedPointer, run: Path) -> None:
     """Write pointer.json of a run."""
     content = {"format_version": FORMAT_VERSION, **to_plain(fitted)}
-    with replacing(run / NAME) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+    write_text(run / NAME, json.dumps(content, indent=1) + "\n")
 
 
 def pointer_digest(pointer: PointerConfig | None) -> str | None:

@@ -22,12 +22,13 @@ from typing import Any
 import torch
 import yaml
 
+from relpe.files import write_text
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig
 from training.data.corpus_writer import LISTS
 from training.errors import TrainingError
 from training.experiment import read_experiment
-from training.files import read_json, replacing
+from training.files import read_json
 from training.runs.device import Arithmetic
 
 _FIXED = ("seed", "ema_decay", "compile")
@@ -233,8 +234,7 @@ def describe_segment(
     `earlier` is the contents of run.json. `first` is the origin of a new run's initial weights;
     None: they are random.
     """
-    with replacing(folder / "config.yaml") as path:
-        path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+    write_text(folder / "config.yaml", yaml.safe_dump(to_plain(config), sort_keys=False))
     segment = {
         "step": step,
         "command": current_command(),
@@ -258,8 +258,7 @@ def describe_segment(
         **arithmetic._asdict(),
         "data": {key: value for key, value in facts.items() if key not in LISTS},
     }
-    with replacing(folder / "run.json") as path:
-        path.write_text(json.dumps(run, indent=1) + "\n")
+    write_text(folder / "run.json", json.dumps(run, indent=1) + "\n")
 
 
 def _machine(arithmetic: Arithmetic) -> str:

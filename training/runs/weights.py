@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from relpe.files import atomic_write
 from relpe.models.checkpoint import AnyModel, find_checkpoint, load_model
 from relpe.models.classifier import Classifier
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
-from relpe.models.encoder_decoder.model import EncoderDecoder
 from relpe.models.growth import can_grow, grow
 from tokenization.remi.remi import Remi
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
-from training.files import replacing
 from training.runs.pointer import NAME, read_pointer
 from training.runs.record import differences, read_run
 
@@ -64,8 +63,7 @@ def model_folder(model: str | Path) -> Path:
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
     """Load a decoder from the folder of a run, or from the folder or name of a released model.
 
-    If a run averages its weights, the average is loaded. The pointer of a run is read from its
-    pointer.json, and used if it was fitted to these weights.
+    See `load_run` for the weights and the pointer of a run.
 
     Raises:
         TrainingError: the run has no such checkpoint, or it is damaged.
@@ -75,48 +73,21 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
         decoder = load_model(model)
         description = json.loads((find_checkpoint(model) / "model.json").read_text())
         return decoder, Origin(", ".join(description["weights"]), digest(decoder))
-    decoder, origin = _of_run(folder, weights)
+    decoder, origin = load_run(folder, weights)
     if not isinstance(decoder, Decoder):
         kind = "a classifier" if isinstance(decoder, Classifier) else "an encoder-decoder"
         raise TrainingError(f"{model}: the run of {kind}, expected one of a decoder")
-    fitted = read_pointer(folder)
-    if fitted is not None and fitted.fit.weights == origin.digest:
-        decoder.config = replace(decoder.config, pointer=fitted.pointer)
-    elif fitted is not None:
-        logger.warning(
-            "%s was fitted to other weights than %s and is not used; run relpe-train fit-pointer "
-            "with --weights %s",
-            *(folder / NAME, origin.file, weights),
-        )
     return decoder, origin
 
 
-def load_classifier_of(folder: Path, weights: str = "best") -> tuple[Classifier, Origin]:
-    """Load the classifier of a run, with the averaged weights if there are any.
+def load_run(folder: Path, weights: str = "best") -> tuple[AnyModel, Origin]:
+    """Load the model of a run, with the averaged weights if there are any, and its pointer.
+
+    The pointer is that of pointer.json, if it was fitted to these weights.
 
     Raises:
-        TrainingError: the run has no such checkpoint, or it is damaged or not of a classifier.
+        TrainingError: the run has no such checkpoint, or it is damaged.
     """
-    model, origin = _of_run(folder, weights)
-    if not isinstance(model, Classifier):
-        raise TrainingError(f"{folder}: the run of a decoder, expected one of a classifier")
-    return model, origin
-
-
-def load_encoder_decoder_of(folder: Path, weights: str = "best") -> tuple[EncoderDecoder, Origin]:
-    """Load the encoder-decoder of a run, with the averaged weights if there are any.
-
-    Raises:
-        TrainingError: the run has no such checkpoint, or it is damaged or of another model.
-    """
-    model, origin = _of_run(folder, weights)
-    if not isinstance(model, EncoderDecoder):
-        raise TrainingError(f"{folder}: the run of another model, expected an encoder-decoder")
-    return model, origin
-
-
-def _of_run(folder: Path, weights: str) -> tuple[AnyModel, Origin]:
-    """The model of a run, and what identifies its weights."""
     task = read_experiment(folder).task
     decoder: AnyModel = task.decoder_config(folder).build()
     known = weights in ("best", "last")
@@ -136,7 +107,17 @@ def _of_run(folder: Path, weights: str) -> tuple[AnyModel, Origin]:
     fill(decoder, checkpoint, path)
     step = checkpoint["global_step"]
     commit = read_run(folder)["sessions"][-1]["commit"]
-    return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+    origin = Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+    fitted = read_pointer(folder) if isinstance(decoder, Decoder) else None
+    if isinstance(decoder, Decoder) and fitted and fitted.fit.weights == origin.digest:
+        decoder.config = replace(decoder.config, pointer=fitted.pointer)
+    elif fitted is not None:
+        logger.warning(
+            "%s was fitted to other weights than %s and is not used; run relpe-train fit-pointer "
+            "with --weights %s",
+            *(folder / NAME, origin.file, weights),
+        )
+    return decoder, origin
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -151,7 +132,7 @@ class CheckpointFiles(TorchCheckpointIO):
             TrainingError: it cannot be written, for example on a full disk.
         """
         try:
-            with replacing(Path(path)) as partial, partial.open("wb") as stream:
+            with atomic_write(Path(path)) as partial, partial.open("wb") as stream:
                 torch.save(checkpoint, stream)
         except (OSError, RuntimeError) as error:
             # after a failed write, torch closes its archive, which raises another error

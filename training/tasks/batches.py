@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 from training.config import TrainerConfig
 from training.errors import TrainingError
@@ -65,6 +67,24 @@ class StepData(pl.LightningDataModule):
     def _on_gpu(self) -> bool:
         """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+
+
+def parts_of(numbers: Sequence[int], size: int, label: str = "evaluate") -> tqdm[Sequence[int]]:
+    """Parts of at most `size` numbers, with a progress bar."""
+    parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return tqdm(parts, desc=label, disable=None, delay=2)
+
+
+class NewNumbers:
+    """Numbers of examples that no other step has; a function of (seed, step)."""
+
+    def __init__(self, batch_size: int, seed: int) -> None:
+        self._size, self._seed = batch_size, seed
+
+    def __getitem__(self, step: int) -> range:
+        """Numbers of the examples."""
+        first = (self._seed << 40) + step * self._size
+        return range(first, first + self._size)
 
 
 class Passes:

@@ -8,80 +8,112 @@ has everything else.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
-from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
-from training.config import OptimizerConfig, TrainerConfig
+from relpe.models.pointer.config import BalanceConfig, PointerConfig
+from relpe.models.pointer.pointer import Pointer
 from training.errors import TrainingError, check_range
-from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.positions import positions_of
 from training.learning.seeding import generator
-from training.tasks.batches import StepData
-from training.tasks.module import TaskModule, new_model
+from training.tasks.module import TaskModule
+from training.tasks.task import Measured, Results, Split, Task, check_vocabulary
 
-Split: TypeAlias = Literal["train", "validation", "test"]
 NO_TARGET = -1
 """Target of a position at which nothing is asked."""
 VALIDATION_EXAMPLES = 128
 _ATTEMPTS = 64
 
 
+class GeneratedModule(TaskModule[Decoder]):
+    """A decoder that predicts targets at some positions of sequences."""
+
+    def positions(self, tokens: Tensor) -> Tensor:
+        """Positions (1 or b, l, p) of tokens (b, l)."""
+        return positions_of(tokens, self.decoder.num_axes)
+
+    def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
+        """The negative log-likelihood of the targets, in nats."""
+        tokens, targets = batch.unbind(-1)
+        logits, _ = self.decoder(tokens, self.positions(tokens), state)
+        logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
+        yield cross_entropy(logits, targets.flatten(), ignore_index=NO_TARGET, reduction="sum")
+
+    def num_targets(self, batch: Tensor) -> Tensor:
+        """Number of positions that have a target."""
+        return (batch[..., 1] != NO_TARGET).sum()
+
+
 @dataclass(frozen=True, kw_only=True)
-class GeneratedTask(ABC):
-    """Prediction of the targets of generated sequences."""
+class DrawnTask(Task):
+    """A task whose examples are drawn, and are tested at several sizes."""
 
-    tokenizer: ClassVar[None] = None
-    """Generated tasks have no tokenizer."""
+    has_splits = False
 
-    kind: str
-    """Selects the task."""
     data: None = None
-    """Generated tasks read no data."""
-    model: DecoderConfig
-    """Configuration of the model."""
+    """Examples that are drawn are read from no data."""
     size: int
-    """Largest size of training examples; what it counts depends on the task."""
-    smallest: int = 8
-    """Smallest size of training examples; each step has one size, drawn at random."""
-    batch_size: int = 64
-    """Examples per step, in all processes and micro-batches together."""
+    """Size of training examples, which is a largest or a mean one; what it counts depends on the
+    task."""
     test_sizes: tuple[int, ...]
     """Sizes of the examples that `relpe-train evaluate` measures."""
     test_examples: int = 256
     """Number of test examples of each size."""
 
     def __post_init__(self) -> None:
-        for name in ("smallest", "batch_size", "test_examples"):
-            check_range(name, getattr(self, name), 1)
-        check_range("size", self.size, self.smallest)
+        super().__post_init__()
         if not self.test_sizes or min(self.test_sizes) < 1:
             raise TrainingError(
                 f"test_sizes are {list(self.test_sizes)}, expected at least one positive size"
             )
-        if self.model.vocabulary_size < self.num_tokens:
-            raise TrainingError(
-                f"model.vocabulary_size is {self.model.vocabulary_size}, but the task has "
-                f"{self.num_tokens} tokens; set task.model.vocabulary_size={self.num_tokens}"
-            )
-        if self.model.events is not None:
-            raise TrainingError("model.events: generated sequences have no events; leave it out")
+        check_vocabulary(self.model.vocabulary_size, self.num_tokens)
 
     @property
     @abstractmethod
     def num_tokens(self) -> int:
         """Number of different tokens."""
+
+    @property
+    def name(self) -> str:
+        """Name of the task for tables."""
+        return self.kind
+
+    @property
+    def source(self) -> str:
+        """The name of the task."""
+        return f"generated: {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedTask(DrawnTask):
+    """Prediction of the targets of generated sequences, in steps of one size each."""
+
+    module = GeneratedModule
+    evaluated_at_once = 64
+
+    model: DecoderConfig
+    """Configuration of the model."""
+    smallest: int = 8
+    """Smallest size of training examples; each step has one size, drawn at random."""
+    batch_size: int = 64
+    """Examples per step, in all processes and micro-batches together."""
+
+    def __post_init__(self) -> None:
+        check_range("smallest", self.smallest, 1)
+        check_range("size", self.size, self.smallest)
+        super().__post_init__()
+        if self.model.events is not None:
+            raise TrainingError("model.events: generated sequences have no events; leave it out")
 
     @property
     @abstractmethod
@@ -130,62 +162,56 @@ class GeneratedTask(ABC):
         draws = generator(0, size, "test")
         return torch.from_numpy(self.draw(draws, self.test_examples, size, "test"))
 
-    def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> GeneratedData:
-        """Build the data module of one process.
+    def training_examples(self) -> None:
+        """None: the examples of a step have a size that is drawn."""
 
-        Raises:
-            TrainingError: the batch cannot be divided among the processes.
-        """
-        return GeneratedData(self, trainer, processes)
+    def held_out(self, world: int) -> NDArray[np.int64]:
+        """Examples of the largest size in training."""
+        count = -(-VALIDATION_EXAMPLES // world) * world
+        return self.draw(generator(0, self.size, "validation"), count, self.size, "validation")
 
-    def build_module(self, optimizer: OptimizerConfig, trainer: TrainerConfig) -> GeneratedModule:
-        """Build the module, with random weights that depend only on the seed.
+    def batch(self, examples: NDArray[np.int64], numbers: Sequence[int]) -> Tensor:
+        """Rows (b, l, 2)."""
+        return torch.from_numpy(examples[numbers])
 
-        Raises:
-            TrainingError: the configuration of the model is inconsistent.
-        """
-        decoder = new_model(self.model, trainer.seed, axes=1)
-        return GeneratedModule(decoder, optimizer, trainer, tokens_per_step=self.tokens_per_step)
+    def batches(self, examples: None, seed: int, rows: range) -> Batches:
+        """Batches of a size that depends on the step."""
+        return Batches(self, seed, rows)
 
-    def decoder_config(self, folder: object) -> DecoderConfig:
-        """The configuration of the decoder; it needs nothing from a folder."""
-        return self.model
+    def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:
+        """Measure the answers to the test examples of each size."""
+        tokens = self.test_set(self.size)[:batch_size, :, 0].to(model.embedding.weight.device)
+        positions, state = positions_of(tokens, model.num_axes), model.init_state(len(tokens))
+        found = {
+            str(size): answers(model, self.test_set(size), batch_size)._asdict()
+            for size in self.test_sizes
+        }
+        results = {
+            "task": self.kind,
+            "size": self.size,
+            "chance": self.chance,
+            "answers": found,
+        }
+        return Measured(results, lambda: model(tokens, positions, state), len(tokens))
+
+    def summary(self, results: Results) -> list[str]:
+        """A Markdown table."""
+        lines = ["| size | token accuracy | exact match |", "|---|---|---|"]
+        for size, values in results["answers"].items():
+            note = beyond(size, results)
+            lines.append(f"| {size}{note} | {values['tokens']:.1%} | {values['examples']:.1%} |")
+        return [*lines, f"| chance | {results['chance']:.1%} | |", ""]
+
+
+def beyond(size: str, results: Results) -> str:
+    """A note behind a size that is larger than those in training."""
+    return "" if int(size) <= results["size"] else ", beyond training"
 
 
 def split_of(inputs: NDArray[np.integer[Any]]) -> Split:
     """The split of a sequence of inputs (l,), by a hash of its content."""
     part = hashlib.blake2b(inputs.tobytes(), digest_size=1).digest()[0] % 16
     return "train" if part > 1 else ("validation", "test")[part]
-
-
-class GeneratedData(StepData):
-    """Training examples, starting at the trainer's current step, and validation examples."""
-
-    validates = True
-    """Whether there are validation examples."""
-
-    def __init__(self, task: GeneratedTask, trainer: TrainerConfig, processes: Processes) -> None:
-        rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        super().__init__(Batches(task, trainer.seed, rows), rows, trainer, processes)
-        self._task = task
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Identity of the data for run.json: the kind of task and its settings."""
-        settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        text = repr(sorted(settings.items()))
-        return {
-            "hash": hashlib.sha256(text.encode()).hexdigest(),
-            "source": f"generated: {settings['kind']}",
-            "splits": {},
-        }
-
-    def val_dataloader(self) -> DataLoader[Tensor]:
-        """The validation examples of this process, of the largest size in training."""
-        world = self._processes.world
-        count = -(-VALIDATION_EXAMPLES // world) * world  # equally many for each, without padding
-        draws = generator(0, self._task.size, "validation")
-        return self.validation_loader(self._task.draw(draws, count, self._task.size, "validation"))
 
 
 class Batches:
@@ -202,24 +228,46 @@ class Batches:
         return torch.from_numpy(batch[self._rows.start : self._rows.stop])
 
 
-class GeneratedModule(TaskModule[Decoder]):
-    """A decoder that predicts targets at some positions of sequences."""
+class Answers(NamedTuple):
+    """Share of right answers to examples of one size."""
 
-    def positions(self, tokens: Tensor) -> Tensor:
-        """Positions (1 or b, l, p) of tokens (b, l)."""
-        return positions_of(tokens, self.decoder.num_axes)
+    tokens: float
+    """Of all targets: token accuracy."""
+    examples: float
+    """Of all examples, those whose targets are all right: exact match."""
 
-    def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
-        """The negative log-likelihood of the targets, in nats."""
-        tokens, targets = batch.unbind(-1)
-        logits, _ = self.decoder(tokens, self.positions(tokens), state)
-        logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
-        yield cross_entropy(logits, targets.flatten(), ignore_index=NO_TARGET, reduction="sum")
 
-    def num_losses(self, batch: Tensor) -> int:
-        """One sum."""
-        return 1
+def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
+    """Share of right answers to examples (n, l, 2), by the most likely token at each target.
 
-    def num_targets(self, batch: Tensor) -> Tensor:
-        """Number of positions that have a target."""
-        return (batch[..., 1] != NO_TARGET).sum()
+    If the model has a pointer, it is that of the mixture with its proposals.
+    """
+    device = decoder.embedding.weight.device
+    right = asked = exact = 0
+    with torch.inference_mode():
+        for batch in examples.split(batch_size):
+            tokens, targets = batch.to(device).unbind(-1)
+            state = decoder.init_state(len(batch))
+            logits, _ = decoder(tokens, positions_of(tokens, decoder.num_axes), state)
+            if decoder.config.pointer is not None:
+                logits = with_pointer(decoder.config.pointer, tokens, logits)
+            wanted = targets != NO_TARGET
+            hits = (logits.argmax(-1) == targets) & wanted
+            right, asked = right + int(hits.sum()), asked + int(wanted.sum())
+            exact += int((hits == wanted).all(-1).sum())
+    return Answers(right / asked, exact / len(examples))
+
+
+def with_pointer(config: PointerConfig, tokens: Tensor, logits: Tensor) -> Tensor:
+    """Log-probabilities (b, l, v) of the mixture of a decoder with a pointer, up to a constant.
+
+    See `relpe.models.pointer`. The balance of generation is left out.
+    """
+    ids, mixed = np.arange(logits.shape[-1]), np.empty(logits.shape)
+    scores = logits.float().cpu().numpy()
+    for row, given in enumerate(tokens.tolist()):
+        pointer = Pointer(replace(config, balance=BalanceConfig()))
+        for place, token in enumerate(given):
+            pointer.extend([token])
+            mixed[row, place] = pointer.mix(scores[row, place], ids)
+    return torch.from_numpy(mixed).to(logits.device)

@@ -73,16 +73,16 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
     def __init__(
         self,
         decoder: ModelT,
+        task: Any,  # noqa: ANN401 - it has `tokens_per_step`
         optimizer: OptimizerConfig,
         trainer: TrainerConfig,
-        *,
-        tokens_per_step: int,
     ) -> None:
         super().__init__()
+        self._task = task
         self.automatic_optimization = False
         self.decoder = decoder  # its name in checkpoints, for all kinds of models
         self.settings = optimizer
-        self.budget = Budget(trainer, optimizer, tokens_per_step)
+        self.budget = Budget(trainer, optimizer, task.tokens_per_step)
         self.average = Average(decoder, trainer.ema_decay)
         self.movement = Movement(decoder.named_encoding_parameters())
         self.gradient_norm = math.nan
@@ -122,9 +122,9 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         Their gradients are computed one after another, before the next sum is requested.
         """
 
-    @abstractmethod
     def num_losses(self, batch: Any) -> int:  # noqa: ANN401
         """Number of these sums."""
+        return 1
 
     @abstractmethod
     def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401

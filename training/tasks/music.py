@@ -192,8 +192,8 @@ class MusicModule(TaskModule[Decoder]):
         trainer: TrainerConfig,
         families: Families,
     ) -> None:
-        super().__init__(decoder, optimizer, trainer, tokens_per_step=task.tokens_per_step)
-        self._task, self._families = task, families
+        super().__init__(decoder, task, optimizer, trainer)
+        self._families = families
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
         """Sums of the negative log-likelihood of tokens; see `negative_log_likelihoods`."""

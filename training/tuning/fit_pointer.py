@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -16,9 +16,8 @@ from tqdm import tqdm
 from relpe.models.pointer.config import LOG_ODDS, BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary
-from training.config import MOST_THREADS
 from training.data.corpus import note_ids, read_facts
-from training.errors import TrainingError, check_range
+from training.errors import TrainingError
 from training.evaluation.likelihood import Nats, pointer_nats, predicted, streaming_nats
 from training.evaluation.metrics.by_family import nats_by_family
 from training.evaluation.subject import Subject, hidden_tokens, load_pieces, load_subject
@@ -35,49 +34,13 @@ from training.runs.pointer import (
     write_pointer,
 )
 from training.runs.record import current_command, current_commit
+from training.tuning.options import FitPointerOptions
 
 logger = logging.getLogger(__name__)
 
 Pieces = Sequence[NDArray[np.int64]]
 FEW_PIECES = 20
 """With fewer pieces, there is a warning that fit and gain are not reliable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitPointerOptions:
-    """Settings of a fit."""
-
-    model: str
-    """Folder of a run, or folder or name of a released model."""
-    data: Path
-    split: str = "validation"
-    """Split to which the gates are fitted."""
-    test_split: str = "test"
-    """Split on which the gain is measured."""
-    weights: str = "best"
-    output: Path | None = None
-    """Folder for a released model with the pointer; None: the model's own folder."""
-    pieces: int | None = None
-    """Maximum number of pieces of each split, evenly spaced; None: all."""
-    balance: Sequence[str] = ()
-    """Log-odds of `BalanceConfig` as NAME=LOG_ODDS; the others stay as they are."""
-    temperature: Sequence[str] = ()
-    """Factors of the temperature as FAMILY=FACTOR; those of other families stay as they are."""
-    chunk: int = 1024
-    batch_size: int = 8
-    device: str = "auto"
-    threads: int | None = None
-    """CPU threads of torch; None: its default."""
-
-    def __post_init__(self) -> None:
-        for name in ("pieces", "chunk", "batch_size"):
-            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
-        check_range("--threads", self.threads, 1, MOST_THREADS)
-        if self.split == self.test_split:
-            raise TrainingError(
-                f"--split and --test-split are both {self.split!r}, expected two splits, since the "
-                "gain is measured on pieces to which the gates were not fitted"
-            )
 
 
 def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from relpe.models.decoder import Decoder
 from training.learning.muon import parameter_groups
+from training.tuning.options import Method
 
-Method = Literal["low-rank", "full"]
 RANK: Final = 16
 LEARNING_RATES: Final[dict[Method, float]] = {"low-rank": 3e-4, "full": 1e-4}
 """The best of those that were tried."""

@@ -7,8 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 import torch
 from tqdm import tqdm
@@ -16,10 +15,10 @@ from tqdm import tqdm
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
-from training.config import MOST_THREADS, TrainerConfig
+from training.config import TrainerConfig
 from training.data.documents import Documents
 from training.data.examples import Examples
-from training.errors import TrainingError, check_range
+from training.errors import TrainingError
 from training.learning.averaging import Average
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
 from training.learning.muon import Muon
@@ -31,7 +30,8 @@ from training.runs.record import PastRun, this_segment
 from training.runs.weights import digest, load_decoder, model_folder, round_as_released
 from training.tuning.card import Tuned, card
 from training.tuning.measure import Measure, Nats, of_corpus
-from training.tuning.methods import LEARNING_RATES, Method, finish, prepare
+from training.tuning.methods import LEARNING_RATES, finish, prepare
+from training.tuning.options import TuneOptions
 from training.tuning.pieces import OwnPieces, read_own_pieces
 
 logger = logging.getLogger(__name__)
@@ -49,38 +49,6 @@ _PATIENCE = 4
 """Evaluations in a row without a better result after which tuning stops."""
 _WRITING_SECONDS = 2.0
 _MOST_SKIPPED = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions:
-    """Settings of a tuning."""
-
-    model: str
-    """Folder of a run, or folder or name of a released model."""
-    corpus: tuple[Path, ...]
-    """MIDI files, and folders and zip archives of MIDI files."""
-    output: Path
-    """Folder for the new model."""
-    minutes: float = 10.0
-    """Duration of the whole command."""
-    method: Method = "low-rank"
-    learning_rate: float | None = None
-    """Peak learning rate; None: that of the method."""
-    original: Path | None = None
-    """Prepared corpus with which the model was trained, to measure what it forgets."""
-    clock: Literal["wall", "cpu"] = "wall"
-    """What `minutes` counts; see `TrainerConfig`."""
-    seed: int = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        check_range("--minutes", self.minutes, 0, 24 * 60, above=True)
-        check_range("--learning-rate", self.learning_rate, 0, 1, above=True)
-        check_range("--seed", self.seed, 0, 2**63 - 1)
-        check_range("--threads", self.threads, 1, MOST_THREADS)
-        if self.method not in get_args(Method):
-            raise TrainingError(f"--method {self.method}: expected {' or '.join(get_args(Method))}")
 
 
 class Outcome(NamedTuple):

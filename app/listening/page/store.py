@@ -19,7 +19,6 @@ from itertools import count
 from pathlib import Path
 
 from app.errors import CommandError
-from app.files import appearing
 from app.listening.answers import (
     CREATE,
     DATABASE,
@@ -30,6 +29,7 @@ from app.listening.answers import (
     write_answers,
 )
 from app.listening.page.trials import Trial, as_plain
+from relpe.files import atomic_write
 
 LISTENERS = "listeners.csv"
 ABANDONED = timedelta(hours=3)
@@ -228,7 +228,10 @@ class Store:
         path = self.folder / LISTENERS
         try:
             write_answers(self.folder / TABLE, read_answers(self.folder))
-            with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+            with (
+                atomic_write(path) as beside,
+                beside.open("w", encoding="utf-8", newline="") as file,
+            ):
                 csv.writer(file, lineterminator="\n").writerows([names, *people])
         except OSError as error:
             raise CommandError(

@@ -64,7 +64,7 @@ def test_a_run_folder_documents_the_run(finished):
     names = {path.name for path in finished.iterdir()}
     files = ("config.yaml", "run.json", "metrics.csv", "last.ckpt", "best.ckpt", "tokenizer.json")
     assert names >= {*files}
-    assert not [name for name in names if name.endswith(".partial")]
+    assert not [name for name in names if ".part" in name]
     assert list((finished / "tensorboard").glob("events*"))
     assert steps_with(finished, "train/nats_per_token") == ["2", "4", "6"]
     assert steps_with(finished, "validation/nats_per_token") == ["4", "6"]

@@ -17,8 +17,8 @@ from training.experiment import build_experiment
 from training.learning.seeding import generator
 from training.runs.fit import fit
 from training.tasks.classification.examples import Arrays, Example, batch_of, some
-from training.tasks.classification.task import Batches
 from training.tasks.lra.listops import IDS, Generated, draw_expression, value_of
+from training.tasks.task import Batches
 
 MODEL: dict[str, Any] = {
     "input": {"kind": "tokens", "vocabulary_size": 16},
@@ -173,7 +173,7 @@ def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, monkeypatch, 
     text = (tmp_path / "report" / "report.md").read_text()
     shares = [100 * one["accuracy"] for one in results]
     assert f"{np.mean(shares):.2f} ± {np.std(shares, ddof=1):.2f} %" in text
-    assert "| 0, 1 | 30 | whole, other |" in text
+    assert "| 30 | 0, 1 | whole, other |" in text
     assert main(["export", "--run", str(tmp_path / "whole"), "--output", str(tmp_path / "x")]) == 2
     assert "only music is released" in capsys.readouterr().err
 

@@ -17,11 +17,10 @@ from relpe.models.pointer.config import GateConfig, PointerConfig
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.by_task.answers import answers, with_pointer
 from training.experiment import build_experiment
 from training.learning.seeding import generator
 from training.runs.fit import fit
-from training.tasks.generated import NO_TARGET, Batches, split_of
+from training.tasks.generated import NO_TARGET, Batches, answers, split_of, with_pointer
 
 MODEL = {
     "vocabulary_size": 192,
@@ -305,7 +304,7 @@ def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, dat
         capsys.readouterr()
         assert main(command) == 2, command
         [line] = capsys.readouterr().err.splitlines()
-        said = ("a run of the task permutations", "results of the task permutations", "tokenizer")
+        said = ("the task permutations", "--data: only for a model of music", "tokenizer")
         assert any(words in line for words in said), line
     capsys.readouterr()
     assert main(["evaluate", "--run", "piano"]) == 2

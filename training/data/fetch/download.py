@@ -16,9 +16,10 @@ import pooch
 import requests
 from tqdm import tqdm
 
+from relpe.files import write_text
 from training.data.fetch.public import PublicFile, PublicSet
 from training.errors import TrainingError
-from training.files import alone_in, read_json, replacing
+from training.files import alone_in, read_json
 
 TIMEOUT_SECONDS = 30.0
 """Longest wait for an answer or for the next part of a file."""
@@ -59,8 +60,7 @@ def fetch(name: str, wanted: PublicSet, folder: Path) -> list[str]:
                 shutil.rmtree(done, ignore_errors=True)
                 raise
         facts = {"name": name, "checksums": wanted.source, "files": files}
-        with replacing(record) as path:
-            path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        write_text(record, json.dumps(facts, indent=1) + "\n")
         _move(done, target, wanted)
         shutil.rmtree(partial, ignore_errors=True)
     return [f"{target}: fetched", *map(_line, files), _next(wanted, folder)]

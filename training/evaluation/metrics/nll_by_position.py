@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.files import replacing
+from relpe.files import atomic_write
 
 
 class Bin(NamedTuple):
@@ -78,7 +78,7 @@ def beyond_training(
 
 def write_csv(bins: Sequence[Bin], path: Path) -> None:
     """Write bins to a CSV file."""
-    with replacing(path) as partial, partial.open("w", newline="") as stream:
+    with atomic_write(path) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(Bin._fields)
         writer.writerows(

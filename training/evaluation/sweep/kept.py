@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from relpe.files import write_text
 from training.errors import TrainingError
 from training.evaluation.sweep.config import Cell
 from training.evaluation.sweep.measures import Measure
-from training.files import read_json, replacing
+from training.files import read_json
 
 
 class Result(NamedTuple):
@@ -65,8 +66,7 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
         name = {"config": cell.config, "row": cell.row, "seed": cell.seed}
         made = {"settings": _digest(cell), "seconds": seconds}
         lines.append(json.dumps(name | made | result.as_plain()) + "\n")
-    with replacing(path) as partial:
-        partial.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
 
 
 def take_results(path: Path, cells: Sequence[Cell]) -> int:
@@ -94,8 +94,7 @@ def take_results(path: Path, cells: Sequence[Cell]) -> int:
             ) from error
         cell.record.parent.mkdir(parents=True, exist_ok=True)
         record = {"settings": cell.settings(), "seconds": seconds, "result": result}
-        with replacing(cell.record) as partial:
-            partial.write_text(json.dumps(record, indent=1) + "\n")
+        write_text(cell.record, json.dumps(record, indent=1) + "\n")
         taken += 1
     return taken
 

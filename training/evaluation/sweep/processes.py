@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from relpe.files import write_text
 from training.evaluation.sweep.config import Cell
 from training.experiment import build_experiment
-from training.files import alone_in, read_json, replacing
+from training.files import alone_in, read_json
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +126,7 @@ class _Running:
         if code or self._next:
             return self._reason(code)
         record = {"settings": self.settings, "seconds": round(time.monotonic() - self.since, 1)}
-        with replacing(self.cell.record) as path:
-            path.write_text(json.dumps(record, indent=1) + "\n")
+        write_text(self.cell.record, json.dumps(record, indent=1) + "\n")
         return ""
 
     def _reason(self, code: int) -> str:

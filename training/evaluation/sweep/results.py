@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from relpe.files import atomic_write, write_text
 from training.evaluation.sweep.comparisons import (
     LEVEL,
     POWER,
@@ -24,7 +25,7 @@ from training.evaluation.sweep.kept import Result, write_results
 from training.evaluation.sweep.measures import measures
 from training.evaluation.sweep.plots import draw_rows, draw_sizes
 from training.evaluation.sweep.processes import is_done
-from training.files import read_json, replacing
+from training.files import read_json
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,7 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
             unit = table.units[f"{kind}, {next(iter(values))}"]
             draw_sizes(values, _with_unit(kind, unit), folder / name)
             lines += [f"![{kind} of {table.config} by size]({name})", ""]
-    with replacing(folder / "report.md") as path:
-        path.write_text("\n".join(lines), encoding="utf-8")
+    write_text(folder / "report.md", "\n".join(lines))
     return folder / "report.md"
 
 
@@ -142,7 +142,7 @@ def by_size(table: Table) -> dict[str, dict[int, Mapping[str, Sequence[float]]]]
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     columns = [*dict.fromkeys(key for row in rows for key in row)]
-    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
+    with atomic_write(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, columns)
         writer.writeheader()
         writer.writerows(

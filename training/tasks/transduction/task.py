@@ -1,71 +1,46 @@
-"""Tasks whose pairs are drawn: a dataclass with a `kind` and a method that draws pairs.
-
-This file has everything else about the pairs: splits, batches and validation.
-"""
+"""Tasks whose pairs are drawn: a dataclass with a `kind` and a method that draws pairs."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from relpe.decoding.transduce import Target
-from relpe.models.config import to_plain
-from training.config import TrainerConfig
+from relpe.decoding.transduce import Target, transduce
+from relpe.models.encoder_decoder.model import EncoderDecoder
 from training.errors import TrainingError, check_range
-from training.learning.distributed import ALONE, Processes, rows_of
 from training.learning.seeding import Stream, generator
-from training.tasks.batches import Passes
-from training.tasks.generated import Split, split_of
-from training.tasks.transduction.pair_task import PairData, PairTask
-from training.tasks.transduction.pairs import Pair, PairBatch, batch_of
+from training.tasks.batches import NewNumbers, Passes, parts_of
+from training.tasks.generated import NO_TARGET, DrawnTask, beyond, split_of
+from training.tasks.task import Measured, Results, Split, mean_of
+from training.tasks.transduction.pair_task import START, PairTask, nats_of, perplexity
+from training.tasks.transduction.pairs import Pair, batch_of
 
 _STREAMS: dict[Split, Stream] = {"train": "data", "validation": "validation", "test": "test"}
 _ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransductionTask(PairTask):
+class TransductionTask(DrawnTask, PairTask):
     """Prediction of the targets of generated sources."""
 
-    tokenizer: ClassVar[None] = None
-    """Generated pairs have no tokenizer."""
+    noun = "an encoder-decoder"
 
-    data: None = None
-    """Generated pairs are read from no data."""
-    size: int
-    """Mean size of examples; what it counts depends on the task."""
     deviation: float
-    """Standard deviation of sizes, which are normally distributed and rounded down."""
+    """Standard deviation of sizes, which are normally distributed around `size` and rounded
+    down."""
     train_examples: int | None = None
     """Number of different training examples; None: new ones in each step."""
-    test_sizes: tuple[int, ...]
-    """Mean sizes of the examples that `relpe-train evaluate` measures."""
-    test_examples: int = 256
-    """Number of test examples of each size."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("size", "train_examples", "test_examples"):
-            check_range(name, getattr(self, name), 1)
+        check_range("size", self.size, 1)
         check_range("deviation", self.deviation, 0)
-        if not self.test_sizes or min(self.test_sizes) < 1:
-            raise TrainingError(
-                f"test_sizes are {list(self.test_sizes)}, expected at least one positive size"
-            )
-        if self.model.vocabulary_size < self.num_tokens:
-            raise TrainingError(
-                f"model.vocabulary_size is {self.model.vocabulary_size}, but the task has "
-                f"{self.num_tokens} tokens; set task.model.vocabulary_size={self.num_tokens}"
-            )
-
-    @property
-    @abstractmethod
-    def num_tokens(self) -> int:
-        """Number of different tokens of sources and targets."""
+        super().__post_init__()
 
     @property
     @abstractmethod
@@ -108,51 +83,97 @@ class TransductionTask(PairTask):
         """The test examples of a mean size, which are the same for all runs."""
         return [self.example("test", index, size) for index in range(self.test_examples)]
 
-    def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> TransductionData:
-        """Build the data module of one process.
+    def training_examples(self) -> Drawn:
+        """The training examples."""
+        return Drawn(self, "train", self.train_examples or 0)
 
-        Raises:
-            TrainingError: the batch cannot be divided among the processes.
-        """
-        return TransductionData(self, trainer, processes)
+    def held_out(self, world: int) -> Drawn:
+        """The validation examples, and as many more as make them a multiple of `world`."""
+        return Drawn(self, "validation", -(-self.validation_examples // world) * world)
+
+    def passes(self, examples: Drawn, seed: int) -> Passes | NewNumbers:
+        """Numbers of the examples of each step."""
+        if self.train_examples is None:
+            return NewNumbers(self.batch_size, seed)
+        return super().passes(examples, seed)
+
+    def evaluate(self, model: EncoderDecoder, run: Path, split: Split, batch_size: int) -> Measured:
+        """Measure the targets of the test examples of each size."""
+        batch = batch_of(self.test_set(self.test_sizes[0])[:batch_size])
+        batch = batch.to(model.embedding.weight.device)
+        found = {
+            str(size): transduced(model, self, self.test_set(size), batch_size)._asdict()
+            for size in self.test_sizes
+        }
+        results = {"task": self.name, "size": self.size, "transduced": found}
+        return Measured(
+            results, lambda: nats_of(model, batch, model.init_state(len(batch))), len(batch)
+        )
+
+    @staticmethod
+    def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
+        """A row for each size."""
+        rows: list[dict[str, str]] = []
+        for size, first in runs[0]["transduced"].items():
+            measured = [results["transduced"][size] for results in runs]
+            exact = mean_of([100 * values["exact"] for values in measured], 1)
+            rows.append(
+                {
+                    "task": runs[0]["task"],
+                    "size": f"{size}{beyond(size, runs[0])}",
+                    "perplexity": mean_of([values["perplexity"] for values in measured], 3),
+                    "exact match": f"{exact} %",
+                    "examples": f"{first['examples']:,}",
+                }
+            )
+        return rows
 
 
-class TransductionData(PairData):
-    """Training examples, starting at the trainer's current step, and validation examples."""
+@dataclass
+class Drawn(Sequence[Pair]):
+    """Examples of a split, which are drawn when they are needed."""
 
-    def __init__(
-        self, task: TransductionTask, trainer: TrainerConfig, processes: Processes
-    ) -> None:
-        rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        super().__init__(Batches(task, trainer.seed, rows), rows, trainer, processes)
-        self._task = task
+    task: TransductionTask
+    split: Split
+    length: int
 
-    def identity(self) -> tuple[str, str]:
-        """The settings of the task, which determine all examples."""
-        settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        return repr(sorted(settings.items())), f"generated: {self._task.name}"
+    def __len__(self) -> int:
+        return self.length
 
-    def held_out(self, processes: Processes) -> Sequence[Pair]:
-        """The validation examples of a process."""
-        world = processes.world
-        count = -(-self._task.validation_examples // world) * world  # equally many for each
-        mine = range(processes.rank, count, world)
-        return [self._task.example("validation", index) for index in mine]
+    def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 - numbers only
+        return self.task.example(self.split, number)
 
 
-class Batches:
-    """Training batches; that of a step depends only on (seed, step)."""
+class Transduced(NamedTuple):
+    """How well targets of one size are predicted."""
 
-    def __init__(self, task: TransductionTask, seed: int, rows: range) -> None:
-        self._task, self._seed, self._rows = task, seed, rows
-        count = task.train_examples
-        self._passes = None if count is None else Passes(count, task.batch_size, seed)
+    perplexity: float
+    """Exponential of the mean negative log-likelihood of target tokens, given those before."""
+    exact: float
+    """Share of the targets that are generated without an error, from the source alone."""
+    examples: int
 
-    def __getitem__(self, step: int) -> PairBatch:
-        """The rows of this process."""
-        if self._passes is None:
-            first = (self._seed << 40) + step * self._task.batch_size
-            indices = [first + row for row in self._rows]
-        else:
-            indices = self._passes[step][self._rows.start : self._rows.stop].tolist()
-        return batch_of([self._task.example("train", index) for index in indices])
+
+@torch.inference_mode()
+def transduced(
+    model: EncoderDecoder, task: TransductionTask, pairs: Sequence[Pair], batch_size: int
+) -> Transduced:
+    """Perplexity and exact match of greedy generation on some pairs.
+
+    Generation sees the source only. It ends with the target, or after as many tokens as the longest
+    target of a batch has.
+    """
+    nats, tokens, exact = 0.0, 0, 0
+    ordered = sorted(pairs, key=lambda pair: len(pair.target))
+    for part in parts_of(range(len(ordered)), batch_size, f"evaluate {task.name}"):
+        some = [ordered[number] for number in part]
+        batch = batch_of(some).to(model.embedding.weight.device)
+        state = model.init_state(len(batch))
+        nats += float(nats_of(model, batch, state))
+        tokens += int((batch.targets != NO_TARGET).sum())
+        state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
+        targets = [task.target_of(pair) for pair in some]
+        found = transduce(model, state, START, targets, batch.targets.shape[1])
+        wanted = [pair.target[1:, 0].tolist() for pair in some]
+        exact += sum(map(list.__eq__, found, wanted))
+    return Transduced(perplexity(nats, tokens), exact / len(pairs), len(pairs))

@@ -10,24 +10,31 @@ import hashlib
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from relpe.models.config import to_plain
-from training.config import TrainerConfig
+from relpe.decoding.beam import beam_search
+from relpe.models.encoder_decoder.model import EncoderDecoder
 from training.errors import TrainingError, check_range
-from training.learning.distributed import ALONE, Processes, rows_of
-from training.tasks.batches import Passes
-from training.tasks.generated import Split, split_of
-from training.tasks.transduction.bpe import LEAST, Bpe
-from training.tasks.transduction.pair_task import PairData, PairTask
-from training.tasks.transduction.pairs import Pair, PairBatch, batch_of
+from training.tasks.batches import Passes, parts_of
+from training.tasks.generated import NO_TARGET, split_of
+from training.tasks.task import Measured, Results, Split, mean_of
+from training.tasks.transduction.bpe import END, LEAST, Bpe
+from training.tasks.transduction.pair_task import START, PairTask, nats_of, perplexity
+from training.tasks.transduction.pairs import Pair, batch_of
 from training.tasks.transduction.parallel_text import TextPair, read_parallel
+from training.tasks.transduction.quality import (
+    TABLE,
+    quality,
+    sacrebleu_metrics,
+    write_translations,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +47,8 @@ class TranslationTask(PairTask):
     and the second the targets, line by line; see `read_parallel`. The vocabulary has
     `model.vocabulary_size` ids and is learned from the training split.
     """
+
+    noun = "a model of translation"
 
     kind: Literal["translation"] = "translation"
     data: Path
@@ -71,8 +80,7 @@ class TranslationTask(PairTask):
         super().__post_init__()
         if not self.train:
             raise TrainingError("train names no files, expected at least one part")
-        for name in ("test_examples", "beams"):
-            check_range(name, getattr(self, name), 1)
+        check_range("beams", self.beams, 1)
         check_range("longest", self.longest, 3)
         check_range("largest_ratio", self.largest_ratio, 1)
         check_range("length_penalty", self.length_penalty, 0)
@@ -84,11 +92,6 @@ class TranslationTask(PairTask):
             )
 
     @property
-    def name(self) -> str:
-        """The kind."""
-        return self.kind
-
-    @property
     def tokens_per_step(self) -> int:
         """Tokens of a step with targets of the largest length; budgets count every step like this.
 
@@ -97,7 +100,7 @@ class TranslationTask(PairTask):
         return self.batch_size * self.longest
 
     @cached_property
-    def tokenizer(self) -> Bpe:
+    def tokenizer(self) -> Bpe:  # pyright: ignore[reportIncompatibleVariableOverride] - others: None
         """The vocabulary of the training split; that of a run is stored in its folder."""
         texts = [text for pair in self.texts("train") for text in pair]
         return Bpe.train(texts, self.model.vocabulary_size)
@@ -148,14 +151,95 @@ class TranslationTask(PairTask):
         """Largest number of tokens of the translation of a source with a number of tokens."""
         return math.ceil(self.longest_translation * source) + 10
 
-    def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> TranslationData:
-        """Build the data module of one process.
+    def training_examples(self) -> EncodedPairs:
+        """The training pairs."""
+        return self.pairs("train", self.tokenizer)
 
-        Raises:
-            TrainingError: the data cannot be used, or the batch cannot be divided among the
-                processes.
-        """
-        return TranslationData(self, trainer, processes)
+    def held_out(self, world: int) -> EncodedPairs:
+        """Validation pairs; batches of similar lengths have less padding."""
+        pairs = self.pairs("validation", self.tokenizer)
+        order = np.argsort(pairs.lengths[: self.validation_examples].max(1), kind="stable")
+        return pairs.some(order)
+
+    def content(self, examples: EncodedPairs) -> list[bytes]:
+        """All training pairs."""
+        return [examples.digest().encode()]
+
+    def passes(self, examples: EncodedPairs, seed: int) -> Passes:
+        """Numbers of pairs of similar lengths."""
+        return Passes(len(examples), self.batch_size, seed, examples.lengths.max(1))
+
+    def evaluate(self, model: EncoderDecoder, run: Path, split: Split, batch_size: int) -> Measured:
+        """Measure the translations of a split, with the vocabulary of the run."""
+        metrics, tokenizer = sacrebleu_metrics(), Bpe.load(run)
+        texts = self.texts(split)[: self.test_examples]
+        pairs = EncodedPairs(texts, tokenizer)
+        nats, tokens = likelihood(model, pairs, batch_size)
+        references = [pair.target for pair in texts]
+        found = {
+            label: [
+                tokenizer.decode(ids)
+                for ids in translated(model, replace(self, beams=beams), pairs, batch_size)
+            ]
+            for label, beams in {"greedy": 1, "beam": self.beams}.items()
+        }
+        sources = [pair.source for pair in texts]
+        results = {
+            "task": self.kind,
+            "split": split,
+            "pairs": len(pairs),
+            "tokens": tokens,
+            "perplexity": perplexity(nats, tokens),
+            "translated": {
+                label: quality(metrics, lines, references)._asdict()
+                for label, lines in (*found.items(), ("source", sources))
+            },
+        }
+        results["signatures"] = {
+            key: str(metric.get_signature()) for key, metric in metrics.items()
+        }
+        batch = batch_of(pairs[:batch_size]).to(model.embedding.weight.device)
+        return Measured(
+            results,
+            lambda: nats_of(model, batch, model.init_state(len(batch))),
+            len(batch),
+            lambda folder: write_translations(folder / TABLE, texts, *found.values()),
+        )
+
+    @staticmethod
+    def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
+        """A row for each way to search, and one for the source."""
+        first, rows = runs[0], []
+        beams = first["settings"]["task"]["beams"]
+        searches = {"greedy": "greedy", "beam": f"{beams} beams", "source": "none: the source"}
+        for key, search in searches.items():
+            measured = [results["translated"][key] for results in runs]
+            means = {
+                name: mean_of([values[name] for values in measured], 1)
+                for name in ("bleu", "chrf", "exact")
+            }
+            rows.append(
+                {
+                    "task": f"{first['task']}, {first['split']}",
+                    "perplexity": mean_of([results["perplexity"] for results in runs], 2),
+                    "search": search,
+                    "BLEU": means["bleu"],
+                    "chrF": means["chrf"],
+                    "exact match": f"{means['exact']} %",
+                    "pairs": f"{first['pairs']:,}",
+                }
+            )
+        return rows
+
+    @staticmethod
+    def notes(entries: Sequence[Results]) -> list[str]:
+        """What the source is, and how sacrebleu measures."""
+        signatures = sorted({text for of in entries for text in of["signatures"].values()})
+        (means,) = PairTask.notes(entries)
+        return [
+            f"{means} The source is what the measures are if nothing is translated.",
+            f"sacrebleu: {'; '.join(signatures)}.",
+        ]
 
     def _read(self, parts: Sequence[Sequence[str]]) -> list[TextPair]:
         found = [pair for names in parts for pair in read_parallel(self.data, names)]
@@ -203,38 +287,41 @@ class EncodedPairs(Sequence[Pair]):
         return Pair(source[:, None].astype(np.int64), target[:, None].astype(np.int64))
 
 
-class TranslationData(PairData):
-    """Training pairs, starting at the trainer's current step, and validation pairs."""
-
-    def __init__(self, task: TranslationTask, trainer: TrainerConfig, processes: Processes) -> None:
-        rows = rows_of(processes, task.batch_size, trainer.accumulate)
-        self._task, self._train = task, task.pairs("train", task.tokenizer)
-        held_out = task.pairs("validation", task.tokenizer)
-        # batches of similar lengths have less padding
-        order = np.argsort(held_out.lengths[: task.validation_examples].max(1), kind="stable")
-        self._held_out = held_out.some(order)
-        super().__init__(Batches(task, self._train, trainer.seed, rows), rows, trainer, processes)
-
-    def identity(self) -> tuple[str, str]:
-        """The settings of the task and all training pairs."""
-        settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        content = repr(sorted(settings.items())) + self._train.digest()
-        return content, f"translation: {self._task.data}"
-
-    def held_out(self, processes: Processes) -> Sequence[Pair]:
-        """The validation pairs of a process; the last ones may be left out."""
-        last = len(self._held_out) // processes.world * processes.world
-        return self._held_out[processes.rank : last : processes.world]
+@torch.inference_mode()
+def likelihood(model: EncoderDecoder, pairs: Sequence[Pair], batch_size: int) -> tuple[float, int]:
+    """Negative log-likelihood of the targets of pairs, in nats, and the number of their tokens."""
+    nats, tokens = 0.0, 0
+    for part in parts_of(by_length(pairs), batch_size, "likelihood"):
+        batch = batch_of([pairs[number] for number in part]).to(model.embedding.weight.device)
+        nats += float(nats_of(model, batch, model.init_state(len(batch))))
+        tokens += int((batch.targets != NO_TARGET).sum())
+    return nats, tokens
 
 
-class Batches:
-    """Training batches of pairs of similar lengths; that of a step depends on (seed, step)."""
+@torch.inference_mode()
+def translated(
+    model: EncoderDecoder, task: TranslationTask, pairs: Sequence[Pair], batch_size: int
+) -> list[list[int]]:
+    """The best translation of each source by beam search, as ids after the start."""
+    found: list[list[int]] = [[] for _ in pairs]
+    label = f"translate, {task.beams} at a time"
+    for part in parts_of(by_length(pairs), batch_size, label):
+        batch = batch_of([pairs[number] for number in part]).to(model.embedding.weight.device)
+        state = model.read(
+            batch.source,
+            model.init_state(len(batch)),
+            positions=batch.source_positions,
+            mask=batch.mask,
+        )
+        most = [task.most_tokens(len(pairs[number].source)) for number in part]
+        best = beam_search(
+            *(model, state, START, END, most), beams=task.beams, strength=task.length_penalty
+        )
+        for number, (first, *_) in zip(part, best, strict=True):
+            found[number] = first.tokens
+    return found
 
-    def __init__(self, task: TranslationTask, pairs: EncodedPairs, seed: int, rows: range) -> None:
-        self._pairs, self._rows = pairs, rows
-        self._passes = Passes(len(pairs), task.batch_size, seed, pairs.lengths.max(1))
 
-    def __getitem__(self, step: int) -> PairBatch:
-        """The rows of this process."""
-        chosen = self._passes[step][self._rows.start : self._rows.stop]
-        return batch_of([self._pairs[number] for number in chosen.tolist()])
+def by_length(pairs: Sequence[Pair]) -> list[int]:
+    """Numbers of pairs, those with short sources first."""
+    return sorted(range(len(pairs)), key=lambda number: len(pairs[number].source))

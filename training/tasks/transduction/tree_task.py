@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -49,8 +49,6 @@ class TreeTask(TransductionTask):
     - `ops`: a node whose label is an operation, with a leaf that points to a subtree and a tree;
       the target is the result (`trees.OPERATIONS`). All labels of the tree are different.
     """
-
-    axes: ClassVar[int] = 2
 
     kind: Literal["tree_transduction"] = "tree_transduction"
     function: Function = "copy"
@@ -93,6 +91,11 @@ class TreeTask(TransductionTask):
     def first_operation(self) -> int:
         """The label of the first operation; with `ops`, labels of the tree are below it."""
         return self.labels - len(OPERATIONS) + 1
+
+    @property
+    def axes(self) -> int:
+        """Index and heap id."""
+        return 2
 
     @property
     def num_tokens(self) -> int:

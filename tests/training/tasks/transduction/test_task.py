@@ -14,12 +14,12 @@ import torch
 from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.by_task.transduction import transduced
 from training.experiment import build_experiment
 from training.runs.fit import fit
+from training.tasks.task import Batches
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, batch_of
-from training.tasks.transduction.task import Batches
+from training.tasks.transduction.task import transduced
 
 MODEL = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16, "vocabulary_size": 128}
 SEQUENCE = {"kind": "sequence_transduction", "size": 6, "deviation": 2, "test_sizes": [6, 12]}

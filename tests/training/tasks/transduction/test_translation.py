@@ -22,13 +22,13 @@ from tests.support.runs import assert_same_weights, checkpoint, stop_at
 from training.cli import main
 from training.config import read_yaml
 from training.errors import TrainingError
-from training.evaluation.by_task.translation import likelihood, translated
 from training.experiment import build_experiment
 from training.runs.fit import fit
+from training.tasks.task import Batches
 from training.tasks.transduction.bpe import END, Bpe
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, batch_of
-from training.tasks.transduction.translation import Batches
+from training.tasks.transduction.translation import likelihood, translated
 
 pytest.importorskip("tokenizers")
 MODEL = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16, "vocabulary_size": 290}

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.paths import ROOT
 from training.config import read_yaml
-from training.evaluation.configurations import facts_of_run
+from training.evaluation.runs import facts_of_run
 from training.experiment import build_experiment
 
 
