@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -105,12 +106,19 @@ def test_options_are_described_as_they_are_declared() -> None:
 
 
 def test_a_value_out_of_its_range_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^prompt bars is -1, expected at least 0$"):
-        MusicOptions(prompt_bars=-1)
-    with pytest.raises(ValueError, match=r"^top p is 2, expected 0 to 1$"):
-        MusicOptions(top_p=2)
-    with pytest.raises(ValueError, match=r"^ending is 'soft', expected bar, cadence or natural$"):
-        MusicOptions(ending="soft")  # pyright: ignore[reportArgumentType]
+    values: list[tuple[dict[str, Any], str]] = [
+        ({"bars": 0}, "bars is 0, expected 1 to 4096"),
+        ({"prompt_bars": -1}, "prompt bars is -1, expected at least 0"),
+        ({"top_p": 2}, "top p is 2, expected 0 to 1"),
+        ({"ending": "soft"}, "ending is 'soft', expected bar, cadence or natural"),
+    ]
+    for options, problem in values:
+        with pytest.raises(ValueError, match=f"^{problem}$"):
+            MusicOptions(**options)
+    texts: list[dict[str, Any]] = [{"key": "H"}, {"chords": "H"}, {"chords": ""}, {"form": "8A"}]
+    for options in texts:
+        with pytest.raises(ValueError, match="expected"):
+            MusicOptions(**options)
 
 
 def test_letters_of_file_names_are_different():

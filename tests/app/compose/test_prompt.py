@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +40,14 @@ def notice_of_length(prompt: Prompt) -> list[str]:
     return [notice for notice in prompt.facts.notices if "long" in notice]
 
 
-def test_the_model_reads_the_end_of_a_long_prompt(small_model: MusicModel) -> None:
+def test_the_model_reads_the_end_of_a_long_prompt() -> None:
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
     assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # plus metre and tempo
     heard = prompt.bars - prompt.first_heard()
-    assert notice_of_length(prompt) == [
-        f"the prompt is long; the model reads at most the last {heard:,} of 128,001 bars"
-    ]
+    (notice,) = notice_of_length(prompt)
+    assert f"the last {heard:,} of 128,001 bars" in notice
     assert prompt.first_bar_heard() == prompt.first_heard() + 1  # each bar has one Bar token
     assert HEARD_TOKENS - 10 < prompt.tokens_heard() <= HEARD_TOKENS
     assert prompt.first_heard(100_000) == 28_001  # unless more bars are requested
@@ -65,35 +63,26 @@ def test_the_model_reads_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) 
     prompt = read_prompt(file_of(*notes, metre=(51, 4)))
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
     assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2
-    assert notice_of_length(prompt) == [
-        "the prompt is long; the model reads at most the end of the last bar"
-    ]
+    (notice,) = notice_of_length(prompt)
+    assert "the end of the last bar" in notice
     monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", 1)
     assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1
 
 
 def test_reading_a_prompt_shows_progress_and_can_be_stopped(
-    small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
+    quick_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     prompt = read_prompt(write_midi(two_hands()))
-    steps = list(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))
+    steps = list(continue_prompt(quick_model, prompt, MusicOptions(bars=1, seed=1)))
     reading = [step for step in steps if isinstance(step, Progress) and step.tokens == 0]
     assert len(reading) >= len(prompt.ids) // 16
     calls = iter(range(100))
     *_, result = continue_prompt(
-        small_model, prompt, MusicOptions(bars=9, seed=1), lambda: next(calls) > 2
+        quick_model, prompt, MusicOptions(bars=9, seed=1), lambda: next(calls) > 2
     )
     assert getattr(result, "tokens", 99) <= 1
-
-
-def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicModel) -> None:
-    started = time.process_time()
-    prompt = read_prompt(hostile())
-    steps = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
-    assert isinstance(next(steps), Progress)
-    assert time.process_time() - started < 10
 
 
 class Deaf(PianoRemi):
@@ -132,15 +121,15 @@ def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
         return [notice for notice in prompt.facts.notices if "empty bar" in notice]
 
     note = Track.of([(0, 480, 60, 80)])
-    for end, bars, said in (
-        (1920, 1, []),
-        (2 * 1920, 2, ["the file ends with 1 empty bar; the new music begins after it"]),
-        (5 * 1920, 5, ["the file ends with 4 empty bars; the new music begins after them"]),
+    for bars, said in (
+        (1, []),
+        (2, ["the file ends with 1 empty bar; the new music begins after it"]),
+        (5, ["the file ends with 4 empty bars; the new music begins after them"]),
     ):
-        data = write_midi(Score(480, (note,), end_ticks=end))
+        data = write_midi(Score(480, (note,), end_ticks=bars * 1920))
         prompt = read_prompt(data)
         assert (prompt.bars, told(prompt)) == (bars, said)
-        assert told(read_prompt(data, last_bar=1)) == (said if bars == 1 else [])
+        assert not told(read_prompt(data, last_bar=1))
     held = Track.of([(0, 8 * 1920, 60, 80)])  # new music may begin before its end
     drums = Track.of([(beat * 480, 100, 36, 90) for beat in range(32)], is_drum=True)
     for tracks in ((held,), (note, drums)):
@@ -149,22 +138,20 @@ def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
         assert told(prompt) == ["the file ends with 1 empty bar; the new music begins after it"]
 
 
-@pytest.mark.parametrize(
-    ("length", "bars"),
-    [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
-)
-def test_new_music_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
-    prompt = read_prompt(file_of((0, length, 60, 80)))
-    assert prompt.bars == prompt.facts.bars == bars
-    assert prompt.splice_ticks == bars * 1920
+def test_new_music_waits_for_a_long_note_but_not_for_ever() -> None:
+    bars = {1900: 1, 1920 + 480: 1, 1920 + 500: 2, 2 * 1920 + 500: 3, 400 * 1920: 3}
+    for length, count in bars.items():
+        prompt = read_prompt(file_of((0, length, 60, 80)))
+        assert prompt.bars == prompt.facts.bars == count
+        assert prompt.splice_ticks == count * 1920
 
 
 def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(
-    small_model: MusicModel,
+    quick_model: MusicModel,
 ) -> None:
     ringing = [(0, 400 * 1920, pitch, 80) for pitch in range(40, 90)]
     prompt = read_prompt(file_of(*ringing))
-    *_, result = continue_prompt(small_model, prompt, MusicOptions(bars=3, seed=1))
+    *_, result = continue_prompt(quick_model, prompt, MusicOptions(bars=3, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]
     new = piece.new.tracks[0].notes
     assert len(new)
@@ -176,7 +163,7 @@ def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(
 
 def test_a_prompt_without_room_for_new_music_is_refused() -> None:
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
-    with pytest.raises(MidiError, match="ends at quarter note 65,520, expected at most 64,512"):
+    with pytest.raises(MidiError, match=r"far\.mid: .*65,520, expected at most 64,512"):
         read_prompt(data, "far.mid")
     assert read_prompt(data, last_bar=2).bars == 2
 
@@ -193,19 +180,12 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
 # ---- files that are refused
 
 
-@pytest.mark.parametrize(
-    ("score", "message"),
-    [
-        (Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)), "drums only"),
-        (Score(480, (Track.of([(0, 100, 10, 90)]),)), "between A0 and C8"),
-    ],
-)
-def test_a_file_that_cannot_be_continued_is_refused(score: Score, message: str) -> None:
-    with pytest.raises(MidiError, match=message):
-        read_prompt(write_midi(score), "song.mid")
-
-
-@pytest.mark.parametrize("last_bar", [0, 5])
-def test_a_bar_that_does_not_exist_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
-    with pytest.raises(MidiError, match="1 to 4"):
-        read_prompt(prompt_bytes, last_bar=last_bar)
+def test_what_cannot_be_continued_is_refused(prompt_bytes: bytes) -> None:
+    drums = Track.of([(0, 100, 36, 90)], is_drum=True)
+    low = Track.of([(0, 100, 10, 90)])
+    for track, problem in ((drums, "drums only"), (Track.of([]), "no notes"), (low, "A0 and C8")):
+        with pytest.raises(MidiError, match=problem):
+            read_prompt(write_midi(Score(480, (track,))), "song.mid")
+    for region in ({"last_bar": 0}, {"last_bar": 5}, {"first_bar": 0}, {"first_bar": 5}):
+        with pytest.raises(MidiError, match="expected 1 to 4"):
+            read_prompt(prompt_bytes, **region)

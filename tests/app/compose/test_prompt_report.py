@@ -21,6 +21,9 @@ def test_notices_name_what_the_model_ignores() -> None:
         assert part in notices
     assert prompt.facts.tracks == 3
     assert prompt.facts.notes == 4
+    high = write_midi(Score(480, (Track.of([(0, 400, 60, 80), (0, 400, 110, 80)]),)))
+    (notice,) = read_prompt(high).facts.notices
+    assert notice == "1 note outside the 88 piano keys is ignored"
 
 
 def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple[float, str]:
@@ -45,12 +48,6 @@ def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes(
     assert facts_of((0, 30), (1, 96)) == (96, once)
     assert facts_of((0, 100), (3840, 50), (3 * 1920, 100)) == (100, twice)
     assert facts_of((0, 200), (4 * 1920, 40), bars=6) == (40, once)  # in time, not in bars
-
-
-def test_a_single_note_is_named_in_the_singular() -> None:
-    notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
-    (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
-    assert notice == "1 note outside the 88 piano keys is ignored"
 
 
 def test_notices_name_what_the_model_reads_of_a_band() -> None:

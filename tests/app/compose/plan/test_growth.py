@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from app.compose.options import MusicOptions
 from app.compose.plan.growth import presets
@@ -13,9 +12,9 @@ LOOP = LeadSheet("C major", (Phrase("A", 0, 8),), (0,) * 8, (("C",),) * 8)
 SONG = LeadSheet("C major", (Phrase("A", 0, 16), Phrase("B", 16, 12)), (0,) * 28, (("C",),) * 28)
 
 
-@pytest.mark.parametrize("has_plans", [False, True])
-def test_every_way_has_options_that_can_be_used(has_plans):
-    for sheet, bars in ((LOOP, 8), (SONG, 28), (SONG, 1), (replace(LOOP, phrases=()), 40)):
+def test_every_way_has_options_that_can_be_used():
+    pieces = [(LOOP, 8), (SONG, 28), (SONG, 1), (replace(LOOP, phrases=()), 40)]
+    for (sheet, bars), has_plans in product(pieces, (False, True)):
         for preset in presets(sheet, bars, has_plans=has_plans).values():
             MusicOptions(**preset._asdict())
             assert preset.form is None or has_plans

@@ -54,7 +54,7 @@ def test_a_letter_without_a_number_is_as_long_as_its_last_section():
     )
 
 
-@pytest.mark.parametrize("text", ["A", "A0", "8", "a8", "A8,B8", "A-8"])
-def test_other_texts_are_no_sections(text):
-    with pytest.raises(ValueError, match="expected a letter and a number of bars, such as A8"):
-        read_sections(text)
+def test_other_texts_are_no_sections():
+    for text in ("A", "A0", "8", "a8", "A8,B8", "A-8"):
+        with pytest.raises(ValueError, match="expected a letter and a number of bars"):
+            read_sections(text)

@@ -21,21 +21,12 @@ def test_a_recording_is_written_in_its_estimated_beats() -> None:
     assert len({after - before for before, after in pairwise(onsets)}) == 1  # equal note values
 
 
-@pytest.mark.parametrize(
-    ("tracks", "said"),
-    [
-        ((Track.of([(0, 1, 60, 80)], 40),), "found Violin"),
-        ((Track.of([(0, 1, 36, 80)], is_drum=True),), "found Drums"),
-        ((), "found 0 notes"),
-    ],
-)
-def test_other_pieces_are_refused(tracks: tuple[Track, ...], said: str) -> None:
-    score = Score(480, tracks)
-    assert not is_for_piano(score)
-    with pytest.raises(SheetMusicError, match=said):
-        sheet_music(score)
-
-
-def test_silent_tracks_of_other_instruments_are_no_obstacle() -> None:
-    score = two_hands()
-    assert is_for_piano(score.with_tracks([*score.tracks, Track.of([], 40)]))
+def test_pieces_of_other_instruments_are_refused() -> None:
+    violin, drums = Track.of([(0, 1, 60, 80)], 40), Track.of([(0, 1, 36, 80)], is_drum=True)
+    for tracks, problem in (((violin,), "Violin"), ((drums,), "Drums"), ((), "0 notes")):
+        score = Score(480, tracks)
+        assert not is_for_piano(score)
+        with pytest.raises(SheetMusicError, match=f"found {problem}"):
+            sheet_music(score)
+    hands = two_hands()  # silent tracks are no obstacle
+    assert is_for_piano(hands.with_tracks([*hands.tracks, Track.of([], 40)]))

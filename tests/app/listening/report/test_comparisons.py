@@ -15,16 +15,16 @@ from app.listening.report.comparisons import holm, rank_biserial, wilcoxon
 # C. Darwin's differences of cross- and self-fertilised maize, in eighths of an inch: R. A. Fisher,
 # The Design of Experiments (1935), table 3. The sum of negative ranks is 24, exact p 0.041.
 DARWIN = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48], float)
-small = st.lists(st.integers(-3, 3), min_size=1, max_size=9)
 
 
 def test_published_differences():
     assert wilcoxon(DARWIN) == pytest.approx(0.04126, abs=1e-5)
     assert wilcoxon(DARWIN) == stats.wilcoxon(DARWIN)[1]
     assert rank_biserial(DARWIN) == pytest.approx((96 - 24) / 120)
+    assert rank_biserial(-DARWIN) == -rank_biserial(DARWIN)
 
 
-@given(small)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
 def test_ties_of_few_values_are_exact(values):
     """Compared with all signs, counted one by one."""
     differing = [v for v in values if v]
@@ -39,14 +39,6 @@ def test_ties_of_few_values_are_exact(values):
     )
 
 
-@given(small)
-def test_mirrored_values_mirror_the_effect(values):
-    given_values = np.array(values, float)
-    assert wilcoxon(-given_values) == wilcoxon(given_values)
-    assert rank_biserial(-given_values) == -rank_biserial(given_values)
-    assert -1 <= rank_biserial(given_values) <= 1
-
-
 def test_many_tied_values_are_those_of_scipy():
     values = np.random.default_rng(1).integers(-3, 5, 80).astype(float)
     differing = values[values != 0]
@@ -59,14 +51,3 @@ def test_holm():
     assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
     assert holm([0.04, 0.01]) == pytest.approx([0.04, 0.02])
     assert holm([]) == []
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_corrected_values_keep_the_order_and_are_between_raw_and_bonferroni(values):
-    found = holm(values)
-    assert all(
-        p - 1e-12 <= q <= min(1.0, p * len(values)) + 1e-12 or q <= 1
-        for p, q in zip(values, found, strict=True)
-    )
-    order = np.argsort(values, kind="stable")
-    assert all(np.diff(np.array(found)[order]) >= 0)

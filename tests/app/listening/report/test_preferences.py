@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from app.listening.clips import Clip
 from app.listening.report.bootstrap import Bootstrap
@@ -34,29 +31,13 @@ AGAINST_BALTIMORE = [1.581, 1.436, 1.294, 1.248, 1.108, 0.684, 0.0]
 def test_published_strengths():
     found = bradley_terry(BASEBALL)
     assert found - found[-1] == pytest.approx(AGAINST_BALTIMORE, abs=2e-3)
+    assert bradley_terry(BASEBALL[::-1, ::-1]) == pytest.approx(found[::-1], abs=1e-6)
+    assert bradley_terry(BASEBALL.T) == pytest.approx(-found, abs=1e-6)  # worse, not better
 
 
 def test_two_conditions_have_the_share_of_wins():
     one, other = bradley_terry(np.array([[0.0, 30.0], [10.0, 0.0]]))
     assert probability(one - other) == pytest.approx(0.75, abs=1e-4)
-
-
-@given(
-    st.lists(st.integers(1, 20), min_size=12, max_size=12),
-    st.permutations(range(4)),
-)
-def test_maximum_likelihood_whatever_the_order(wins, order):
-    table = np.zeros((4, 4))
-    table[~np.eye(4, dtype=bool)] = wins
-    found = bradley_terry(table)
-
-    def loss(strength):
-        apart = strength[:, None] - strength[None]
-        return (table * np.log1p(np.exp(-apart))).sum() + 1e-4 / 2 * (strength**2).sum()
-
-    assert loss(found) <= minimize(loss, found).fun + 1e-6
-    assert bradley_terry(table[np.ix_(order, order)]) == pytest.approx(found[list(order)], abs=1e-6)
-    assert bradley_terry(table.T) == pytest.approx(-found, abs=1e-6)  # worse instead of better
 
 
 def test_a_condition_that_always_won_has_a_finite_strength():
@@ -97,14 +78,14 @@ def analysed(choices, *, weighted=False):
     return found
 
 
-def drawn(names="abc", seed=0, listeners=8):
-    rng = np.random.default_rng(seed)
-    worth = dict(zip(names, (0.8, 0.0, -0.5), strict=True))
+def drawn():
+    rng = np.random.default_rng(0)
+    worth = {"a": 0.8, "b": 0.0, "c": -0.5}
     return [
         (n, prompt, *pair, bool(rng.random() < probability(worth[pair[0]] - worth[pair[1]])), 3.0)
-        for n in range(listeners)
+        for n in range(8)
         for prompt in range(2)
-        for pair in ((names[0], names[1]), (names[2], names[0]), (names[1], names[2]))
+        for pair in ("ab", "ca", "bc")
     ]
 
 
@@ -115,27 +96,6 @@ def test_sides_swapped_give_the_same_results_and_the_mirrored_order():
     assert after.strengths == before.strengths
     assert after.comparisons == before.comparisons
     assert after.first == pytest.approx(1 - before.first)
-
-
-def test_conditions_renamed_give_the_same_numbers_and_the_order_of_answers_does_not_matter():
-    before = analysed(drawn("abc"))
-    after = analysed(drawn("xyz")[::-1])
-    for one, other in zip(before.comparisons, after.comparisons, strict=True):
-        assert other.estimate == pytest.approx(one.estimate)
-        assert other[2:4] + other[5:8] == pytest.approx(one[2:4] + one[5:8])
-
-
-def test_labels_swapped_mirror_the_effects():
-    choices = drawn()
-    swapped = {"a": "b", "b": "a", "c": "c"}
-    before = analysed(choices).comparisons[0]
-    after = analysed(
-        [(n, p, swapped[one], swapped[two], won, sure) for n, p, one, two, won, sure in choices]
-    ).comparisons[0]
-    assert after.effect_size == pytest.approx(-before.effect_size)
-    value, low, high, p = before.estimate
-    assert after.estimate == pytest.approx((1 - value, 1 - high, 1 - low, p), abs=1e-6)
-    assert after.p == pytest.approx(before.p)
 
 
 def test_confidence_counts_in_the_strengths_only_if_it_is_asked_for():
