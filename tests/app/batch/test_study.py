@@ -123,12 +123,11 @@ def test_shards_that_do_not_fit_are_refused(
     assert contents(output) == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("steps", [4, 60, 300])
 def test_resuming_a_stopped_study_gives_the_same_files(
-    quick_model: MusicModel, tmp_path: Path, config: Path, steps: int
+    quick_model: MusicModel, tmp_path: Path, config: Path
 ) -> None:
     run(quick_model, asked(config, tmp_path / "whole"))
-    _, stopped = run(quick_model, asked(config, tmp_path / "out", width=2), after(steps))
+    _, stopped = run(quick_model, asked(config, tmp_path / "out", width=2), after(60))
     assert stopped.stopped
     assert not (tmp_path / "out" / "study.yaml").exists()
     _, result = run(quick_model, asked(config, tmp_path / "out", resume=True))
@@ -253,60 +252,53 @@ def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(
         measured = pyloudnorm.Meter(rate).integrated_loudness(samples)
         assert measured == pytest.approx(float(loudness), abs=0.1)
     before = contents(tmp_path / "out")
+    (tmp_path / "out" / next(row.audio for row in rows)).write_bytes(b"")
     _, result = run(quick_model, asked(config, tmp_path / "out", resume=True))
-    assert result.kept == 5
+    assert (result.kept, result.made) == (4, 1)
     assert contents(tmp_path / "out") == before
     told = yaml.safe_load((tmp_path / "out" / "webmushra.yaml").read_text())
     (page,) = told["pages"][1][1:]
     assert sorted(page["stimuli"]) == sorted(Path(row.audio).stem for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (("name: A study", "nam: A study"), "study.nam: unknown, expected one of name"),
-        (("name: A study\n", ""), "study: found no name, which is required"),
-        (("name: A study", "name: ''"), "name is empty"),
-        (
-            ("bars: 2\ncond", "bars: two\ncond"),
-            "study.bars: found 'two', expected a value of type int",
-        ),
-        (("bars: 2\ncond", "bars: 0\ncond"), "bars is 0, expected 1 to 4096"),
-        (("last_bar: 2", "last_bar: 0"), "last_bar is 0, expected at least 1"),
-        (("kind: real", "kind: reel"), "found 'reel', expected one of model, real"),
-        (("kind: real", "name: x"), "kind: found None, expected one of model"),
-        (("model: piano}", "modl: piano}"), "study.conditions[0].modl: unknown"),
-        ((", model: piano}", "}"), "study.conditions[0]: found no model, which is required"),
-        (("temperature: 0.8", "temprature: 1"), "options.temprature: unknown, expected one of"),
-        (("temperature: 0.8", "temperature: 80"), "temperature is 80.0, expected 0.01 to 10"),
-        (("temperature: 0.8", "seed: 8"), "options.seed: all conditions have the same length"),
-        (("{temperature: 0.8}", "3"), "options are 3, expected a section"),
-        (("name: cool", "name: warm"), "2 conditions are named 'warm'"),
-        (("prompts: [prompts]\n", ""), "prompts are empty, but the condition 'real'"),
-        (("prompts: [prompts]", "prompts: [3]"), "study.prompts: found 3"),
-        (("bars: 2\ncond", "bars: 2\nclip: tale\ncond"), "study.clip: found 'tale'"),
-        (
-            ("bars: 2\ncond", "bars: 2\naudio: mp3\ncond"),
-            "study.audio: found 'mp3', expected one of 'wav', 'flac' or null",
-        ),
-        (("bars: 2\ncond", "bars: 2\nloudness: 3\ncond"), "loudness is 3.0, expected -70 to -10"),
-        (("name: A study", "name: [A"), "this is not YAML"),
-        ((STUDY, "3"), "found no study"),
-    ],
-)
-def test_a_wrong_key_or_value_is_refused_in_one_sentence(
-    tmp_path: Path, change: tuple[str, str], said: str
-) -> None:
-    assert change[0] in STUDY
+WRONG = [
+    ("name: A study", "nam: A study", "study.nam: unknown, expected one of name"),
+    ("name: A study\n", "", "study: found no name, which is required"),
+    ("name: A study", "name: ''", "name is empty"),
+    ("name: A study", "name: [A", "this is not YAML"),
+    (STUDY, "3", "found no study"),
+    ("bars: 2\ncond", "bars: two\ncond", "study.bars: found 'two', expected a value of type int"),
+    ("bars: 2\ncond", "bars: 0\ncond", "bars is 0, expected 1 to 4096"),
+    ("last_bar: 2", "last_bar: 0", "last_bar is 0, expected at least 1"),
+    ("bars: 2\ncond", "bars: 2\nclip: tale\ncond", "study.clip: found 'tale'"),
+    ("bars: 2\ncond", "bars: 2\naudio: mp3\ncond", "study.audio: found 'mp3', expected one of"),
+    ("bars: 2\ncond", "bars: 2\nloudness: 3\ncond", "loudness is 3.0, expected -70 to -10"),
+    ("kind: real", "kind: reel", "found 'reel', expected one of model, real"),
+    ("kind: real", "name: x", "kind: found None, expected one of model"),
+    ("model: piano}", "modl: piano}", "study.conditions[0].modl: unknown"),
+    (", model: piano}", "}", "study.conditions[0]: found no model, which is required"),
+    ("temperature: 0.8", "temprature: 1", "options.temprature: unknown, expected one of"),
+    ("temperature: 0.8", "temperature: 80", "temperature is 80.0, expected 0.01 to 10"),
+    ("temperature: 0.8", "seed: 8", "options.seed: all conditions have the same length"),
+    ("{temperature: 0.8}", "3", "options are 3, expected a section"),
+    ("name: cool", "name: warm", "2 conditions are named 'warm'"),
+    ("prompts: [prompts]\n", "", "prompts are empty, but the condition 'real'"),
+    ("prompts: [prompts]", "prompts: [3]", "study.prompts: found 3"),
+]
+
+
+def test_a_wrong_key_or_value_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
-    path.write_text(STUDY.replace(change[0], change[1], 1))
-    with pytest.raises(CommandError) as refused:
-        read_study(path)
-    message = str(refused.value)
-    assert message.startswith(f"{path}: ")
-    assert said in message
-    assert "\n" not in message
-    assert "__init__" not in message
+    for text, other, said in WRONG:
+        assert text in STUDY
+        path.write_text(STUDY.replace(text, other, 1))
+        with pytest.raises(CommandError) as refused:
+            read_study(path)
+        message = str(refused.value)
+        assert message.startswith(f"{path}: ")
+        assert said in message
+        assert "\n" not in message
+        assert "__init__" not in message
 
 
 def test_new_music_begins_at_one_place_in_all_conditions() -> None:
@@ -327,9 +319,9 @@ def test_a_study_without_models_is_completed_with_its_audio(
     quick_model: MusicModel, tmp_path: Path, config: Path
 ) -> None:
     kept = [line for line in STUDY.splitlines() if "kind: model" not in line]
-    config.write_text("\n".join(kept) + "\nrepetitions: 8\n")
+    config.write_text("\n".join(kept) + "\n")
     told, result = run(quick_model, asked(config, tmp_path / "out"))
-    assert (result.made, result.total, told) == (34, 34, [])
+    assert (result.made, result.total, told) == (6, 6, [])
     assert 0 < result.clips_per_minute <= 60 * result.made / result.seconds
     assert (tmp_path / "out" / "webmushra.yaml").exists()
 

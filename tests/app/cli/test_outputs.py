@@ -12,7 +12,7 @@ from app.audio import length
 from app.audio import render as sound
 from app.cli.main import main
 from app.compose.plan.sheet_music import sheet_music
-from tests.support.commands import relpe, run_without
+from tests.support.commands import relpe
 from tokenization.midi import read_midi
 from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Track
@@ -35,42 +35,42 @@ def test_sound_is_rendered_one_variation_at_a_time(
     assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
 
 
-@pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
 def test_sound_that_fails_leaves_no_partial_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
+    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), None])
 
     def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
-        result = next(made)
-        if isinstance(result, sound.Audio):
-            return result
-        raise result
+        audio = next(made)
+        if audio is None:
+            raise KeyboardInterrupt
+        return audio
 
     monkeypatch.setattr(sound, "render", render)
     (folder / "out.1.mid").write_bytes(b"from before")
     audio = ["--audio", str(folder / "out.wav"), "--variations", "2"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) in {2, 130}
+    assert relpe(folder, "generate", "--bars", "1", *audio) == 130
     assert sorted(path.name for path in folder.iterdir()) == ["out.1.mid", "prompt.mid", "small"]
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
-@pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
 def test_every_name_is_checked_in_advance(
-    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / name).mkdir()
-    (folder / "out.1.mid").write_bytes(b"from before")
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
-    assert relpe(folder, "generate", "--model", "no such model", *audio) == 2
-    message = capsys.readouterr().err
-    assert f"{folder / name}: this is a folder, expected a file name" in message
-    assert (folder / "out.1.mid").read_bytes() == b"from before"
-
-
-def test_a_read_only_folder_is_refused_in_advance(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / "out.1.mid").write_bytes(b"from before")
+    outputs = ["--audio", str(folder / "out.wav"), "--variations", "3"]
+    for name in ("out.2.mid", "out.2.wav"):
+        (folder / name).mkdir()
+        assert relpe(folder, "generate", "--model", "no such model", *outputs) == 2
+        message = capsys.readouterr().err
+        assert f"{folder / name}: this is a folder, expected a file name" in message
+        (folder / name).rmdir()
+    for name, problem in (("out.xml", "ends in .musicxml"), ("no/a.musicxml", "no")):
+        score = str(folder / name)
+        assert relpe(folder, "continue", "--model", "no such model", "--score", score) == 2
+        assert problem in capsys.readouterr().err
+    assert (folder / "out.1.mid").read_bytes() == b"from before"
+
     def refused(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -142,18 +142,6 @@ def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
         assert written == sheet_music(midi, f"out.{row}")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("out.xml", "ends in .musicxml"), ("no/a.musicxml", "no")]
-)
-def test_names_of_sheet_music_are_checked_in_advance(
-    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(folder.iterdir())
-    assert relpe(folder, "continue", "--bars", "1", "--score", str(folder / name)) == 2
-    assert said in capsys.readouterr().err
-    assert sorted(folder.iterdir()) == before
-
-
 def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     band = Score(12, (Track.of([(0, 12, 40, 80)], 33), Track.of([(0, 1, 36, 80)], is_drum=True)))
     (folder / "prompt.mid").write_bytes(write_midi(band))
@@ -163,10 +151,3 @@ def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[s
     assert "sheet music is for pieces for the piano; found Drums, Electric Bass (finger)" in said
     assert said.count("\n") == 1
     assert sorted(folder.iterdir()) == before
-
-
-def test_audio_is_imported_only_if_it_is_written(folder: Path) -> None:
-    words = ["--bars", "1", "--model", str(folder / "small"), "--backend", "torch"]
-    words += ["--output", str(folder / "out.mid")]
-    run_without(["app.audio.render", "scipy.signal"], ["generate", *words])
-    assert (folder / "out.mid").is_file()

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from app.compose.continuation import Result, continue_prompt, generate_piece
+from app.compose.engine import Engine
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
+from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.compose.steering import steer
 from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
@@ -114,6 +116,19 @@ def test_pieces_and_continuations_last_as_long_as_asked_for(
     waltz = read_prompt(write_midi(two_hands(metre=(3, 4))))
     assert in_bars(MusicOptions(seconds=5), waltz).bars == 3
     assert in_bars(MusicOptions(seconds=3600), waltz).bars == 1920
+
+
+def test_progress_in_seconds_starts_before_the_music_is_done(quick_model: MusicModel) -> None:
+    engine = Engine(quick_model)
+    (draft,) = engine.add(Opening.of_nothing(quick_model, MusicOptions(seconds=60.0)), [1])
+    seen = [draft.part_done]
+    while len(engine):
+        engine.step()
+        seen.append(draft.part_done)
+    assert seen[0] == 0
+    assert 0 < seen[len(seen) // 2] < 1
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
 
 
 def test_notes_of_the_last_bar_ring_only_after_a_cadence(quick_model: MusicModel) -> None:
