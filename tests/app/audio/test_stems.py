@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.audio import stems
-from app.audio.stems import Stems
 from app.audio.synth.soundfont import SoundError
 from tokenization.score import Score, Tempo, Track
 
@@ -38,7 +37,7 @@ def band(tracks: int = 4) -> Score:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Stems:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stems")
     return stems.render(band(), folder, "song", ids=[7, 3, 1, 0], sample_rate=RATE)
 

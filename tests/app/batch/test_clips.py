@@ -41,6 +41,6 @@ def test_a_path_that_is_not_utf_8_is_printable():
     assert printable(Path("a\udcff.mid")).encode() == "a\ufffd.mid".encode()
 
 
-def test_the_seeds_must_suffice_for_all_clips(tmp_path: Path) -> None:
+def test_the_seeds_must_suffice_for_all_clips(tmp_path):
     with pytest.raises(CommandError, match="would exceed the largest seed"):
         options(tmp_path, music=MusicOptions(seed=2**31 - 2))

@@ -17,14 +17,10 @@ from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from app.compose.models import MusicModel
+    pass
 
 
-def test_the_manifest_lists_the_clips_with_their_settings(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_the_manifest_lists_the_clips_with_their_settings(quick_model, tmp_path, prompts):
     _, result = run(quick_model, options(tmp_path / "out", prompts))
     rows = listed(tmp_path / "out")
     assert [row["file"] for row in rows] == [
@@ -51,7 +47,7 @@ def test_the_manifest_lists_the_clips_with_their_settings(
     assert [path.name for path in (tmp_path / "out").rglob(".*")] == [".lock"]
 
 
-def test_the_manifest_has_seconds_in_place_of_bars(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_the_manifest_has_seconds_in_place_of_bars(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out", music=replace(MUSIC, seconds=3.0), count=1))
     (row,) = listed(tmp_path / "out")
     settings = json.loads(row["settings"])
@@ -59,9 +55,7 @@ def test_the_manifest_has_seconds_in_place_of_bars(quick_model: MusicModel, tmp_
     assert "bars" not in settings
 
 
-def test_damaged_or_missing_clips_are_made_again(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_damaged_or_missing_clips_are_made_again(quick_model, tmp_path, prompts):
     output = tmp_path / "out"
     run(quick_model, options(output, prompts))
     before = contents(output)
@@ -77,8 +71,8 @@ def test_damaged_or_missing_clips_are_made_again(
 
 
 def test_other_settings_are_refused_with_the_first_difference(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    quick_model, tmp_path, prompts, monkeypatch
+):
     same = options(tmp_path / "out", prompts, resume=True)
     run(quick_model, same)
     before = contents(tmp_path / "out")
@@ -105,7 +99,7 @@ def test_other_settings_are_refused_with_the_first_difference(
         run(quick_model, same)
 
 
-def test_a_foreign_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_manifest_is_refused(tmp_path):
     path = tmp_path / "manifest.csv"
     for content in ("", "a,b\n1,2\n", "\0\xff", "file\n"):
         path.write_text(content, encoding="latin-1")

@@ -11,7 +11,6 @@ import pytest
 from app.batch.run import BatchProgress, BatchResult, make_batch
 from app.compose.continuation import Result, continue_prompt, finish, generate_piece
 from app.compose.models import Models
-from app.compose.piece import Draft, Piece
 from app.compose.prompt import read_prompt
 from app.errors import CommandError
 from relpe.decoding.choose import choose_steps
@@ -23,7 +22,6 @@ from tokenization.midi import write_midi
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
     from app.compose.options import MusicOptions
-    from relpe.decoding.base import Backend
 
 
 def clips_by_width(
@@ -38,9 +36,7 @@ def clips_by_width(
     return made
 
 
-def test_the_width_does_not_change_the_clips(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_the_width_does_not_change_the_clips(quick_model, tmp_path, prompts):
     music = replace(MUSIC, bars=8, repetition=1.0, density=6.0, key="C", ending="cadence")
     made = clips_by_width(quick_model, tmp_path, prompts, music)
     assert made[0] == made[1] == made[2]
@@ -48,9 +44,7 @@ def test_the_width_does_not_change_the_clips(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "compiled"])
-def test_the_width_does_not_change_the_clips_of_a_model(
-    small_model: MusicModel, tmp_path: Path, prompts: Path, backend: Backend
-) -> None:
+def test_the_width_does_not_change_the_clips_of_a_model(small_model, tmp_path, prompts, backend):
     steps = choose_steps(small_model.decoder, backend, threads=2)
     model = replace(small_model, steps=steps)
     made = clips_by_width(model, tmp_path, prompts, replace(MUSIC, bars=1))
@@ -58,9 +52,9 @@ def test_the_width_does_not_change_the_clips_of_a_model(
 
 
 def test_a_piece_that_cannot_be_saved_is_reported_and_the_others_are_made(
-    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(draft: Draft) -> Piece:
+    quick_model, tmp_path, monkeypatch
+):
+    def refused(draft):
         if draft.seed == 6:
             raise MidiError("no file can say that")
         return finish(draft)
@@ -71,9 +65,7 @@ def test_a_piece_that_cannot_be_saved_is_reported_and_the_others_are_made(
     assert (result.made, result.failed) == (2, ("midi/small_v02.mid",))
 
 
-def test_a_clip_equals_the_output_of_its_command(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_a_clip_equals_the_output_of_its_command(quick_model, tmp_path, prompts):
     run(quick_model, options(tmp_path / "out", prompts))
     run(quick_model, options(tmp_path / "new"))
     prompt = read_prompt((prompts / "first song.mid").read_bytes())
@@ -89,9 +81,7 @@ def test_a_clip_equals_the_output_of_its_command(
         assert clip.read_bytes() == of_nothing.pieces[0].midi
 
 
-def test_an_unusable_prompt_is_reported_and_the_others_are_used(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_an_unusable_prompt_is_reported_and_the_others_are_used(quick_model, tmp_path, prompts):
     (prompts / "bad.mid").write_bytes(b"not music")
     told, result = run(quick_model, options(tmp_path / "out", prompts))
     (notice,) = told
@@ -100,7 +90,7 @@ def test_an_unusable_prompt_is_reported_and_the_others_are_used(
     assert (result.made, result.total) == (6, 6)
 
 
-def test_without_a_usable_prompt_nothing_is_made(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_without_a_usable_prompt_nothing_is_made(quick_model, tmp_path):
     (tmp_path / "bad.mid").write_bytes(b"not music")
     with pytest.raises(CommandError, match="none of the prompts can be used"):
         run(quick_model, options(tmp_path / "out", tmp_path / "bad.mid"))
@@ -109,9 +99,7 @@ def test_without_a_usable_prompt_nothing_is_made(quick_model: MusicModel, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_prompt_that_changes_during_the_batch_is_left_out(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_a_prompt_that_changes_during_the_batch_is_left_out(quick_model, tmp_path, prompts):
     steps = make_batch(options(tmp_path / "out", prompts), Models.only(quick_model))
     next(steps)
     (prompts / "first song.mid").write_bytes(write_midi(two_hands(bars=3)))
@@ -122,9 +110,7 @@ def test_a_prompt_that_changes_during_the_batch_is_left_out(
 
 
 @pytest.mark.parametrize("steps", [3, 120])
-def test_resuming_a_stopped_batch_gives_the_same_files(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path, steps: int
-) -> None:
+def test_resuming_a_stopped_batch_gives_the_same_files(quick_model, tmp_path, prompts, steps):
     run(quick_model, options(tmp_path / "whole", prompts))
     asked = options(tmp_path / "out", prompts, width=2)
     _, stopped = run(quick_model, asked, after(steps))
@@ -140,7 +126,7 @@ def test_resuming_a_stopped_batch_gives_the_same_files(
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_more_clips_can_be_added(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_more_clips_can_be_added(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out", count=2))
     _, result = run(quick_model, options(tmp_path / "out", count=4, resume=True))
     assert (result.kept, result.made) == (2, 2)
@@ -148,7 +134,7 @@ def test_more_clips_can_be_added(quick_model: MusicModel, tmp_path: Path) -> Non
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_another_batch_is_not_overwritten(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_another_batch_is_not_overwritten(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out"))
     before = contents(tmp_path / "out")
     with pytest.raises(CommandError, match="this folder already contains a batch; use --resume"):
@@ -156,9 +142,7 @@ def test_another_batch_is_not_overwritten(quick_model: MusicModel, tmp_path: Pat
     assert contents(tmp_path / "out") == before
 
 
-def test_clips_of_a_prompt_that_became_unreadable_are_kept(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_clips_of_a_prompt_that_became_unreadable_are_kept(quick_model, tmp_path, prompts):
     run(quick_model, options(tmp_path / "out", prompts))
     before = contents(tmp_path / "out")
     next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
@@ -172,9 +156,7 @@ def test_clips_of_a_prompt_that_became_unreadable_are_kept(
     assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
 
 
-def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
+def test_clips_of_a_removed_prompt_are_kept_with_a_notice(quick_model, tmp_path, prompts):
     run(quick_model, options(tmp_path / "out", prompts))
     before = contents(tmp_path / "out")
     gone = prompts / "first song.mid"
@@ -193,9 +175,7 @@ def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
         run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))
 
 
-def test_a_prompt_may_have_moved(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_may_have_moved(quick_model, tmp_path, prompts, monkeypatch):
     run(quick_model, options(tmp_path / "out", prompts))
     monkeypatch.chdir(tmp_path / "out")
     told, result = run(quick_model, options(tmp_path / "out", Path("../prompts"), resume=True))

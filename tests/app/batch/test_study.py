@@ -25,7 +25,6 @@ from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
     from app.batch.clips import BatchOptions
-    from app.compose.models import MusicModel
 
 CONDITIONS = """
   - {kind: model, name: warm, model: piano}
@@ -38,7 +37,7 @@ STUDY = f"name: A study\nprompts: [prompts]\nlast_bar: 2\nbars: 2\nconditions: {
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     """A study of two prompts, without audio."""
     folder = tmp_path / "prompts"
     folder.mkdir()
@@ -58,9 +57,7 @@ def asked(config: Path, output: Path, **others: Any) -> BatchOptions:
     return replace(made, conditions=conditions)
 
 
-def test_a_study_has_each_condition_of_each_prompt(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_a_study_has_each_condition_of_each_prompt(quick_model, tmp_path, config):
     _, result = run(quick_model, asked(config, tmp_path / "out"))
     assert (result.made, result.total, result.failed) == (18, 18, ())
     rows = read_manifest(tmp_path / "out" / "manifest.csv").values()
@@ -85,8 +82,8 @@ def test_a_study_has_each_condition_of_each_prompt(
 
 
 def test_the_same_study_gives_the_same_bytes_wherever_it_runs(
-    quick_model: MusicModel, tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    quick_model, tmp_path, config, monkeypatch
+):
     run(quick_model, asked(config, tmp_path / "whole"))
     whole = contents(tmp_path / "whole")
     monkeypatch.chdir(config.parent)
@@ -105,9 +102,7 @@ def test_the_same_study_gives_the_same_bytes_wherever_it_runs(
         run(quick_model, asked(config, tmp_path / "parts", shard=(1, 3)))
 
 
-def test_shards_that_do_not_fit_are_refused(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_shards_that_do_not_fit_are_refused(quick_model, tmp_path, config):
     output = tmp_path / "out"
     run(quick_model, asked(config, output, shard=(1, 2)))
     with pytest.raises(CommandError, match="use the same number of shards"):
@@ -123,9 +118,7 @@ def test_shards_that_do_not_fit_are_refused(
     assert contents(output) == contents(tmp_path / "whole")
 
 
-def test_resuming_a_stopped_study_gives_the_same_files(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_resuming_a_stopped_study_gives_the_same_files(quick_model, tmp_path, config):
     run(quick_model, asked(config, tmp_path / "whole"))
     _, stopped = run(quick_model, asked(config, tmp_path / "out", width=2), after(60))
     assert stopped.stopped
@@ -138,9 +131,7 @@ def test_resuming_a_stopped_study_gives_the_same_files(
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_another_study_is_not_mixed_in(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_another_study_is_not_mixed_in(quick_model, tmp_path, config):
     run(quick_model, asked(config, tmp_path / "out"))
     config.write_text(config.read_text() + "seed: 1\n")
     with pytest.raises(CommandError, match="is not a clip of this study; resume with the study"):
@@ -150,9 +141,7 @@ def test_another_study_is_not_mixed_in(
         run(quick_model, asked(config, tmp_path / "out", resume=True))
 
 
-def test_files_for_listeners_reveal_no_condition(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_files_for_listeners_reveal_no_condition(quick_model, tmp_path, config):
     run(quick_model, asked(config, tmp_path / "out"))
     out = tmp_path / "out"
     rows = list(read_manifest(out / "manifest.csv").values())
@@ -183,9 +172,7 @@ def test_files_for_listeners_reveal_no_condition(
     assert not contents(out / "midi").keys() & contents(tmp_path / "b" / "midi").keys()
 
 
-def test_a_clip_of_a_study_can_be_replayed(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_a_clip_of_a_study_can_be_replayed(quick_model, tmp_path, config):
     run(quick_model, asked(config, tmp_path / "out"))
     rows = read_manifest(tmp_path / "out" / "manifest.csv").values()
     warm = next(row for row in rows if row.condition == "warm")
@@ -199,16 +186,14 @@ def test_a_clip_of_a_study_can_be_replayed(
         replay_of_clip(tmp_path / "out" / "key.csv", real.file)
 
 
-def test_a_prompt_that_is_too_short_ends_the_study_before_it_begins(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_a_prompt_that_is_too_short_ends_the_study_before_it_begins(quick_model, tmp_path, config):
     (tmp_path / "prompts" / "b.mid").write_bytes(write_midi(two_hands(bars=3)))
     with pytest.raises(CommandError, match="the file has 3 bars, but 2 bars of real music after"):
         run(quick_model, asked(config, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_json_of_mirex_goes_in_and_comes_out(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_json_of_mirex_goes_in_and_comes_out(quick_model, tmp_path):
     prompt = [{"start": 16 + i, "pitch": 60 + i % 12, "duration": 2} for i in range(64)]
     real = [{"start": 80 + 2 * i, "pitch": 50 + i % 24, "duration": 2} for i in range(96)]
     (tmp_path / "p.json").write_text(json.dumps({"prompt": prompt, "generation": real}))
@@ -231,9 +216,7 @@ def test_json_of_mirex_goes_in_and_comes_out(quick_model: MusicModel, tmp_path: 
         assert 0 <= note["pitch"] <= 127
 
 
-def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_all_stimuli_of_a_prompt_are_equally_loud_and_long(quick_model, tmp_path, config):
     config.write_text(
         STUDY.replace("[prompts]", "[prompts/a song.mid]") + "loudness: -12\nclip: new\n"
     )
@@ -287,7 +270,7 @@ WRONG = [
 ]
 
 
-def test_a_wrong_key_or_value_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_wrong_key_or_value_is_refused_in_one_sentence(tmp_path):
     path = tmp_path / "study.yaml"
     for text, other, said in WRONG:
         assert text in STUDY
@@ -301,23 +284,19 @@ def test_a_wrong_key_or_value_is_refused_in_one_sentence(tmp_path: Path) -> None
         assert "__init__" not in message
 
 
-def test_new_music_begins_at_one_place_in_all_conditions() -> None:
+def test_new_music_begins_at_one_place_in_all_conditions():
     _check_splices("a.mid", {"x": 8.0, "y": 8.004})
     with pytest.raises(CommandError, match=r"at 8\.0 s with 'x' and at 9\.5 s with 'y', since"):
         _check_splices("a.mid", {"y": 9.5, "x": 8.0})
 
 
-def test_a_model_that_does_not_exist_is_named_with_its_condition(
-    tmp_path: Path, config: Path
-) -> None:
+def test_a_model_that_does_not_exist_is_named_with_its_condition(tmp_path, config):
     config.write_text(config.read_text().replace("cool, model: piano", "cool, model: nowhere"))
     with pytest.raises(CommandError, match="the condition 'cool': no model 'nowhere': expected"):
         asked(config, tmp_path / "out")
 
 
-def test_a_study_without_models_is_completed_with_its_audio(
-    quick_model: MusicModel, tmp_path: Path, config: Path
-) -> None:
+def test_a_study_without_models_is_completed_with_its_audio(quick_model, tmp_path, config):
     kept = [line for line in STUDY.splitlines() if "kind: model" not in line]
     config.write_text("\n".join(kept) + "\n")
     told, result = run(quick_model, asked(config, tmp_path / "out"))
@@ -326,9 +305,7 @@ def test_a_study_without_models_is_completed_with_its_audio(
     assert (tmp_path / "out" / "webmushra.yaml").exists()
 
 
-def test_the_example_is_a_study_of_the_released_models(
-    quick_model: MusicModel, tmp_path: Path
-) -> None:
+def test_the_example_is_a_study_of_the_released_models(quick_model, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     path = tmp_path / "examples" / "listening" / "study.yaml"
     study = read_study(path)

@@ -33,11 +33,7 @@ from tests.support.commands import help_without_engine
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from pathlib import Path
-
-    from app.batch.manifest import Row
-    from app.compose.models import MusicModel
 
 
 def batch(place: Path, *extra: str) -> int:
@@ -51,7 +47,7 @@ def command(place: Path, *extra: str) -> list[str]:
     return ["batch", *places, *bars, *given]
 
 
-def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clips_of_prompts_with_json(folder, capsys):
     prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
     assert batch(folder, *prompts, "--count", "2", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -73,7 +69,7 @@ def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[
         assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
 
 
-def test_sound_is_at_one_loudness(folder: Path) -> None:
+def test_sound_is_at_one_loudness(folder):
     prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "2", "--bars", "1"]
     assert batch(folder, *prompts, "--audio", "flac") == 0
     for row in read_manifest(folder / "out" / "manifest.csv").values():
@@ -84,9 +80,7 @@ def test_sound_is_at_one_loudness(folder: Path) -> None:
         assert loudness == pytest.approx(-23, abs=0.5) or (loudness < -23 and at_the_ceiling)
 
 
-def test_each_model_makes_clips_from_nothing(
-    folder: Path, small_model: MusicModel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_model_makes_clips_from_nothing(folder, small_model, capsys):
     save_model(small_model.decoder, folder / "other" / "Small")
     small_model.tokenizer.save(folder / "other" / "Small")
     both = f"{folder / 'small'},{folder / 'other' / 'Small'}"
@@ -102,9 +96,7 @@ def test_each_model_makes_clips_from_nothing(
     assert "have the same name" in capsys.readouterr().err
 
 
-def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(folder, capsys):
     (folder / "in").mkdir()
     (folder / "prompt.mid").rename(folder / "in" / "good.mid")
     (folder / "in" / "bad.mid").write_bytes(b"not music")
@@ -118,9 +110,7 @@ def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
     assert "none of the prompts can be used" in capsys.readouterr().err
 
 
-def test_an_impossible_batch_is_reported_in_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_impossible_batch_is_reported_in_one_sentence(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     for option, *values in (
         ("--prompts", "nowhere"),
@@ -147,7 +137,7 @@ def test_an_impossible_batch_is_reported_in_one_sentence(
 
 
 @pytest.fixture
-def study(folder: Path) -> Path:
+def study(folder):
     """A study with the model of the folder."""
     path = folder / "study.yaml"
     path.write_text(
@@ -162,9 +152,7 @@ def of_study(study: Path, *extra: str) -> list[str]:
     return ["batch", str(study), "--output", output, "--backend", "torch", *extra]
 
 
-def test_a_study_is_made_resumed_and_replayed(
-    folder: Path, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_made_resumed_and_replayed(folder, study, capsys, monkeypatch):
     study.write_text(study.read_text() + "audio: null\n")
     assert main(of_study(study, "--json")) == 0
     said = json.loads(capsys.readouterr().out)
@@ -185,9 +173,7 @@ def test_a_study_is_made_resumed_and_replayed(
     assert contents(folder / "again") == contents(folder / "out")
 
 
-def test_what_cannot_be_used_with_a_study_is_named(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_with_a_study_is_named(study, capsys):
     for extra, name in ((["--count", "9"], "count"), (["--top-p", "0.5"], "top-p")):
         assert main(of_study(study, *extra)) == 2
         assert f"relpe: --{name} cannot be used with {study}" in capsys.readouterr().err
@@ -201,7 +187,7 @@ def test_what_cannot_be_used_with_a_study_is_named(
 
 
 @pytest.mark.slow
-def test_shards_that_run_at_the_same_time_make_the_whole_study(folder: Path, study: Path) -> None:
+def test_shards_that_run_at_the_same_time_make_the_whole_study(folder, study):
     study.write_text(study.read_text().replace("repetitions: 3", "repetitions: 24"))
     assert main(of_study(study)) == 0
     whole = contents(folder / "out")
@@ -214,9 +200,7 @@ def test_shards_that_run_at_the_same_time_make_the_whole_study(folder: Path, stu
     assert contents(folder / "out") == whole
 
 
-def test_a_signal_keeps_what_is_finished(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_keeps_what_is_finished(folder, monkeypatch, capsys):
     asked = ["--count", "4", "--width", "2"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
@@ -224,7 +208,7 @@ def test_a_signal_keeps_what_is_finished(
     capsys.readouterr()
     save, saved = BatchRun._save, []
 
-    def interrupted(self: BatchRun, *given: object) -> None:
+    def interrupted(self, *given):
         save(self, *given)  # type: ignore[arg-type]
         saved.append(given)
         if len(saved) == 2:
@@ -244,13 +228,13 @@ def test_a_signal_keeps_what_is_finished(
 
 
 def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    folder, monkeypatch, capsys
+):
     monkeypatch.setattr(batch_files, "save_clip", slow_clips.save_clip)
     take = Savers.take
     progress: list[str] = []
 
-    def interrupted(self: Savers, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
+    def interrupted(self, seconds=0.0):
         found = take(self, seconds)
         if found and not progress:
             progress.append("one clip is finished")
@@ -274,9 +258,7 @@ def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_process_that_ends_in_the_middle_can_be_resumed(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_process_that_ends_in_the_middle_can_be_resumed(folder, number):
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
@@ -303,9 +285,7 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
     assert contents(folder / "out") == whole
 
 
-def test_the_progress_bar_counts_finished_clips(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
     clock = itertools.count(0, 2)
     monkeypatch.setattr("tqdm.std.time", lambda: float(next(clock)))
     monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
@@ -328,7 +308,7 @@ def test_the_progress_bar_counts_finished_clips(
     assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
 
 
-def test_help_names_defaults_and_loads_no_engine() -> None:
+def test_help_names_defaults_and_loads_no_engine():
     said = " ".join(help_without_engine("batch").split())
     assert "-23 LUFS" in said
     assert "bars of new music (default: 32)" in said

@@ -32,9 +32,7 @@ def fill(folder: Path, command: str, *extra: str, piece: str = "piece.mid") -> i
         (("accompany", "--instrument", "flute", "--bars", "2"), 1),
     ],
 )
-def test_the_settings_make_the_piece_again(
-    filling: Path, command: tuple[str, ...], bars: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_make_the_piece_again(filling, command, bars, capsys):
     assert fill(filling, *command, "--seed", "5", "--variations", "2", "--json") == 0
     said = capsys.readouterr().out
     told = json.loads(said)
@@ -48,9 +46,7 @@ def test_the_settings_make_the_piece_again(
     assert [(filling / f"again.{number}.mid").read_bytes() for number in (1, 2)] == made
 
 
-def test_only_the_named_tracks_are_written(
-    filling: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_named_tracks_are_written(filling, capsys):
     assert fill(filling, "fill", "--bars", "2", "--tracks", "2,drums", "--seed", "1") == 0
     assert "out.mid: 1 bar, seed 1" in capsys.readouterr().err
     before, after = (read_midi(filling / name) for name in ("piece.mid", "out.mid"))
@@ -58,7 +54,7 @@ def test_only_the_named_tracks_are_written(
     assert before.tracks[1] != after.tracks[1]
 
 
-def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
+def test_bars_after_the_end_are_a_continuation(filling):
     small = ["--model", str(filling / "small"), "--seed", "1"]
     assert fill(filling, "fill", "--bars", "5", *small, piece="prompt.mid") == 0
     filled = (filling / "out.mid").read_bytes()
@@ -66,7 +62,7 @@ def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
     assert (filling / "out.mid").read_bytes() == filled
 
 
-def test_bad_input_gets_one_sentence(filling: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gets_one_sentence(filling, capsys):
     for command, problem in (
         (("fill", "--bars", "3-2"), "argument --bars: '3-2' are not bars"),
         (("fill",), "the following arguments are required: --bars"),
@@ -88,7 +84,7 @@ def test_bad_input_gets_one_sentence(filling: Path, capsys: pytest.CaptureFixtur
         assert not (filling / "out.mid").exists()
 
 
-def test_damaged_settings_are_refused(filling: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_settings_are_refused(filling, capsys):
     assert fill(filling, "fill", "--bars", "2", "--json") == 0
     told = json.loads(capsys.readouterr().out)["replay"]
     words = ["--prompt", str(filling / "piece.mid"), "--output", str(filling / "again.mid")]
@@ -98,7 +94,7 @@ def test_damaged_settings_are_refused(filling: Path, capsys: pytest.CaptureFixtu
         assert "export it again" in capsys.readouterr().err
 
 
-def test_help_is_fast() -> None:
+def test_help_is_fast():
     said = help_without_engine("fill")
     assert "--bars FIRST-LAST" in said
     assert "--ending" not in said

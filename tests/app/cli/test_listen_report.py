@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A study with the answers of twelve listeners, one of whom is careless."""
     folder = tmp_path_factory.mktemp("study") / "study"
     write_study(folder, ("piano", "real", "shuffled notes"), prompts=3, repetitions=2)
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def study(made: Path, tmp_path: Path) -> Path:
+def study(made, tmp_path):
     return shutil.copytree(made, tmp_path / "study")
 
 
@@ -39,8 +39,8 @@ def report(folder: Path, *extra: str) -> int:
 
 
 def test_the_same_answers_give_the_same_report_from_database_and_table_in_any_order(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    study, tmp_path, capsys
+):
     other = shutil.copytree(study, tmp_path / "other")
     answers = read_answers(study)
     write_answers(study / TABLE, answers[::-1])
@@ -66,7 +66,7 @@ def test_the_same_answers_give_the_same_report_from_database_and_table_in_any_or
     assert excluded == ["simulated-012"]
 
 
-def test_options(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options(study, tmp_path, capsys):
     lax = ["--least-attention", "0", "--most-difference", "4", "--least-heard", "0"]
     lax += ["--least-agreement", "0", "--most-anchor-wins", "1", "--weigh-by-confidence", "--json"]
     sizes = ["--preference-of-interest", "0.7", "--points-of-interest", "1", "--seed", "3"]
@@ -117,9 +117,7 @@ def _broken_study(study: Path) -> None:
         (_broken_study, "study.yaml: this is not the study of relpe batch"),
     ],
 )
-def test_what_cannot_be_reported_gets_one_sentence(
-    study: Path, capsys: pytest.CaptureFixture[str], damage, said: str
-) -> None:
+def test_what_cannot_be_reported_gets_one_sentence(study, capsys, damage, said):
     damage(study)
     assert report(study) == 2
     captured = capsys.readouterr()
@@ -129,9 +127,7 @@ def test_what_cannot_be_reported_gets_one_sentence(
     assert not (study / "report").exists()
 
 
-def test_values_that_cannot_be_used_get_one_sentence(
-    made: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_that_cannot_be_used_get_one_sentence(made, capsys):
     for options, said in (
         (["--least-attention", "2"], "--least-attention is 2, expected 0 to 1"),
         (["--most-difference", "nan"], "--most-difference is nan, expected 0 to 4"),
@@ -149,5 +145,5 @@ def test_values_that_cannot_be_used_get_one_sentence(
     assert "nowhere: there is no such folder" in capsys.readouterr().err
 
 
-def test_help_does_not_load_the_engine() -> None:
+def test_help_does_not_load_the_engine():
     assert "--least-attention" in help_without_engine("listen-report")

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -20,15 +20,9 @@ from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
-if TYPE_CHECKING:
-    from collections import Counter
-    from pathlib import Path
-
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_same_seed_same_file_and_json_says_what_was_made(
-    folder: Path, command: str, parsed: Counter[bytes], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_same_seed_same_file_and_json_says_what_was_made(folder, command, parsed, capsys):
     assert relpe(folder, command, "--seed", "3", "--bars", "1", "--json") == 0
     assert parsed[(folder / "prompt.mid").read_bytes()] == (command == "continue")
     first = (folder / "out.mid").read_bytes()
@@ -45,7 +39,7 @@ def test_same_seed_same_file_and_json_says_what_was_made(
     assert not list(folder.glob(".*"))
 
 
-def test_variations_and_sound(folder: Path) -> None:
+def test_variations_and_sound(folder):
     audio = str(folder / "out.flac")
     assert (
         relpe(
@@ -58,7 +52,7 @@ def test_variations_and_sound(folder: Path) -> None:
     assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
 
 
-def test_options_of_the_music_are_those_of_the_dataclass() -> None:
+def test_options_of_the_music_are_those_of_the_dataclass():
     names = [field.name for field in fields(MusicOptions)]
     arguments = ["continue", "song.mid", "--output", "out.mid"]
     options = _parser().parse_args(arguments)
@@ -93,9 +87,7 @@ BAD_FILES = [
 ]
 
 
-def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(folder, capsys):
     for content, problem in BAD_FILES:
         (folder / "prompt.mid").write_bytes(content)
         assert relpe(folder, "continue") == 2
@@ -110,9 +102,7 @@ def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(
     assert "there is no such file; check its name and folder" in capsys.readouterr().err
 
 
-def test_bad_options_are_reported_in_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_options_are_reported_in_one_sentence(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "loop.mid").symlink_to("loop.mid")
     for problem, *extra in (
@@ -142,12 +132,10 @@ def test_bad_options_are_reported_in_one_sentence(
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_sigterm_ends_the_command_cleanly(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sigterm_ends_the_command_cleanly(folder, monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
 
-    def terminated(_: Score, soundfont: object = None) -> sound.Audio:
+    def terminated(_, soundfont=None):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
         raise AssertionError("still there")
@@ -160,9 +148,7 @@ def test_sigterm_ends_the_command_cleanly(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_command_names_itself_in_its_errors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_names_itself_in_its_errors(capsys):
     for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
@@ -173,9 +159,7 @@ def test_a_command_names_itself_in_its_errors(
         assert said.endswith(f"; see {who} --help\n")
 
 
-def test_a_misspelled_option_is_named_with_the_one_that_was_meant(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelled_option_is_named_with_the_one_that_was_meant(folder, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["continue", "song.mid", "--ouput=x.mid"])
     assert stop.value.code == 2
@@ -186,9 +170,7 @@ def test_a_misspelled_option_is_named_with_the_one_that_was_meant(
     assert "--song.mid: there is no such file" in capsys.readouterr().err
 
 
-def test_help_gives_the_defaults_of_each_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_gives_the_defaults_of_each_command(capsys):
     said: dict[str, str] = {}
     for command in ("continue", "generate"):
         with pytest.raises(SystemExit):
@@ -201,7 +183,7 @@ def test_help_gives_the_defaults_of_each_command(
     assert "(default: groove for drums or several instruments, otherwise piano)" in said["continue"]
 
 
-def test_help_does_not_load_the_engine() -> None:
+def test_help_does_not_load_the_engine():
     assert "--prompt-bars" in help_without_engine("continue")
 
 

@@ -22,14 +22,11 @@ from tokenization.midi import read_midi
 from tokenization.midi.musicxml import as_midi
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping
     from pathlib import Path
 
 
-def test_musicxml_is_continued_like_the_same_midi_file(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_musicxml_is_continued_like_the_same_midi_file(folder, capsys):
     pytest.importorskip("music21")
     written = musicxml.score({"Piano": musicxml.bars(*[musicxml.note("C4", 16)] * 4)})
     (folder / "prompt.mid").rename(folder / "other.mid")
@@ -52,9 +49,7 @@ def test_musicxml_is_continued_like_the_same_midi_file(
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_json_contains_everything_that_decides_the_bytes(
-    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_contains_everything_that_decides_the_bytes(folder, command, capsys):
     assert relpe(folder, command, "--bars", "1", "--temperature", "0.7", "--json") == 0
     first = (folder / "out.mid").read_bytes()
     replay = json.loads(capsys.readouterr().out)["replay"]
@@ -80,9 +75,7 @@ def test_json_contains_everything_that_decides_the_bytes(
     assert (folder / "out.mid").read_bytes() == first
 
 
-def test_an_unusable_backend_is_reported_in_one_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_backend_is_reported_in_one_sentence(folder, monkeypatch, capsys):
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -91,9 +84,7 @@ def test_an_unusable_backend_is_reported_in_one_sentence(
     assert "no compiler here" in capsys.readouterr().err
 
 
-def test_replay_makes_the_piece_of_json_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_makes_the_piece_of_json_again(folder, capsys):
     # with this seed, the model generates notes, so that the results differ from the prompt
     given = ("--bars", "1", "--variations", "2", "--seed", "1", "--json")
     assert relpe(folder, "continue", *given) == 0
@@ -129,9 +120,7 @@ def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
     return main(["replay", str(place / "told.json"), "--output", str(place / "b.mid"), *extra])
 
 
-def test_a_piece_is_made_again_on_the_backend_that_made_it(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piece_is_made_again_on_the_backend_that_made_it(folder, capsys):
     assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     small = ["--model", str(folder / "small")]
@@ -149,12 +138,10 @@ def test_a_piece_is_made_again_on_the_backend_that_made_it(
     assert "generated with cuda (here cpu), with relpe 0.0.1 (here " in said
 
 
-def test_options_of_the_command_line_override_those_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_of_the_command_line_override_those_of_the_settings(tmp_path, monkeypatch):
     seen: list[tuple[str, ...]] = []
 
-    def models(given: argparse.Namespace, _: object) -> None:
+    def models(given, _):
         seen.append((given.device, given.backend, given.precision))
         raise CommandError("enough")
 
@@ -168,9 +155,7 @@ def test_options_of_the_command_line_override_those_of_the_settings(
         assert seen.pop() == chosen
 
 
-def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(folder, monkeypatch, capsys):
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     model = ["--model", str(folder / "small")]
@@ -188,8 +173,8 @@ def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
 
 
 def test_a_piece_of_a_folder_named_like_a_released_model_is_not_replayed_with_that_model(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    folder, monkeypatch, capsys
+):
     shutil.copytree(folder / "small", folder / "piano")
     monkeypatch.chdir(folder)
     made = ["generate", "--output", "a.mid", "--bars", "1", "--seed", "1", "--backend", "torch"]
@@ -214,7 +199,7 @@ def test_a_piece_of_a_folder_named_like_a_released_model_is_not_replayed_with_th
     assert again(folder, told, "--model", "../piano") == 0
 
 
-def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clip_of_a_batch_is_made_again(folder, capsys):
     prompt, model = str(folder / "prompt.mid"), str(folder / "small")
     made = ["--models", model, "--backend", "torch", "--output", str(folder / "out")]
     made += ["--count", "1", "--bars", "1", "--seed", "7"]
@@ -235,18 +220,14 @@ def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFix
         assert words in capsys.readouterr().err
 
 
-def test_a_soundfont_without_audio_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_soundfont_without_audio_is_refused(folder, capsys):
     assert relpe(folder, "generate", "--soundfont", "nope.sf2") == 2
     assert "--soundfont nope.sf2: no audio was requested" in capsys.readouterr().err
     assert not (folder / "out.mid").exists()
 
 
-def test_without_a_length_a_form_is_written_to_its_end(
-    filling: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def written(command: str, *extra: str) -> str:
+def test_without_a_length_a_form_is_written_to_its_end(filling, capsys):
+    def written(command, *extra):
         assert (
             relpe(filling, command, "--model", str(filling / "second"), "--seed", "1", *extra) == 0
         )

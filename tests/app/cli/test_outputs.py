@@ -6,7 +6,6 @@ import weakref
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from app.audio import length
 from app.audio import render as sound
@@ -18,12 +17,10 @@ from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Track
 
 
-def test_sound_is_rendered_one_variation_at_a_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sound_is_rendered_one_variation_at_a_time(folder, monkeypatch):
     made: list[weakref.ref[sound.Audio]] = []
 
-    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
+    def render(_, soundfont=None):
         assert [audio for audio in made if audio() is not None] == []
         audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
         made.append(weakref.ref(audio))
@@ -35,12 +32,10 @@ def test_sound_is_rendered_one_variation_at_a_time(
     assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
 
 
-def test_sound_that_fails_leaves_no_partial_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sound_that_fails_leaves_no_partial_files(folder, monkeypatch):
     made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), None])
 
-    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
+    def render(_, soundfont=None):
         audio = next(made)
         if audio is None:
             raise KeyboardInterrupt
@@ -54,9 +49,7 @@ def test_sound_that_fails_leaves_no_partial_files(
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
-def test_every_name_is_checked_in_advance(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_name_is_checked_in_advance(folder, monkeypatch, capsys):
     (folder / "out.1.mid").write_bytes(b"from before")
     outputs = ["--audio", str(folder / "out.wav"), "--variations", "3"]
     for name in ("out.2.mid", "out.2.wav"):
@@ -71,7 +64,7 @@ def test_every_name_is_checked_in_advance(
         assert problem in capsys.readouterr().err
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
-    def refused(**_: object) -> None:
+    def refused(**_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("app.files.tempfile.TemporaryFile", refused)
@@ -80,12 +73,10 @@ def test_every_name_is_checked_in_advance(
     assert capsys.readouterr().err.strip() == said
 
 
-def test_a_file_that_turns_out_not_to_be_writable_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_turns_out_not_to_be_writable_is_named(folder, monkeypatch, capsys):
     replace = Path.replace
 
-    def full(self: Path, target: Path) -> Path:
+    def full(self, target):
         if target.name == "out.1.mid":
             raise OSError(28, "No space left on device")
         return replace(self, target)
@@ -96,10 +87,8 @@ def test_a_file_that_turns_out_not_to_be_writable_is_named(
     assert not list(folder.glob(".*"))
 
 
-def test_a_continuation_too_long_for_sound_is_refused_in_advance(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(*_: object) -> None:
+def test_a_continuation_too_long_for_sound_is_refused_in_advance(folder, monkeypatch, capsys):
+    def work(*_):
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("app.compose.continuation.continue_prompt", work)
@@ -108,9 +97,7 @@ def test_a_continuation_too_long_for_sound_is_refused_in_advance(
     assert "the piece lasts 34 minutes, expected at most 30" in capsys.readouterr().err
 
 
-def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(folder, monkeypatch, capsys):
     monkeypatch.setattr(length, "MAX_SECONDS", 0.1)
     audio = ["--audio", str(folder / "out.wav")]
     # some seeds give an empty bar
@@ -121,7 +108,7 @@ def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
     assert not (folder / "out.wav").exists()
 
 
-def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_is_not_overwritten(folder, capsys):
     before = (folder / "prompt.mid").read_bytes()
     assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
     assert "choose another name" in capsys.readouterr().err
@@ -133,7 +120,7 @@ def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixtu
     assert (folder / "prompt.mid").read_bytes() == before
 
 
-def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
+def test_sheet_music_is_written_for_every_variation(folder):
     score = ["--score", str(folder / "out.musicxml"), "--variations", "2"]
     assert relpe(folder, "continue", "--bars", "1", *score) == 0
     for row in (1, 2):
@@ -142,7 +129,7 @@ def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
         assert written == sheet_music(midi, f"out.{row}")
 
 
-def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_band_has_no_sheet_music(folder, capsys):
     band = Score(12, (Track.of([(0, 12, 40, 80)], 33), Track.of([(0, 1, 36, 80)], is_drum=True)))
     (folder / "prompt.mid").write_bytes(write_midi(band))
     before = sorted(folder.iterdir())

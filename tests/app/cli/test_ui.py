@@ -26,9 +26,7 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
-def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(folder, capsys):
     inside_a_file = str(folder / "prompt.mid" / "music")
     command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
     assert main([*command, "--output-dir", inside_a_file]) == 2
@@ -37,7 +35,7 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(
     assert message.count("\n") == 1
 
 
-def test_own_models_are_offered_after_the_others(folder: Path, tmp_path: Path) -> None:
+def test_own_models_are_offered_after_the_others(folder, tmp_path):
     released = Models().names
     small, several = folder / "small", tmp_path / "several"
     shutil.copytree(small, several / "mine")
@@ -51,9 +49,7 @@ def test_own_models_are_offered_after_the_others(folder: Path, tmp_path: Path) -
         _asked_for(None, several / "notes")
 
 
-def test_an_unusable_address_is_reported_in_one_sentence(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unusable_address_is_reported_in_one_sentence(capsys):
     for host, problem in (
         ("no.such.host.invalid", "choose a --host of this machine"),
         ("127.0.0.1", "Address already in use; choose another --port"),
@@ -69,7 +65,7 @@ def test_an_unusable_address_is_reported_in_one_sentence(
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_the_page_and_leaves_nothing(folder, tmp_path):
     rest = tmp_path / "temporary"
     rest.mkdir()
     port = free_port()
@@ -96,9 +92,7 @@ def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> An
     return served[0]
 
 
-def test_arguments_reach_the_page(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_arguments_reach_the_page(folder, monkeypatch, caplog):
     accounts = folder / "accounts"
     accounts.write_text("# who\nada:se:cret\n\nbob: x \n")
     accounts.chmod(0o600)
@@ -125,9 +119,7 @@ def test_arguments_reach_the_page(
         assert "cret" not in caplog.text
 
 
-def test_unusable_arguments_are_reported_in_one_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_arguments_are_reported_in_one_sentence(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
         (folder / name).write_text(text)

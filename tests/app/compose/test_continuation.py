@@ -35,9 +35,7 @@ def run(model: MusicModel, data: bytes, last_bar: int | None = None, **options: 
 
 
 @pytest.mark.parametrize("metre", [(4, 4), (6, 8)])
-def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(
-    small_model: MusicModel, metre: tuple[int, int]
-) -> None:
+def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(small_model, metre):
     upload = two_hands(metre=metre)
     result = run(small_model, write_midi(upload), bars=3, seed=1)
     (piece,) = result.pieces
@@ -62,9 +60,7 @@ def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(
     assert alone.end_ticks <= 3 * bar * alone.ticks_per_beat // 480
 
 
-def test_same_seed_same_bytes_and_variations_differ(
-    quick_model: MusicModel, prompt_bytes: bytes
-) -> None:
+def test_same_seed_same_bytes_and_variations_differ(quick_model, prompt_bytes):
     first = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3)
     again = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3)
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
@@ -72,9 +68,7 @@ def test_same_seed_same_bytes_and_variations_differ(
     assert [piece.seed for piece in first.pieces] == [5, 6, 7]
 
 
-def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(
-    quick_model: MusicModel, prompt_bytes: bytes
-) -> None:
+def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(quick_model, prompt_bytes):
     all_heard = run(quick_model, prompt_bytes, bars=2, seed=1)
     some = run(quick_model, prompt_bytes, bars=2, seed=1, prompt_bars=2)
     more = run(quick_model, prompt_bytes, bars=2, seed=1, prompt_bars=99)
@@ -83,7 +77,7 @@ def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(
     assert read_midi(some.pieces[0].midi).num_notes == two_hands().num_notes + some.pieces[0].notes
 
 
-def test_a_piece_that_was_stopped_has_the_bars_that_were_begun(quick_model: MusicModel) -> None:
+def test_a_piece_that_was_stopped_has_the_bars_that_were_begun(quick_model):
     _, whole = finish(generate_piece(quick_model, MusicOptions(bars=8, seed=1)))
     assert (whole.pieces[0].bars, whole.pieces[0].stopped) == (8, False)
     steps = itertools.count()
@@ -97,7 +91,7 @@ def test_a_piece_that_was_stopped_has_the_bars_that_were_begun(quick_model: Musi
     assert piece.notes
 
 
-def test_stop_keeps_all_that_was_shown(quick_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_stop_keeps_all_that_was_shown(quick_model, prompt_bytes):
     calls = iter(range(1000))
     steps = continue_prompt(
         quick_model,
@@ -114,8 +108,8 @@ def test_stop_keeps_all_that_was_shown(quick_model: MusicModel, prompt_bytes: by
 
 @pytest.mark.parametrize("prompt_bars", [0, 1])
 def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
-    quick_model: MusicModel, prompt_bars: int
-) -> None:
+    quick_model, prompt_bars
+):
     """Also if its tokens are not in the context, and only the file shows that it still sounds."""
     ringing = [(0, 4 * 1920 + 400, pitch, 80) for pitch in range(40, 90)]
     beats = [(480 * beat, 200, 100, 80) for beat in range(16)]
@@ -129,9 +123,7 @@ def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
         assert not len(early)
 
 
-def test_a_continuation_without_new_notes_plays_as_its_prompt(
-    quick_model: MusicModel, prompt_bytes: bytes
-) -> None:
+def test_a_continuation_without_new_notes_plays_as_its_prompt(quick_model, prompt_bytes):
     steps = continue_prompt(
         quick_model, read_prompt(prompt_bytes), MusicOptions(bars=2, seed=1), lambda: True
     )
@@ -152,9 +144,7 @@ def notes_before(score: Score, tick: int) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("has_prompt", [True, False])
-def test_progress_grows_to_the_result_and_finished_bars_do_not_change(
-    has_prompt: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_grows_to_the_result_and_finished_bars_do_not_change(has_prompt, monkeypatch):
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
     model = model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
     options = MusicOptions(bars=5, seed=3)
@@ -174,7 +164,7 @@ def test_progress_grows_to_the_result_and_finished_bars_do_not_change(
         )
 
 
-def test_a_piece_from_nothing_has_tempo_metre_and_length(quick_model: MusicModel) -> None:
+def test_a_piece_from_nothing_has_tempo_metre_and_length(quick_model):
     _, result = finish(generate_piece(quick_model, MusicOptions(bars=4, seed=3)))
     (piece,) = result.pieces
     assert result.bars == 4
@@ -186,9 +176,7 @@ def test_a_piece_from_nothing_has_tempo_metre_and_length(quick_model: MusicModel
     assert piece.score.num_notes == piece.notes > 0
 
 
-def test_last_bar_is_where_the_new_music_begins(
-    quick_model: MusicModel, prompt_bytes: bytes
-) -> None:
+def test_last_bar_is_where_the_new_music_begins(quick_model, prompt_bytes):
     result = run(quick_model, prompt_bytes, last_bar=2, bars=1, seed=1)
     whole = result.pieces[0].score
     assert whole.end_ticks <= 3 * 1920  # the rest of the upload was cut off

@@ -30,7 +30,7 @@ STRINGS = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
 
 
 @pytest.fixture(scope="module")
-def groove_model() -> MusicModel:
+def groove_model():
     return model_of(MultitrackRemi())
 
 
@@ -75,9 +75,7 @@ def players(score: Score) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("metre", "one_track", "drums"), [((4, 4), True, True), ((6, 8), False, False)]
 )
-def test_a_band_continues_in_its_own_tracks_and_channels(
-    groove_model: MusicModel, metre: tuple[int, int], one_track: bool, drums: bool
-) -> None:
+def test_a_band_continues_in_its_own_tracks_and_channels(groove_model, metre, one_track, drums):
     data = write_midi(big_band(metre, drums=drums))
     if one_track:
         data = in_one_track(data)
@@ -98,7 +96,7 @@ def test_a_band_continues_in_its_own_tracks_and_channels(
     assert alone.end_ticks <= 2 * bar
 
 
-def test_drums_alone_continue_each_in_the_track_that_strikes_it(groove_model: MusicModel) -> None:
+def test_drums_alone_continue_each_in_the_track_that_strikes_it(groove_model):
     kick = Track.of([(bar * 1920, 10, KICK, 90) for bar in range(3)], is_drum=True)
     rest = Track.of([(i * 240, 10, (SNARE, HAT)[i % 2], 80) for i in range(24)], is_drum=True)
     data = write_midi(Score(480, (kick, rest), (Tempo(0, 90.0),)))
@@ -113,14 +111,14 @@ def test_drums_alone_continue_each_in_the_track_that_strikes_it(groove_model: Mu
         read_prompt(data)
 
 
-def test_two_tracks_of_one_instrument_stay_two(groove_model: MusicModel) -> None:
+def test_two_tracks_of_one_instrument_stay_two(groove_model):
     data = write_midi(big_band(drums=False))
     pieces = proceed(groove_model, data, bars=3, seed=2, variations=4)
     new = [track for piece in pieces for track in piece.new.tracks if len(track)]
     assert len({track.chunk for track in new if track.program == 0}) == 2
 
 
-def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model: MusicModel) -> None:
+def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model):
     ringing = Track.of([(0, 1920 + 400, pitch, 80) for pitch in range(128)], program=48)
     other = Track.of([(0, 400, 60, 80)], program=0)
     data = write_midi(Score(480, (ringing, other), (Tempo(0, 90.0),)))
@@ -129,7 +127,7 @@ def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model: 
             assert track.program == 0 or not (track.notes[:, 0] < 1920 + 400).any()
 
 
-def test_tracks_play_the_same_whether_or_not_the_others_may_play(groove_model: MusicModel) -> None:
+def test_tracks_play_the_same_whether_or_not_the_others_may_play(groove_model):
     data, options = write_midi(big_band(bars=4)), MusicOptions(bars=2, seed=4)
     upload, played = read_midi(data), {2, 4}
     made = []
@@ -144,7 +142,7 @@ def test_tracks_play_the_same_whether_or_not_the_others_may_play(groove_model: M
     assert len(made[0]) > len(made[1])
 
 
-def test_a_piece_from_nothing_names_its_instruments(groove_model: MusicModel) -> None:
+def test_a_piece_from_nothing_names_its_instruments(groove_model):
     *_, result = generate_piece(groove_model, MusicOptions(bars=2, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]
     assert piece.bars == 2
@@ -160,7 +158,7 @@ def test_presence_makes_an_instrument_that_rests_too_long_or_only_joins_likelier
     data = write_midi(score.with_tracks([*score.tracks[:3], resting]))
     prompt = read_prompt(data, tokenizer=groove_model.tokenizer)
 
-    def bias(prompt=prompt, **chosen: Any) -> np.ndarray:
+    def bias(prompt=prompt, **chosen):
         options = MusicOptions(recall=0, **chosen)
         found = Opening.after(groove_model, prompt, options).rule.bias
         return np.zeros(812) if found is None else found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,12 +17,9 @@ from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
 from tokenization.score import Score, Track
 
-if TYPE_CHECKING:
-    from app.compose.models import MusicModel
-
 
 @pytest.fixture
-def fresh_model(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> MusicModel:
+def fresh_model(small_model, monkeypatch):
     """A model that is not prepared yet; it reports immediately during preparation."""
     monkeypatch.setattr(models, "_PREPARED", {})
     monkeypatch.setattr(models, "LOADING_SECONDS", 0.001)
@@ -31,12 +27,10 @@ def fresh_model(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> Mus
     return small_model
 
 
-def test_a_model_yields_until_its_steps_are_compiled_which_happens_once(
-    fresh_model: MusicModel,
-) -> None:
+def test_a_model_yields_until_its_steps_are_compiled_which_happens_once(fresh_model):
     compiled, calls = Event(), []
 
-    def warm_up() -> None:
+    def warm_up():
         calls.append(1)
         compiled.wait(60)
 
@@ -50,8 +44,8 @@ def test_a_model_yields_until_its_steps_are_compiled_which_happens_once(
     assert len(calls) == 1
 
 
-def test_failed_compilation_is_tried_again(fresh_model: MusicModel) -> None:
-    def fail() -> None:
+def test_failed_compilation_is_tried_again(fresh_model):
+    def fail():
         raise RuntimeError("no room")
 
     model = replace(fresh_model, steps=fresh_model.steps._replace(warm_up=fail))
@@ -60,14 +54,14 @@ def test_failed_compilation_is_tried_again(fresh_model: MusicModel) -> None:
     list(fresh_model.preparing())
 
 
-def test_a_loaded_model_is_the_only_one(small_model: MusicModel) -> None:
+def test_a_loaded_model_is_the_only_one(small_model):
     only = Models.only(small_model)
     assert only.names == ("small",)
     assert only.to_generate() is only.to_continue(two_hands()) is small_model
     assert only.folder("small") is None
 
 
-def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
+def test_drums_and_several_instruments_are_for_the_groove_model():
     (drums,) = DRUMS.tracks
     piano, electric, flute = (Track.of([(0, 10, 60, 90)], program=p) for p in (0, 5, 73))
     nothing = Track.of([], program=40)
@@ -89,7 +83,7 @@ def models_of(**tokenizers: Remi) -> Models:
     return models
 
 
-def test_the_automatic_choice_can_do_what_is_needed() -> None:
+def test_the_automatic_choice_can_do_what_is_needed():
     several = models_of(
         piano=PianoRemi(),
         groove=MultitrackRemi(),
@@ -123,7 +117,7 @@ def test_the_automatic_choice_can_do_what_is_needed() -> None:
     assert several.able(DRUMS, form) == []
 
 
-def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instruments() -> None:
+def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instruments():
     chosen = models_of(
         one=MultitrackRemi(),
         piano=PianoRemi(PianoRemiConfig(version=2)),

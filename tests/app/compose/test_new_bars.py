@@ -45,9 +45,7 @@ def one_note_a_bar(metre: tuple[int, int], bars: int, division: int = 480) -> by
 @pytest.mark.parametrize(
     ("metre", "division"), [((5, 16), 480), ((9, 32), 25), ((13, 4), 480), ((33, 16), 480)]
 )
-def test_new_music_has_exactly_the_notated_bars(
-    quick_model: MusicModel, metre: tuple[int, int], division: int
-) -> None:
+def test_new_music_has_exactly_the_notated_bars(quick_model, metre, division):
     prompt = read_prompt(one_note_a_bar(metre, 3, division))
     bar = 4 * division * metre[0] / metre[1]
     assert prompt.bars == prompt.facts.bars == 3
@@ -67,7 +65,7 @@ def test_new_music_has_exactly_the_notated_bars(
     assert read_midi(piece.new_midi).end_ticks <= round(2 * bar) + 1
 
 
-def test_every_notated_bar_begins_with_a_bar_token() -> None:
+def test_every_notated_bar_begins_with_a_bar_token():
     for metre in ODD:
         prompt = read_prompt(one_note_a_bar(metre, 4))
         places = np.flatnonzero(prompt.ids == BAR)[prompt.bar_tokens[:-1]]
@@ -80,7 +78,7 @@ def test_every_notated_bar_begins_with_a_bar_token() -> None:
         assert any("eighth" in notice for notice in prompt.facts.notices) == is_between_eighths
 
 
-def test_last_bar_and_prompt_bars_count_notated_bars(quick_model: MusicModel) -> None:
+def test_last_bar_and_prompt_bars_count_notated_bars(quick_model):
     data = one_note_a_bar((7, 16), 6)
     prompt = read_prompt(data, last_bar=4)
     assert prompt.splice_ticks == 4 * 840
@@ -92,7 +90,7 @@ def test_last_bar_and_prompt_bars_count_notated_bars(quick_model: MusicModel) ->
         read_prompt(data, last_bar=7)
 
 
-def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(quick_model: MusicModel) -> None:
+def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(quick_model):
     prompt, calls = read_prompt(one_note_a_bar((9, 4), 2)), iter(range(10_000))
     options = MusicOptions(bars=90, seed=1)
     *_, result = continue_prompt(quick_model, prompt, options, lambda: next(calls) > 120)
@@ -102,9 +100,7 @@ def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(quick_model: Music
     assert onsets(new).max() >= new.end_ticks - 9 * 480
 
 
-def test_progress_counts_notated_bars(
-    quick_model: MusicModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_counts_notated_bars(quick_model, monkeypatch):
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
     prompt = read_prompt(one_note_a_bar((9, 4), 2))
     done = [
@@ -116,7 +112,7 @@ def test_progress_counts_notated_bars(
     assert done == sorted(done)
 
 
-def test_the_rule_allows_only_what_fits_the_notated_bars() -> None:
+def test_the_rule_allows_only_what_fits_the_notated_bars():
     bars = NewBars.after(read_prompt(one_note_a_bar((33, 16), 1)), 2)
     assert [(b.length, b.room, b.notated) for b in bars.planned] == [
         *((60, 60, 0), (42, 39, 0), (60, 60, 1), (42, 39, 1))
@@ -141,11 +137,11 @@ def test_the_rule_allows_only_what_fits_the_notated_bars() -> None:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def heard(monkeypatch):
     """Names of the tokens after the prompt's last note, as the model reads them."""
     names: list[str] = []
 
-    def resume(self: RemiGrammar, ids: np.ndarray) -> RemiGrammar:
+    def resume(self, ids):
         words = [PIANO_VOCABULARY.names[token] for token in ids.tolist()]
         last = max(at for at, word in enumerate(words) if word.startswith("Duration"))
         names[:] = words[last + 1 :]
@@ -171,9 +167,7 @@ def with_change(*, more: bool) -> bytes:
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(
-    quick_model: MusicModel, heard: list[str], more: bool
-) -> None:
+def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(quick_model, heard, more):
     prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
     assert prompt.splice_ticks == 3840
     assert prompt.score.time_signatures[-1] == (3840, 3, 4)
@@ -190,9 +184,7 @@ def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(
     assert alone.tempos == ((0, pytest.approx(60)),)
 
 
-def test_a_short_first_bar_leaves_all_other_bars_whole(
-    quick_model: MusicModel, heard: list[str]
-) -> None:
+def test_a_short_first_bar_leaves_all_other_bars_whole(quick_model, heard):
     pickup = [(0, 240, 67, 80), (240, 240, 69, 80)]
     signatures = (TimeSignature(0, 1, 4), TimeSignature(480, 4, 4))
     prompt = read_prompt(write_midi(Score(480, (Track.of(pickup),), (), signatures)))
@@ -211,7 +203,7 @@ def test_a_short_first_bar_leaves_all_other_bars_whole(
     assert piece.new.end_ticks == 120 + 4 * 1440
 
 
-def test_a_later_change_of_metre_in_the_file_applies_from_there(quick_model: MusicModel) -> None:
+def test_a_later_change_of_metre_in_the_file_applies_from_there(quick_model):
     upload = two_hands(bars=2)
     drums = Track.of([(0, 100, 36, 90), (12_000, 100, 36, 90)], is_drum=True)
     signatures = (TimeSignature(0, 4, 4), TimeSignature(2 * 3840, 3, 8))
@@ -221,9 +213,7 @@ def test_a_later_change_of_metre_in_the_file_applies_from_there(quick_model: Mus
     assert finish(quick_model, read_prompt(data), bars=5, seed=1).bars == 5
 
 
-def test_a_continuation_too_long_for_a_file_is_refused_in_advance(
-    quick_model: MusicModel,
-) -> None:
+def test_a_continuation_too_long_for_a_file_is_refused_in_advance(quick_model):
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (60_000, 1, 60, 80)]),)))
     prompt = read_prompt(data)
     steps = continue_prompt(quick_model, prompt, MusicOptions(bars=2000))

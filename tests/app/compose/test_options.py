@@ -72,7 +72,7 @@ print(json.dumps({
 """
 
 
-def test_a_new_field_is_an_option_of_commands_endpoints_and_page() -> None:
+def test_a_new_field_is_an_option_of_commands_endpoints_and_page():
     command = [sys.executable, "-c", WITH_MORE]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(run.stdout.splitlines()[-1])
@@ -91,7 +91,7 @@ def test_a_new_field_is_an_option_of_commands_endpoints_and_page() -> None:
     assert (found["form"], found["script"]) == (0.25, 0.75)
 
 
-def test_options_are_described_as_they_are_declared() -> None:
+def test_options_are_described_as_they_are_declared():
     assert (OPTIONS["seed"].kind, OPTIONS["seconds"].kind, OPTIONS["key"].kind) == (int, float, str)
     assert OPTIONS["ending"].words == ("bar", "cadence", "natural")
     assert OF_PROMPT == ("prompt_bars", "distance", "presence", "recall")
@@ -105,7 +105,7 @@ def test_options_are_described_as_they_are_declared() -> None:
             assert 0 < len(option.widget.choices) <= len(option.words)
 
 
-def test_a_value_out_of_its_range_is_refused_by_name() -> None:
+def test_a_value_out_of_its_range_is_refused_by_name():
     values: list[tuple[dict[str, Any], str]] = [
         ({"bars": 0}, "bars is 0, expected 1 to 4096"),
         ({"prompt_bars": -1}, "prompt bars is -1, expected at least 0"),

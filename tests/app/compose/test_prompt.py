@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.compose.continuation import Progress, continue_prompt
-from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.support.prompt_score import prompt_score
@@ -40,7 +39,7 @@ def notice_of_length(prompt: Prompt) -> list[str]:
     return [notice for notice in prompt.facts.notices if "long" in notice]
 
 
-def test_the_model_reads_the_end_of_a_long_prompt() -> None:
+def test_the_model_reads_the_end_of_a_long_prompt():
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
@@ -54,7 +53,7 @@ def test_the_model_reads_the_end_of_a_long_prompt() -> None:
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
 
 
-def test_the_model_reads_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_reads_the_end_of_a_long_bar(monkeypatch):
     notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
     assert (whole.bars, whole.first_heard(), whole.first_bar_heard()) == (1, 0, 1)
@@ -69,9 +68,7 @@ def test_the_model_reads_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) 
     assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1
 
 
-def test_reading_a_prompt_shows_progress_and_can_be_stopped(
-    quick_model: MusicModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_a_prompt_shows_progress_and_can_be_stopped(quick_model, monkeypatch):
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     prompt = read_prompt(write_midi(two_hands()))
@@ -92,7 +89,7 @@ class Deaf(PianoRemi):
         return super().encode(score.with_tracks(score.tracks[:1]), *args, **how)
 
 
-def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:
+def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model():
     data = write_midi(two_hands())
     usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
     assert prompt_score(usual).num_notes == two_hands().num_notes
@@ -103,7 +100,7 @@ def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:
 # ---- where new music begins
 
 
-def test_new_music_begins_at_the_next_bar_line() -> None:
+def test_new_music_begins_at_the_next_bar_line():
     upload = two_hands()
     cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
     data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
@@ -116,8 +113,8 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     assert read_prompt(legato).splice_ticks == 1920
 
 
-def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
-    def told(prompt: Prompt) -> list[str]:
+def test_empty_bars_at_the_end_of_a_file_are_told():
+    def told(prompt):
         return [notice for notice in prompt.facts.notices if "empty bar" in notice]
 
     note = Track.of([(0, 480, 60, 80)])
@@ -138,7 +135,7 @@ def test_empty_bars_at_the_end_of_a_file_are_told() -> None:
         assert told(prompt) == ["the file ends with 1 empty bar; the new music begins after it"]
 
 
-def test_new_music_waits_for_a_long_note_but_not_for_ever() -> None:
+def test_new_music_waits_for_a_long_note_but_not_for_ever():
     bars = {1900: 1, 1920 + 480: 1, 1920 + 500: 2, 2 * 1920 + 500: 3, 400 * 1920: 3}
     for length, count in bars.items():
         prompt = read_prompt(file_of((0, length, 60, 80)))
@@ -146,9 +143,7 @@ def test_new_music_waits_for_a_long_note_but_not_for_ever() -> None:
         assert prompt.splice_ticks == count * 1920
 
 
-def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(
-    quick_model: MusicModel,
-) -> None:
+def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(quick_model):
     ringing = [(0, 400 * 1920, pitch, 80) for pitch in range(40, 90)]
     prompt = read_prompt(file_of(*ringing))
     *_, result = continue_prompt(quick_model, prompt, MusicOptions(bars=3, seed=1))
@@ -161,14 +156,14 @@ def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(
     assert (notes[notes[:, 0] == 0, 1] == 400 * 1920).all()
 
 
-def test_a_prompt_without_room_for_new_music_is_refused() -> None:
+def test_a_prompt_without_room_for_new_music_is_refused():
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
     with pytest.raises(MidiError, match=r"far\.mid: .*65,520, expected at most 64,512"):
         read_prompt(data, "far.mid")
     assert read_prompt(data, last_bar=2).bars == 2
 
 
-def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
+def test_a_coarse_file_is_cut_at_its_bar_lines():
     notes = [(tick, 1, 60, 80) for tick in range(14)]
     data = write_midi(Score(1, (Track.of(notes),), (), (TimeSignature(0, 7, 8),)))
     prompt = read_prompt(data, last_bar=3)
@@ -180,7 +175,7 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
 # ---- files that are refused
 
 
-def test_what_cannot_be_continued_is_refused(prompt_bytes: bytes) -> None:
+def test_what_cannot_be_continued_is_refused(prompt_bytes):
     drums = Track.of([(0, 100, 36, 90)], is_drum=True)
     low = Track.of([(0, 100, 10, 90)])
     for track, problem in ((drums, "drums only"), (Track.of([]), "no notes"), (low, "A0 and C8")):

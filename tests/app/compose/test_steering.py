@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -31,7 +31,6 @@ from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.compose.continuation import Steps
-    from app.compose.models import MusicModel
 
 
 def finish(steps: Steps) -> Result:
@@ -40,7 +39,7 @@ def finish(steps: Steps) -> Result:
     return result
 
 
-def test_each_option_has_its_bias() -> None:
+def test_each_option_has_its_bias():
     tokenizer = PianoRemi()
     for options, kinds in (
         (MusicOptions(seconds=5), []),
@@ -57,7 +56,7 @@ def test_each_option_has_its_bias() -> None:
         assert [type(bias) for bias in biases] == kinds
 
 
-def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known() -> None:
+def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known():
     tokenizer, chords = PianoRemi(), [*parse_chart("F | G | C"), None]
     for seconds, chord in ((None, Chord(0, 0)), (20.0, None)):
         options = MusicOptions(chords="F | G | C", ending="cadence", seconds=seconds)
@@ -66,7 +65,7 @@ def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known() -> Non
         assert cadence.chord == chord
 
 
-def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
+def test_a_vocabulary_that_cannot_be_steered_is_refused():
     tokenizer = SpePopConfig().build()
     for options in (MusicOptions(), MusicOptions(memory=0.5)):
         assert steer(options, tokenizer.grammar(), tokenizer, ()) == ()
@@ -74,16 +73,14 @@ def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
         steer(MusicOptions(density=3), tokenizer.grammar(), tokenizer, ())
 
 
-def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(
-    quick_model: MusicModel,
-) -> None:
+def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(quick_model):
     gates = GateConfig(similar=(2.0,) * NUM_LENGTHS)
     config = replace(quick_model.decoder.config, pointer=PointerConfig(unit=BAR, gates=gates))
     decoder = config.build().eval().requires_grad_(requires_grad=False)
     with_pointer = replace(quick_model, decoder=decoder)
     prompt = read_prompt(write_midi(two_hands()))
 
-    def made(model: MusicModel, memory: float) -> tuple[bytes, bytes]:
+    def made(model, memory):
         options = MusicOptions(bars=2, seed=1, memory=memory)
         steps = continue_prompt(model, prompt, options), generate_piece(model, options)
         first, second = (finish(one).pieces[0].midi for one in steps)
@@ -97,9 +94,7 @@ def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(
 
 
 @pytest.mark.parametrize("seconds", [7.5, 7.6])
-def test_pieces_and_continuations_last_as_long_as_asked_for(
-    quick_model: MusicModel, seconds: float
-) -> None:
+def test_pieces_and_continuations_last_as_long_as_asked_for(quick_model, seconds):
     options = MusicOptions(seconds=seconds, seed=1)
     (piece,) = finish(generate_piece(quick_model, options)).pieces
     lasts = piece.score.seconds_at(piece.score.end_ticks)
@@ -118,7 +113,7 @@ def test_pieces_and_continuations_last_as_long_as_asked_for(
     assert in_bars(MusicOptions(seconds=3600), waltz).bars == 1920
 
 
-def test_progress_in_seconds_starts_before_the_music_is_done(quick_model: MusicModel) -> None:
+def test_progress_in_seconds_starts_before_the_music_is_done(quick_model):
     engine = Engine(quick_model)
     (draft,) = engine.add(Opening.of_nothing(quick_model, MusicOptions(seconds=60.0)), [1])
     seen = [draft.part_done]
@@ -131,7 +126,7 @@ def test_progress_in_seconds_starts_before_the_music_is_done(quick_model: MusicM
     assert seen[-1] == 1
 
 
-def test_notes_of_the_last_bar_ring_only_after_a_cadence(quick_model: MusicModel) -> None:
+def test_notes_of_the_last_bar_ring_only_after_a_cadence(quick_model):
     prompt = read_prompt(write_midi(two_hands()))
     for ending in ("bar", "cadence"):
         options = MusicOptions(bars=2, seed=1, ending=ending)
@@ -144,12 +139,12 @@ def test_notes_of_the_last_bar_ring_only_after_a_cadence(quick_model: MusicModel
 
 
 @pytest.mark.slow
-def test_the_released_model_follows_density_and_key() -> None:
+def test_the_released_model_follows_density_and_key():
     from app.compose.models import load_music_model
 
     model = load_music_model("piano")
 
-    def made(**wanted: Any) -> tuple[float, float]:
+    def made(**wanted):
         """Notes per bar, and the share of them outside C major."""
         options = MusicOptions(bars=16, seed=0, variations=4, **wanted)
         pieces = finish(generate_piece(model, options)).pieces

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def prompt() -> Prompt:
+def prompt():
     return read_prompt(write_midi(two_hands()))
 
 
@@ -35,9 +35,7 @@ def made(model: MusicModel, prompt: Prompt | None, **options: Any) -> Result:
 
 
 @pytest.mark.parametrize("after", [True, False])
-def test_the_chosen_take_is_the_piece_of_its_seed(
-    quick_model: MusicModel, prompt: Prompt, after: bool
-) -> None:
+def test_the_chosen_take_is_the_piece_of_its_seed(quick_model, prompt, after):
     begins = prompt if after else None
     several = made(quick_model, begins, seed=5, takes=3, variations=2)
     assert len(several.pieces) == 2
@@ -53,9 +51,7 @@ def test_the_chosen_take_is_the_piece_of_its_seed(
     assert several.tokens > tokens  # those of the other takes were generated too
 
 
-def test_takes_have_different_seeds_and_the_first_one_is_that_of_the_piece(
-    small_model: MusicModel, prompt: Prompt
-) -> None:
+def test_takes_have_different_seeds_and_the_first_one_is_that_of_the_piece(small_model, prompt):
     opening = Opening.after(small_model, prompt, MusicOptions(takes=4, seed=5))
     (draft,) = Engine(small_model).add(opening, [5])
     assert [sample.seed for sample in draft.samples] == [take_seed(5, take) for take in range(4)]
@@ -65,12 +61,12 @@ def test_takes_have_different_seeds_and_the_first_one_is_that_of_the_piece(
     assert not alone.request([1]).measured
 
 
-def test_the_largest_seed_has_takes(quick_model: MusicModel, prompt: Prompt) -> None:
+def test_the_largest_seed_has_takes(quick_model, prompt):
     (piece,) = made(quick_model, prompt, seed=LARGEST_SEED, takes=2).pieces
     assert 0 <= piece.seed <= LARGEST_SEED
 
 
-def test_a_stopped_piece_keeps_the_first_take(quick_model: MusicModel, prompt: Prompt) -> None:
+def test_a_stopped_piece_keeps_the_first_take(quick_model, prompt):
     music = MusicOptions(bars=8, seed=3, takes=3)
     *_, result = continue_prompt(quick_model, prompt, music, stop=lambda: True)
     assert isinstance(result, Result)
@@ -79,7 +75,7 @@ def test_a_stopped_piece_keeps_the_first_take(quick_model: MusicModel, prompt: P
     assert (piece.seed, piece.choice) == (3, None)
 
 
-def test_removing_a_draft_ends_all_its_takes(quick_model: MusicModel, prompt: Prompt) -> None:
+def test_removing_a_draft_ends_all_its_takes(quick_model, prompt):
     engine = Engine(quick_model)
     opening = Opening.after(quick_model, prompt, MusicOptions(bars=2, takes=3))
     kept, removed = engine.add(opening, [1, 2])

@@ -36,12 +36,12 @@ STEERED = {"key": "C", "density": 5.0, "repetition": 1.0, "ending": "cadence"}
 
 
 @pytest.fixture(scope="module")
-def model() -> MusicModel:
+def model():
     return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
 
 
 @pytest.fixture(scope="module")
-def piano_model() -> MusicModel:
+def piano_model():
     return model_of(PianoRemi(PianoRemiConfig(version=2)))
 
 
@@ -72,9 +72,7 @@ def sampled(opening: Opening, seed: int = 1, choose: Any = None) -> list[int]:
 
 
 @pytest.mark.parametrize(("name", "metre"), [("model", (7, 16)), ("piano_model", (13, 4))])
-def test_the_upload_stays_and_new_music_begins_at_the_splice(
-    request: pytest.FixtureRequest, name: str, metre: tuple[int, int]
-) -> None:
+def test_the_upload_stays_and_new_music_begins_at_the_splice(request, name, metre):
     model = request.getfixturevalue(name)
     upload = read_midi(write_midi(band(metre)))
     first = pieces_after(model, upload, bars=2, seed=3, variations=2)
@@ -93,7 +91,7 @@ def test_the_upload_stays_and_new_music_begins_at_the_splice(
         assert splice <= onsets.min() <= onsets.max() < splice * 5 // 3
 
 
-def test_the_prompt_has_its_plan_and_no_end(piano_model: MusicModel) -> None:
+def test_the_prompt_has_its_plan_and_no_end(piano_model):
     opening = opening_of(piano_model, two_hands(), bars=2)
     tokenizer = piano_model.tokenizer
     assert isinstance(tokenizer, Remi)
@@ -105,7 +103,7 @@ def test_the_prompt_has_its_plan_and_no_end(piano_model: MusicModel) -> None:
     assert opening.context[-1] == BAR
 
 
-def test_each_new_bar_has_a_plan_of_its_own(model: MusicModel) -> None:
+def test_each_new_bar_has_a_plan_of_its_own(model):
     tokenizer = model.tokenizer
     opening = opening_of(model, band(), bars=3, prompt_bars=2)
     for seed in range(2):
@@ -118,7 +116,7 @@ def test_each_new_bar_has_a_plan_of_its_own(model: MusicModel) -> None:
         assert not (made >= F.style).any()
 
 
-def test_a_new_tempo_is_in_the_head_of_the_first_new_bar(model: MusicModel) -> None:
+def test_a_new_tempo_is_in_the_head_of_the_first_new_bar(model):
     score = band()
     score = replace(score, tempos=(Tempo(0, 100.0), Tempo(3 * 1920, 140.0)), end_ticks=3 * 1920)
     ids = opening_of(model, score, bars=1).context.tolist()
@@ -126,7 +124,7 @@ def test_a_new_tempo_is_in_the_head_of_the_first_new_bar(model: MusicModel) -> N
     assert names == ["Bar", "Tempo_140.0"]
 
 
-def test_tempos_in_range_are_not_scaled(model: MusicModel) -> None:
+def test_tempos_in_range_are_not_scaled(model):
     for bpm in (20.0, 400.0):
         prompt = read_prompt(write_midi(band(bpm=bpm)), tokenizer=model.tokenizer)
         assert prompt.timing.counted is prompt.timing.file
@@ -136,7 +134,7 @@ def test_tempos_in_range_are_not_scaled(model: MusicModel) -> None:
         assert piece.seconds == pytest.approx(4 * 60 / bpm, rel=1e-3)
 
 
-def test_a_bias_towards_notes_does_not_shorten_the_plan(model: MusicModel) -> None:
+def test_a_bias_towards_notes_does_not_shorten_the_plan(model):
     opening = opening_of(model, band(), bars=2)
     rule = opening.rule.advance(F.return_)
     for token in (F.chord, F.bass + 4):
@@ -152,7 +150,7 @@ def test_a_bias_towards_notes_does_not_shorten_the_plan(model: MusicModel) -> No
 # ---- endings
 
 
-def test_a_natural_end_has_a_last_bar(model: MusicModel) -> None:
+def test_a_natural_end_has_a_last_bar(model):
     opening = opening_of(model, band(), bars=3, ending="natural")
     ids = sampled(opening)
     assert ids[-1] == EOS
@@ -168,7 +166,7 @@ def test_a_natural_end_has_a_last_bar(model: MusicModel) -> None:
 # ---- from nothing
 
 
-def test_the_options_work_together_after_a_prompt_and_from_nothing(model: MusicModel) -> None:
+def test_the_options_work_together_after_a_prompt_and_from_nothing(model):
     for options in ({"seconds": 5.0}, STEERED, {"ending": "natural"}):
         music = MusicOptions(bars=3, seed=2, **options)  # type: ignore[arg-type]
         first, again = (list(generate_piece(model, music))[-1].pieces[0] for _ in range(2))  # type: ignore[union-attr]
@@ -183,7 +181,7 @@ def test_the_options_work_together_after_a_prompt_and_from_nothing(model: MusicM
     assert first.notes
 
 
-def test_a_piece_with_a_form_keeps_its_metre(model: MusicModel) -> None:
+def test_a_piece_with_a_form_keeps_its_metre(model):
     formed = Opening.of_nothing(model, MusicOptions(bars=4, form="A2 B2"))
     plain, planned = Opening.of_nothing(model, MusicOptions(bars=4)).rule, formed.rule
     metres = slice(TIME_SIGNATURE, POSITION)
@@ -199,7 +197,7 @@ def test_a_piece_with_a_form_keeps_its_metre(model: MusicModel) -> None:
     assert plain.advance(BAR).allowed[metres].any()
 
 
-def test_the_key_of_a_piece_from_nothing_is_in_its_header(piano_model: MusicModel) -> None:
+def test_the_key_of_a_piece_from_nothing_is_in_its_header(piano_model):
     tokenizer = piano_model.tokenizer
     assert isinstance(tokenizer, Remi)
     opening = Opening.of_nothing(piano_model, MusicOptions(bars=2, key="F#m"))

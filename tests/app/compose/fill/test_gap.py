@@ -33,12 +33,12 @@ F = PLANNED_FAMILIES
 
 
 @pytest.fixture(scope="module")
-def band_model() -> MusicModel:
+def band_model():
     return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
 
 
 @pytest.fixture(scope="module")
-def piano_model() -> MusicModel:
+def piano_model():
     return model_of(PianoRemi(PianoRemiConfig(version=2)))
 
 
@@ -122,9 +122,7 @@ def test_bars_return_to_bars_with_their_chords_and_not_note_for_note(band_model)
 @pytest.mark.parametrize(
     ("metre", "tracks"), [((7, 16), None), ((13, 4), frozenset({1})), ((6, 8), frozenset({0, 2}))]
 )
-def test_only_the_passage_changes(
-    band_model: MusicModel, metre: tuple[int, int], tracks: frozenset[int] | None
-) -> None:
+def test_only_the_passage_changes(band_model, metre, tracks):
     data = write_midi(band(metre, bars=6))
     passage = Passage(first_bar=3, last_bar=4, tracks=tracks)
     asked = MusicOptions(seed=1, variations=2)
@@ -149,7 +147,7 @@ def test_only_the_passage_changes(
     assert result.pieces[0].midi != result.pieces[1].midi
 
 
-def test_a_new_track_is_added_and_the_others_keep_their_bytes(band_model: MusicModel) -> None:
+def test_a_new_track_is_added_and_the_others_keep_their_bytes(band_model):
     data = write_midi(band(bars=4))
     (piece,) = fill_midi(band_model, data, Passage(instrument=33), MusicOptions(seed=1)).pieces
     assert piece.midi[14:].startswith(data[14:])  # all but the number of tracks
@@ -164,7 +162,7 @@ def test_a_new_track_is_added_and_the_others_keep_their_bytes(band_model: MusicM
     assert 1920 <= drums.notes[:, 0].min() <= drums.notes[:, 0].max() < 3 * 1920
 
 
-def test_the_last_bars_and_those_after_the_end_are_continued(quick_model: MusicModel) -> None:
+def test_the_last_bars_and_those_after_the_end_are_continued(quick_model):
     data = write_midi(two_hands(4))
     for first, last in ((5, 6), (3, 6)):
         passage = Passage(first_bar=first, last_bar=last)
@@ -179,7 +177,7 @@ def test_the_last_bars_and_those_after_the_end_are_continued(quick_model: MusicM
             assert rows(track) == rows(other)
 
 
-def test_a_recording_is_filled_in_its_estimated_bars(piano_model: MusicModel) -> None:
+def test_a_recording_is_filled_in_its_estimated_bars(piano_model):
     data = write_midi(performance())
     passage = Passage(first_bar=4, last_bar=6)
     prompt = read_prompt(data, tokenizer=piano_model.tokenizer, passage=passage)
@@ -198,7 +196,7 @@ def test_a_recording_is_filled_in_its_estimated_bars(piano_model: MusicModel) ->
     assert all(0 < line - edge < 40 for line, edge in zip(lines, edges, strict=True))
 
 
-def test_after_a_stop_bars_that_were_not_begun_keep_their_notes(band_model: MusicModel) -> None:
+def test_after_a_stop_bars_that_were_not_begun_keep_their_notes(band_model):
     opening, prompt = opening_of(band_model, band(bars=8), Passage(first_bar=2, last_bar=7), seed=1)
     variations, engine = Variations(opening), Engine(band_model)
     variations.start(engine)
@@ -220,7 +218,7 @@ def document_of(opening: Opening, ids: list[int]) -> Any:
     return tokenizer.decode_document([*opening.context.tolist(), *ids])
 
 
-def test_bars_are_infilled(piano_model: MusicModel) -> None:
+def test_bars_are_infilled(piano_model):
     score = two_hands(8)
     opening, _ = opening_of(piano_model, score, Passage(first_bar=4, last_bar=6))
     ids = sampled(opening)
@@ -239,7 +237,7 @@ def test_bars_are_infilled(piano_model: MusicModel) -> None:
     assert [note for note in notes if not 3 * 48 <= note[0] < 6 * 48] == outside
 
 
-def test_given_tracks_are_read_in_every_bar(band_model: MusicModel) -> None:
+def test_given_tracks_are_read_in_every_bar(band_model):
     passage = Passage(first_bar=2, last_bar=3, tracks=frozenset({1}))
     opening, _ = opening_of(band_model, band(bars=5), passage)
     ids = sampled(opening)
@@ -254,7 +252,7 @@ def test_given_tracks_are_read_in_every_bar(band_model: MusicModel) -> None:
     assert document.plan.bars[1].source == 1  # as the given tracks have it
 
 
-def test_a_whole_piece_is_accompanied(band_model: MusicModel) -> None:
+def test_a_whole_piece_is_accompanied(band_model):
     opening, _ = opening_of(band_model, band(bars=3), Passage(instrument=48))
     ids = sampled(opening)
     document = document_of(opening, ids)
@@ -266,7 +264,7 @@ def test_a_whole_piece_is_accompanied(band_model: MusicModel) -> None:
     assert F.gap > opening.context.max()
 
 
-def test_coordinates_are_counted_from_the_gap(band_model: MusicModel) -> None:
+def test_coordinates_are_counted_from_the_gap(band_model):
     opening, _ = opening_of(band_model, band(bars=6), Passage(first_bar=3, last_bar=4))
     coordinates = opening.request([0]).coordinates
     assert coordinates is not None
@@ -275,9 +273,7 @@ def test_coordinates_are_counted_from_the_gap(band_model: MusicModel) -> None:
     assert places[-1].tolist() == [0, 0]
 
 
-def test_the_model_reads_as_many_bars_as_fit_on_both_sides(
-    piano_model: MusicModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_reads_as_many_bars_as_fit_on_both_sides(piano_model, monkeypatch):
     passage = Passage(first_bar=10, last_bar=11)
     opening, prompt = opening_of(piano_model, two_hands(20), passage)
     assert np.count_nonzero(opening.context == BAR) == 19
@@ -295,7 +291,7 @@ def test_the_model_reads_as_many_bars_as_fit_on_both_sides(
     assert any("as many bars around the new music as fit" in one for one in prompt.facts.notices)
 
 
-def test_the_pedal_does_not_sound_across_the_edges(piano_model: MusicModel) -> None:
+def test_the_pedal_does_not_sound_across_the_edges(piano_model):
     track = a_track(
         [(bar * 1920, 240, 60 + bar, 80) for bar in range(5)], controls=np.array([(0, 64, 127)])
     )
@@ -306,13 +302,13 @@ def test_the_pedal_does_not_sound_across_the_edges(piano_model: MusicModel) -> N
     assert not opening.rule.grammar.sounding  # type: ignore[attr-defined]
 
 
-def test_a_key_that_sounds_into_the_passage_is_not_struck(piano_model: MusicModel) -> None:
+def test_a_key_that_sounds_into_the_passage_is_not_struck(piano_model):
     score = Score(480, (Track.of([(0, 2880, 60, 80), (3840, 480, 64, 80)]),), (Tempo(0, 100.0),))
     opening, _ = opening_of(piano_model, score, Passage(first_bar=2, last_bar=2))
     assert (1, F.pitch + 60) in {note[:2] for note in opening.rule.grammar.sounding}  # type: ignore[attr-defined]
 
 
-def test_changes_of_metre_and_tempo_in_the_passage(band_model: MusicModel) -> None:
+def test_changes_of_metre_and_tempo_in_the_passage(band_model):
     score = band(bars=8)
     score = replace(
         score,
@@ -332,7 +328,7 @@ def test_changes_of_metre_and_tempo_in_the_passage(band_model: MusicModel) -> No
     assert not any("last tempo" in notice for notice in prompt.facts.notices)
 
 
-def test_the_options_work_in_a_gap(band_model: MusicModel) -> None:
+def test_the_options_work_in_a_gap(band_model):
     passage = Passage(first_bar=2, last_bar=3, tracks=frozenset({0, 1}))
     data = write_midi(band(bars=5))
     steered = MusicOptions(seed=1, key="C", density=5.0, repetition=1.0, top_k=5)
@@ -343,7 +339,7 @@ def test_the_options_work_in_a_gap(band_model: MusicModel) -> None:
     assert plain.midi != first.midi == again.midi
 
 
-def test_controllers_stay_and_this_is_said(piano_model: MusicModel) -> None:
+def test_controllers_stay_and_this_is_said(piano_model):
     score = two_hands(4)
     pedal = np.array([(at, 64, value) for at in (0, 1920, 3840) for value in (127, 0)])
     score = score.with_tracks([replace(score.tracks[0], controls=pedal), score.tracks[1]])
@@ -360,7 +356,7 @@ def test_controllers_stay_and_this_is_said(piano_model: MusicModel) -> None:
 # ---- what cannot be written
 
 
-def test_a_passage_that_does_not_exist_is_refused(band_model: MusicModel) -> None:
+def test_a_passage_that_does_not_exist_is_refused(band_model):
     for passage, problem in (
         (Passage(first_bar=7, last_bar=8), "begin at bar 7, expected 1 to 6"),
         (Passage(first_bar=3, last_bar=2), "is 2, expected 3"),
@@ -373,9 +369,7 @@ def test_a_passage_that_does_not_exist_is_refused(band_model: MusicModel) -> Non
             opening_of(band_model, band(bars=5), passage)
 
 
-def test_tracks_that_the_model_cannot_tell_apart_are_refused(
-    band_model: MusicModel, piano_model: MusicModel
-) -> None:
+def test_tracks_that_the_model_cannot_tell_apart_are_refused(band_model, piano_model):
     drums = [
         a_track([(bar * 1920, 10, pitch, 80) for bar in range(4)], is_drum=True, name=name)
         for pitch, name in ((36, "Kick"), (42, "Hat"))
@@ -394,6 +388,6 @@ def test_tracks_that_the_model_cannot_tell_apart_are_refused(
     assert {t.name for t in piece.new.tracks if len(t)} <= {"Kick", "Hat"}
 
 
-def test_models_of_version_1_only_continue(quick_model: MusicModel) -> None:
+def test_models_of_version_1_only_continue(quick_model):
     with pytest.raises(TokenizerError, match="the model can only continue a piece; choose one"):
         opening_of(quick_model, two_hands(), Passage(first_bar=2, last_bar=2))

@@ -17,7 +17,7 @@ TRACKS = (
 )
 
 
-def test_bars_are_counted_from_one_and_inclusive() -> None:
+def test_bars_are_counted_from_one_and_inclusive():
     assert parse_bars("9-16") == (9, 16)
     assert parse_bars(" 3 - 3 ") == parse_bars("3") == (3, 3)
     for text in ("", "0-4", "5-4", "a", "1-2-3", "-3", "9" * 20):
@@ -25,7 +25,7 @@ def test_bars_are_counted_from_one_and_inclusive() -> None:
             parse_bars(text)
 
 
-def test_tracks_have_numbers_names_and_instruments() -> None:
+def test_tracks_have_numbers_names_and_instruments():
     for text, numbers in (
         ("melody", {0}),
         ("Bass,drums", {1, 2, 3}),  # a part of a name, or of an instrument
@@ -37,7 +37,7 @@ def test_tracks_have_numbers_names_and_instruments() -> None:
         assert find_tracks(text, TRACKS) == numbers
 
 
-def test_an_unknown_track_gets_a_list_of_those_that_exist() -> None:
+def test_an_unknown_track_gets_a_list_of_those_that_exist():
     tracks = r"1 Melody \(Flute\), 2 Bass line \(.*\), 3 Drums, 4 Electric .*, 5 2 \(Piano\)$"
     for text in ("6", "0", "bass,oboe", ","):
         with pytest.raises(MidiError, match=f"the tracks are {tracks}"):
@@ -46,7 +46,7 @@ def test_an_unknown_track_gets_a_list_of_those_that_exist() -> None:
         find_tracks("oboe", [a_track() for _ in range(100)])
 
 
-def test_instruments_have_the_names_of_general_midi() -> None:
+def test_instruments_have_the_names_of_general_midi():
     for text, program in (
         ("Acoustic Bass", 32),
         ("drums", DRUMS),
@@ -66,7 +66,7 @@ def test_instruments_have_the_names_of_general_midi() -> None:
             find_instrument(text)
 
 
-def test_a_passage_has_an_instrument_of_general_midi() -> None:
+def test_a_passage_has_an_instrument_of_general_midi():
     drums = Passage(instrument=DRUMS).new_track
     assert drums is not None
     assert (drums.is_drum, drums.program, drums.name, drums.chunk) == (True, 0, "Drums", None)

@@ -37,7 +37,7 @@ from tokenization.score import Score, Track
 
 
 @pytest.fixture(scope="module")
-def model() -> MusicModel:
+def model():
     config = MultitrackRemiConfig(version=2, styles=("pop", "waltz"))
     return model_of(MultitrackRemi(config))
 

@@ -34,7 +34,7 @@ def test_each_phrase_begins_a_row():
     ]
 
 
-def test_bars_between_eighths_return() -> None:
+def test_bars_between_eighths_return():
     tune = [(700 * bar + 300 * note, 100, 60 + note, 80) for bar in range(4) for note in range(2)]
     score = Score(400, (Track.of(tune),), (), (TimeSignature(0, 7, 16),), 2800)
     assert LeadSheet.of(score).returns == (0, 1, 2, 3)

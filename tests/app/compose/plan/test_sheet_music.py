@@ -11,7 +11,7 @@ from tokenization.midi.musicxml import as_midi
 from tokenization.score import Score, Tempo, Track
 
 
-def test_a_recording_is_written_in_its_estimated_beats() -> None:
+def test_a_recording_is_written_in_its_estimated_beats():
     # a metronome of 100 beats a minute, in a file that says 120
     rows = [(576 * beat + (6, -10, 8)[beat % 3] + 19, 400, 60 + beat % 4, 80) for beat in range(64)]
     played = Score(480, (Track.of(rows),), (Tempo(0, 120.0),))
@@ -21,7 +21,7 @@ def test_a_recording_is_written_in_its_estimated_beats() -> None:
     assert len({after - before for before, after in pairwise(onsets)}) == 1  # equal note values
 
 
-def test_pieces_of_other_instruments_are_refused() -> None:
+def test_pieces_of_other_instruments_are_refused():
     violin, drums = Track.of([(0, 1, 60, 80)], 40), Track.of([(0, 1, 36, 80)], is_drum=True)
     for tracks, problem in (((violin,), "Violin"), ((drums,), "Drums"), ((), "0 notes")):
         score = Score(480, tracks)

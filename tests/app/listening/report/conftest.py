@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from app.listening.report.judgements import read_test
-from app.listening.report.report import Report, ReportOptions, make_report
+from app.listening.report.report import ReportOptions, make_report
 from tests.support.blind_studies import write_listeners, write_study
-
-if TYPE_CHECKING:
-    from app.listening.report.judgements import Test
 
 EVIL = 'a<b>&"c"'
 """Name of a condition."""
 
 
 @pytest.fixture(scope="session")
-def answered(tmp_path_factory: pytest.TempPathFactory) -> Test:
+def answered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     write_study(folder, (EVIL, "real", "shuffled notes"), prompts=3, repetitions=2)
     write_listeners(folder)
@@ -26,5 +21,5 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Test:
 
 
 @pytest.fixture(scope="session")
-def report(answered: Test) -> Report:
+def report(answered):
     return make_report(answered, ReportOptions(draws=200))

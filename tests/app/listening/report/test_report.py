@@ -16,7 +16,7 @@ from app.errors import CommandError
 from app.listening.report.comparisons import wilcoxon
 from app.listening.report.findings import findings, is_found, least_listeners
 from app.listening.report.power import LEVEL
-from app.listening.report.report import Report, ReportOptions, make_report
+from app.listening.report.report import ReportOptions, make_report
 from app.listening.report.results import as_json, as_table, summary
 from app.listening.report.screening import Thresholds
 from tests.support.paths import ROOT
@@ -24,7 +24,6 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.listening.report.judgements import Test
 
 QUICK = ReportOptions(draws=100, check=False)
 
@@ -38,7 +37,7 @@ def parts(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{place}/{name}", part
 
 
-def test_the_numbers_of_a_report(report: Report) -> None:
+def test_the_numbers_of_a_report(report):
     """Those that the last commit with its own mixed models and power computed."""
     golden = json.loads((ROOT / "tests/golden/listening_report.json").read_text("utf-8"))
     results = json.loads(as_json(report))
@@ -53,7 +52,7 @@ def test_the_numbers_of_a_report(report: Report) -> None:
     assert all(finding in summary(report) for finding in findings(report))
 
 
-def test_the_table_has_the_numbers_of_the_results(report: Report) -> None:
+def test_the_table_has_the_numbers_of_the_results(report):
     rows = list(csv.DictReader(StringIO(as_table(report))))
     results = json.loads(as_json(report))
     numbers = {value for _, value in parts(results) if isinstance(value, float)}
@@ -76,7 +75,7 @@ def test_the_table_has_the_numbers_of_the_results(report: Report) -> None:
         assert float(compared[name]) == pytest.approx(first[name], rel=1e-5)
 
 
-def test_the_sentences_say_what_the_table_says(report: Report) -> None:
+def test_the_sentences_say_what_the_table_says(report):
     assert report.preferences is not None
     said = findings(report)
     for comparisons, verb, equal in (
@@ -114,7 +113,7 @@ def verb_fits(sentence: str, equal: float) -> bool:
     return ("points" in sentence) == (equal == 0.0)
 
 
-def test_few_listeners_find_no_difference(answered: Test) -> None:
+def test_few_listeners_find_no_difference(answered):
     for tests in (1, 3, 10, 45):
         least = least_listeners(tests)
         for listeners, can_find in ((least - 1, False), (least, True)):
@@ -127,7 +126,7 @@ def test_few_listeners_find_no_difference(answered: Test) -> None:
     assert "No difference between" not in said
 
 
-def test_answers_of_one_kind(answered: Test) -> None:
+def test_answers_of_one_kind(answered):
     for kind in ("rating", "preference"):
         answers = [answer for answer in answered.answers if answer.kind == kind]
         report = make_report(replace(answered, answers=answers), QUICK)
@@ -135,7 +134,7 @@ def test_answers_of_one_kind(answered: Test) -> None:
         assert bool(report.ratings) == (kind == "rating")
 
 
-def test_what_cannot_be_compared_is_refused(answered: Test) -> None:
+def test_what_cannot_be_compared_is_refused(answered):
     alone = [answer for answer in answered.answers if answer.listener == "person-001"]
     real = [a for a in answered.answers if answered.clips[a.first].condition == "real"]
     ratings = [answer for answer in real if answer.kind == "rating"]
@@ -151,7 +150,7 @@ def test_what_cannot_be_compared_is_refused(answered: Test) -> None:
         make_report(answered, strict)
 
 
-def test_options_have_a_range() -> None:
+def test_options_have_a_range():
     for field, value in (
         ("points_of_interest", 0),
         ("points_of_interest", 4.5),

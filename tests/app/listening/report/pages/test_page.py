@@ -3,16 +3,12 @@ from __future__ import annotations
 import re
 from html import unescape
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
 from app.listening.report.findings import findings
 from app.listening.report.pages.page import as_page
-
-if TYPE_CHECKING:
-    from app.listening.report.report import Report
 
 
 class _Page(HTMLParser):
@@ -37,11 +33,11 @@ class _Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def text(report: Report) -> str:
+def text(report):
     return as_page(report)
 
 
-def test_the_page_is_whole_and_loads_nothing(text: str) -> None:
+def test_the_page_is_whole_and_loads_nothing(text):
     page = _Page()
     page.feed(text)
     assert page.open == []
@@ -52,7 +48,7 @@ def test_the_page_is_whole_and_loads_nothing(text: str) -> None:
     assert "a&lt;b&gt;&amp;&quot;c&quot;" in text
 
 
-def test_every_plot_has_a_title_and_a_description(text: str) -> None:
+def test_every_plot_has_a_title_and_a_description(text):
     plots = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(plots) == 12
     for plot in plots:
@@ -64,7 +60,7 @@ def test_every_plot_has_a_title_and_a_description(text: str) -> None:
         assert description.text
 
 
-def test_the_page_has_the_findings_and_the_numbers_of_the_report(text: str, report: Report) -> None:
+def test_the_page_has_the_findings_and_the_numbers_of_the_report(text, report):
     said = unescape(re.sub(r"<[^>]*>", " ", text))
     for finding in findings(report):
         assert finding in said
