@@ -14,7 +14,7 @@ from app.batch.excerpt import Excerpt, part_from
 from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.prompt import read_prompt
 from tests.support.batches import MUSIC, listed, options, run
-from tests.support.scores import performance, two_hands
+from tests.support.scores import performance
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes
 
@@ -110,19 +110,13 @@ def test_a_clip_of_a_recording_begins_at_an_estimated_bar_line(quick_model):
     assert excerpt.notes == result.pieces[0].notes  # type: ignore[union-attr]
 
 
-def test_a_piece_from_nothing_is_its_own_clip(quick_model):
+def test_a_piece_from_nothing_is_its_own_clip_and_a_blind_clip_has_no_names(quick_model):
     *_, result = generate_piece(quick_model, MUSIC)
-    piece = result.pieces[0]  # type: ignore[union-attr]
+    (piece,) = result.pieces  # type: ignore[union-attr]
     excerpt = Excerpt.of_piece(piece, None, "tail", 2)
     assert (excerpt.begin, excerpt.splice, excerpt.new_bar) == (0, 0, 1)
     assert excerpt.seconds == pytest.approx(piece.seconds)
-
-
-def test_a_blind_clip_has_no_names(quick_model):
-    score = two_hands()
-    score = score.with_tracks(replace(track, name="Secret") for track in score.tracks)
-    prompt = read_prompt(write_midi(score))
-    *_, result = continue_prompt(quick_model, prompt, MUSIC)
-    excerpt = Excerpt.of_piece(result.pieces[0], prompt, "tail", 2)  # type: ignore[union-attr]
-    assert b"Secret" in excerpt.midi()
-    assert b"Secret" not in excerpt.midi(blind=True)
+    score = excerpt.score
+    named = score.with_tracks(replace(track, name="Secret") for track in score.tracks)
+    assert b"Secret" in replace(excerpt, score=named).midi()
+    assert b"Secret" not in replace(excerpt, score=named).midi(blind=True)

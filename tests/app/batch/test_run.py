@@ -82,21 +82,16 @@ def test_a_clip_equals_the_output_of_its_command(quick_model, tmp_path, prompts)
 
 
 def test_an_unusable_prompt_is_reported_and_the_others_are_used(quick_model, tmp_path, prompts):
-    (prompts / "bad.mid").write_bytes(b"not music")
-    told, result = run(quick_model, options(tmp_path / "out", prompts))
-    (notice,) = told
-    assert notice.startswith((prompts / "bad.mid").as_posix())
-    assert result.failed == ((prompts / "bad.mid").as_posix(),)
+    bad = prompts / "bad.mid"
+    bad.write_bytes(b"not music")
+    for path, problem in ((bad, "none of the prompts can"), (prompts / "x", "no such file")):
+        with pytest.raises(CommandError, match=problem):
+            run(quick_model, options(tmp_path / "out", path))
+        assert not (tmp_path / "out").exists()
+    (notice,), result = run(quick_model, options(tmp_path / "out", prompts))
+    assert notice.startswith(bad.as_posix())
+    assert result.failed == (bad.as_posix(),)
     assert (result.made, result.total) == (6, 6)
-
-
-def test_without_a_usable_prompt_nothing_is_made(quick_model, tmp_path):
-    (tmp_path / "bad.mid").write_bytes(b"not music")
-    with pytest.raises(CommandError, match="none of the prompts can be used"):
-        run(quick_model, options(tmp_path / "out", tmp_path / "bad.mid"))
-    with pytest.raises(CommandError, match="no such file or folder"):
-        run(quick_model, options(tmp_path / "out", tmp_path / "nowhere"))
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_prompt_that_changes_during_the_batch_is_left_out(quick_model, tmp_path, prompts):
@@ -126,51 +121,44 @@ def test_resuming_a_stopped_batch_gives_the_same_files(quick_model, tmp_path, pr
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_more_clips_can_be_added(quick_model, tmp_path):
+def test_more_clips_can_be_added_if_the_batch_is_resumed(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out", count=2))
+    before = contents(tmp_path / "out")
+    with pytest.raises(CommandError, match="this folder already contains a batch; use --resume"):
+        run(quick_model, options(tmp_path / "out", count=4))
+    assert contents(tmp_path / "out") == before
     _, result = run(quick_model, options(tmp_path / "out", count=4, resume=True))
     assert (result.kept, result.made) == (2, 2)
     run(quick_model, options(tmp_path / "whole", count=4))
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_another_batch_is_not_overwritten(quick_model, tmp_path):
-    run(quick_model, options(tmp_path / "out"))
-    before = contents(tmp_path / "out")
-    with pytest.raises(CommandError, match="this folder already contains a batch; use --resume"):
-        run(quick_model, options(tmp_path / "out", count=9))
-    assert contents(tmp_path / "out") == before
-
-
-def test_clips_of_a_prompt_that_became_unreadable_are_kept(quick_model, tmp_path, prompts):
+def test_clips_of_a_prompt_that_is_removed_or_unreadable_are_kept(quick_model, tmp_path, prompts):
     run(quick_model, options(tmp_path / "out", prompts))
     before = contents(tmp_path / "out")
-    next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
-    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
-    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
-    assert len(told) == 2  # one prompt cannot be read, one clip is generated again
-    assert [Path(name).name for name in result.failed] == ["first song.mid"]
-    after_it = contents(tmp_path / "out")
-    del before["manifest.csv"], after_it["manifest.csv"]
-    assert after_it == before
-    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
-
-
-def test_clips_of_a_removed_prompt_are_kept_with_a_notice(quick_model, tmp_path, prompts):
-    run(quick_model, options(tmp_path / "out", prompts))
-    before = contents(tmp_path / "out")
-    gone = prompts / "first song.mid"
-    gone.rename(tmp_path / "elsewhere.mid")
-    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
-    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
-    assert told[0] == f"{gone.as_posix()}: this prompt no longer exists; its 3 clips are kept"
-    assert (result.kept, result.made, result.failed) == (2, 1, ())
-    after_it = contents(tmp_path / "out")
-    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys() - {"manifest.csv"}
-    del before["manifest.csv"], after_it["manifest.csv"]
-    assert after_it == before
+    del before["manifest.csv"]
+    lost, song = tmp_path / "out" / "midi" / "waltz_v03.mid", prompts / "first song.mid"
+    data = song.read_bytes()
+    for content, notice, failed in (
+        (None, "this prompt no longer exists; its 3 clips are kept", []),
+        (b"no longer MIDI", "MIDI", [song.as_posix()]),
+    ):
+        song.unlink()
+        if content is not None:
+            song.write_bytes(content)
+        lost.unlink()
+        told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
+        assert told[0].startswith(f"{song.as_posix()}: ")
+        assert notice in told[0]
+        assert len(told) == 2  # one clip is generated again
+        assert [*result.failed] == failed
+        assert result.made == 1
+        assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
+        after_it = contents(tmp_path / "out")
+        del after_it["manifest.csv"]
+        assert after_it == before
+        song.write_bytes(data)
     # a prompt that exists, but was not given, may have been forgotten
-    (tmp_path / "elsewhere.mid").rename(gone)
     with pytest.raises(CommandError, match=r"first-song_v01\.mid was not requested"):
         run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))
 
