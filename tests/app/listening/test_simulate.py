@@ -64,31 +64,24 @@ def test_the_command_writes_a_table_and_never_over_real_answers(tmp_path, capsys
         tmp_path / TABLE, [answers[0].__class__(**{**vars(a), "listener": "x"}) for a in answers]
     )
     before = (tmp_path / TABLE).read_bytes()
-    with pytest.raises(SystemExit) as stopped:
-        main([str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "found answers of listeners" in capsys.readouterr().err
+    refused(capsys, tmp_path, "found answers of listeners")
     assert (tmp_path / TABLE).read_bytes() == before
     (tmp_path / TABLE).unlink()
     (tmp_path / DATABASE).touch()
-    with pytest.raises(SystemExit):
-        main([str(tmp_path)])
+    refused(capsys, tmp_path, "found answers of listeners")
+    (tmp_path / DATABASE).unlink()
+    refused(capsys, tmp_path, "expected one such as piano=0.5", "--quality", "real")
+    refused(capsys, tmp_path, "no such condition", "--quality", "x=1")
+    refused(capsys, tmp_path, "expected a finite number", "--quality", "real=inf")
+    refused(capsys, tmp_path, "--careless is 30, expected 0 to 24", "--careless", "30")
+    refused(capsys, tmp_path, "--seed is -1, expected 0 or more", "--seed", "-1")
 
 
-def test_values_that_cannot_be_used_get_one_sentence(tmp_path, capsys):
-    write_study(tmp_path)
-    for option, value, said in (
-        ("--quality", "real", "--quality real: expected one such as piano=0.5"),
-        ("--quality", "x=1", "--quality x=1: no such condition, expected one of piano, real"),
-        ("--quality", "real=inf", "expected a finite number"),
-        ("--careless", "30", "--careless is 30, expected 0 to 24"),
-        ("--seed", "-1", "--seed is -1, expected 0 or more"),
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path), option, value])
-        assert stopped.value.code == 2
-        assert said in capsys.readouterr().err
-    assert not (tmp_path / TABLE).exists()
+def refused(capsys, folder, said, *options):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(folder), *options])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_commands_of_the_example_run(tmp_path, monkeypatch, capsys):
