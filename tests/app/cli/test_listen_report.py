@@ -81,50 +81,29 @@ def test_options(study, tmp_path, capsys):
     assert (tmp_path / "a" / "b" / "report.html").is_file()
 
 
-def _without_key(study: Path) -> None:
-    (study / "key.csv").unlink()
+def test_what_cannot_be_reported_gets_one_sentence(study, capsys):
+    def refused(said):
+        assert report(study) == 2
+        captured = capsys.readouterr()
+        assert said in captured.err
+        assert captured.err.count("\n") == 1
+        assert captured.out == ""
+        assert not (study / "report").exists()
 
-
-def _without_answers(study: Path) -> None:
-    (study / TABLE).unlink()
-
-
-def _only_practice(study: Path) -> None:
     answers = read_answers(study)
     write_answers(study / TABLE, [answer for answer in answers if answer.kind == "training"])
-
-
-def _broken_answers(study: Path) -> None:
+    refused("found no answers other than those of practice trials")
     (study / TABLE).write_text("nothing\n1\n")
-
-
-def _unknown_clips(study: Path) -> None:
-    write_study(study, ("other",), prompts=1)
-
-
-def _broken_study(study: Path) -> None:
+    refused("these are not the answers of a listening test")
+    (study / TABLE).unlink()
+    refused("found neither answers.sqlite nor answers.csv")
+    write_answers(study / TABLE, answers)
     (study / "study.yaml").write_text("name: [")
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (_without_key, "key.csv: this file is missing"),
-        (_without_answers, "found neither answers.sqlite nor answers.csv"),
-        (_only_practice, "found no answers other than those of practice trials"),
-        (_broken_answers, "these are not the answers of a listening test"),
-        (_unknown_clips, "is not in manifest.csv"),
-        (_broken_study, "study.yaml: this is not the study of relpe batch"),
-    ],
-)
-def test_what_cannot_be_reported_gets_one_sentence(study, capsys, damage, said):
-    damage(study)
-    assert report(study) == 2
-    captured = capsys.readouterr()
-    assert said in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    assert not (study / "report").exists()
+    refused("study.yaml: this is not the study of relpe batch")
+    write_study(study, ("other",), prompts=1)
+    refused("is not in manifest.csv")
+    (study / "key.csv").unlink()
+    refused("key.csv: this file is missing")
 
 
 def test_values_that_cannot_be_used_get_one_sentence(made, capsys):

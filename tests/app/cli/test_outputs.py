@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +14,6 @@ from tests.support.commands import relpe
 from tokenization.midi import read_midi
 from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Track
-
-
-def test_sound_is_rendered_one_variation_at_a_time(folder, monkeypatch):
-    made: list[weakref.ref[sound.Audio]] = []
-
-    def render(_, soundfont=None):
-        assert [audio for audio in made if audio() is not None] == []
-        audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
-        made.append(weakref.ref(audio))
-        return audio
-
-    monkeypatch.setattr(sound, "render", render)
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) == 0
-    assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
 
 
 def test_sound_that_fails_leaves_no_partial_files(folder, monkeypatch):
