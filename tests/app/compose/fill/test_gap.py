@@ -16,7 +16,7 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import Prompt, passage_options, read_prompt
-from tests.support.bands import a_track, band, model_of
+from tests.support.bands import a_track, band, model_of, sampled
 from tests.support.scores import performance, two_hands
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.document import Selection
@@ -25,7 +25,7 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
-from tokenization.remi.vocabulary import BAR, EOS, PLANNED_FAMILIES
+from tokenization.remi.vocabulary import BAR, PLANNED_FAMILIES
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import FixedBar
 
@@ -48,18 +48,6 @@ def opening_of(
     prompt = read_prompt(write_midi(score), tokenizer=model.tokenizer, passage=passage)
     music = passage_options(MusicOptions(**options), passage, prompt)
     return Opening.after(model, prompt, music), prompt
-
-
-def sampled(opening: Opening, seed: int = 1) -> list[int]:
-    """Ids that follow an opening, each drawn evenly from what the rule allows."""
-    rng, rule, ids = np.random.default_rng(seed), opening.rule, []
-    while not rule.finished:
-        allowed = np.flatnonzero(rule.allowed)
-        ends = [token for token in (BAR, EOS) if token in allowed]
-        token = ends[0] if ends and rng.random() < 0.2 else int(rng.choice(allowed))
-        ids.append(token)
-        rule = rule.advance(token)
-    return ids
 
 
 def rows(track: Track) -> list[tuple[int, ...]]:

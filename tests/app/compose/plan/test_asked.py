@@ -24,7 +24,7 @@ from app.compose.plan.asked import (
 )
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import read_prompt
-from tests.support.bands import band, model_of
+from tests.support.bands import band, model_of, sampled
 from tokenization.analysis.form import Phrase
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import write_midi
@@ -42,9 +42,10 @@ def model():
     return model_of(MultitrackRemi(config))
 
 
-def heads(model: MusicModel, ids: Any) -> list[str]:
-    """The plan tokens of each bar."""
-    text = " ".join(model.tokenizer.vocabulary.names[token] for token in ids)
+def heads(opening: Opening) -> list[str]:
+    """The plan tokens of each bar of music that follows an opening."""
+    names = opening.model.tokenizer.vocabulary.names
+    text = " ".join(names[token] for token in (*opening.first_ids, *sampled(opening)))
     kinds = ("Return", "Chord", "Bass")
     return [
         " ".join(word for word in bar.split() if word.startswith(kinds))
@@ -57,17 +58,8 @@ def opening(model: MusicModel, **options: Any) -> Opening:
     return Opening.after(model, prompt, MusicOptions(**options))
 
 
-def sampled(opening: Opening) -> list[int]:
-    """Ids drawn evenly from what the rule allows, after the context."""
-    rng, rule, ids = np.random.default_rng(1), opening.rule, []
-    while not rule.finished:
-        ids.append(int(rng.choice(np.flatnonzero(rule.allowed))))
-        rule = rule.advance(ids[-1])
-    return [*opening.first_ids, *ids]
-
-
 def test_every_bar_of_a_chart_is_asked_and_a_short_chart_repeats(model):
-    made = heads(model, sampled(opening(model, bars=5, chords="C | G/B | Am F")))
+    made = heads(opening(model, bars=5, chords="C | G/B | Am F"))
     asked = ["Chord_C_M", "Chord_G_M Bass_11", "Chord_A_m Chord_F_M"]
     assert [bar.partition(" ")[2] for bar in made[:5]] == [*asked, *asked[:2]]
 
@@ -82,7 +74,7 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
     assert [bar.chords for bar in charted] == [*parse_chart("Am")] * 4
     charted = asked_bars(MusicOptions(form="B2 A2", chords="? | Am | ? | ?"), 4, before)
     assert [bar.chords for bar in charted] == [None, *parse_chart("Am"), *chords[:2]]
-    made = heads(model, sampled(opening(model, bars=4, form="B2 A2 C9")))
+    made = heads(opening(model, bars=4, form="B2 A2 C9"))
     assert made[0].startswith("Return_New")
 
 
@@ -105,7 +97,8 @@ def test_bars_of_a_form_are_exact_unless_other_chords_are_asked():
 
 
 def test_the_rule_imposes_the_bars_of_the_form(model):
-    ids = sampled(begun := opening(model, bars=3, form="B2 A1"))[len(begun.first_ids) :]
+    begun = opening(model, bars=3, form="B2 A1")
+    ids = sampled(begun)
     rule, imposed = begun.rule, [begun.rule.imposed]
     for token in ids[:-1]:
         rule = rule.advance(token)
@@ -131,7 +124,7 @@ def test_bars_resemble_only_bars_with_the_chords_that_are_asked(model):
     assert [bar.sources for bar in fixed] == [(0, 2), (0, 2), (0, 2, 4), (0, 2, 4)]
     formed = asked_bars(MusicOptions(form="A1", chords="F | Am"), 2, before)
     assert [bar.sources for bar in formed] == [(3,), (0, 3)]
-    made = heads(model, sampled(opening(model, bars=8, chords="C#dim | F#aug")))
+    made = heads(opening(model, bars=8, chords="C#dim | F#aug"))
     allowed = ["Return_New", "Return_2", "Return_4", "Return_6"]
     assert {head.split()[0] for head in made[:8]} <= set(allowed)
 

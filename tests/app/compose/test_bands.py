@@ -1,8 +1,9 @@
-"""Music of several instruments: it continues in the tracks and channels of the upload."""
+"""Music of several instruments, and models whose vocabulary has plans."""
 
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import mido
@@ -14,17 +15,33 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
-from tests.support.bands import model_of
+from app.compose.timing import Timing
+from tests.support.bands import band, model_of, sampled
+from tests.support.scores import two_hands
+from tokenization.analysis.plan import analyse
 from tokenization.constraints.distance import Distance
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
-from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
+from tokenization.plan import Key
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
+from tokenization.remi.vocabulary import (
+    BAR,
+    BOS,
+    EOS,
+    MULTITRACK_FAMILIES,
+    PLANNED_FAMILIES,
+    POSITION,
+    PROGRAM_ORDER,
+    TIME_SIGNATURE,
+)
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
     from app.compose.piece import Piece
 
+F = PLANNED_FAMILIES
+STEERED = {"key": "C", "density": 5.0, "repetition": 1.0, "ending": "cadence"}
 KICK, SNARE, HAT = 36, 38, 42
 STRINGS = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
 
@@ -32,6 +49,17 @@ STRINGS = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
 @pytest.fixture(scope="module")
 def groove_model():
     return model_of(MultitrackRemi())
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model whose vocabulary has plans."""
+    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+
+
+@pytest.fixture(scope="module")
+def piano_model():
+    return model_of(PianoRemi(PianoRemiConfig(version=2)))
 
 
 def big_band(metre: tuple[int, int] = (4, 4), bars: int = 3, *, drums: bool = True) -> Score:
@@ -67,20 +95,26 @@ def proceed(model: MusicModel, data: bytes, **options: Any) -> tuple[Piece, ...]
     return result.pieces
 
 
+def opening_of(model: MusicModel, score: Score, **options: Any) -> Opening:
+    prompt = read_prompt(write_midi(score), tokenizer=model.tokenizer)
+    return Opening.after(model, prompt, MusicOptions(**options))
+
+
 def players(score: Score) -> set[tuple[object, ...]]:
     """Chunk, channel and instrument of all tracks with notes."""
     return {(t.chunk, t.channel, t.program, t.is_drum) for t in score.tracks if len(t)}
 
 
 @pytest.mark.parametrize(
-    ("metre", "one_track", "drums"), [((4, 4), True, True), ((6, 8), False, False)]
+    ("name", "metre", "one_track", "drums"),
+    [("groove_model", (6, 8), True, True), ("model", (7, 16), False, False)],
 )
-def test_a_band_continues_in_its_own_tracks_and_channels(groove_model, metre, one_track, drums):
+def test_a_band_continues_in_its_own_tracks_and_channels(request, name, metre, one_track, drums):
     data = write_midi(big_band(metre, drums=drums))
     if one_track:
         data = in_one_track(data)
     upload = read_midi(data)
-    (piece,) = proceed(groove_model, data, bars=2, seed=2)
+    (piece,) = proceed(request.getfixturevalue(name), data, bars=2, seed=2)
     bar = 480 * 4 * metre[0] // metre[1]
     assert piece.bars == 2
     assert players(piece.new) <= players(upload) == players(piece.score)
@@ -188,3 +222,118 @@ def test_new_bars_of_a_band_are_no_copies_where_distance_asks_for_it(groove_mode
     *_, result = continue_prompt(groove_model, prompt, MusicOptions(bars=2, seed=1, distance=1.0))
     assert isinstance(result, Result)
     assert result.bars == 2
+
+
+# ---- plans
+
+
+def test_the_prompt_has_its_plan_and_no_end(piano_model):
+    opening = opening_of(piano_model, two_hands(), bars=2)
+    tokenizer = piano_model.tokenizer
+    assert isinstance(tokenizer, Remi)
+    document = tokenizer.decode_document(opening.context[:-1])
+    plan = analyse(two_hands())
+    assert document.plan == plan
+    assert document.header == (None, ())
+    assert (document.begins, document.ends, document.num_bars) == (True, False, 4)
+    assert opening.context[-1] == BAR
+
+
+def test_each_new_bar_has_a_plan_of_its_own(model):
+    tokenizer = model.tokenizer
+    opening = opening_of(model, band(), bars=3, prompt_bars=2)
+    ids = np.array(sampled(opening))
+    tokenizer.grammar().resume(np.append(opening.context, ids[:-1]))
+    assert np.count_nonzero((ids >= F.return_) & (ids < F.chord)) == 3
+    assert np.count_nonzero(ids == BAR) == 3  # the last one ends the music
+    assert not np.isin(ids, [F.later, F.write, F.last, EOS]).any()
+    assert not (ids >= F.style).any()
+
+
+def test_a_new_tempo_is_in_the_head_of_the_first_new_bar(model):
+    score = band()
+    score = replace(score, tempos=(Tempo(0, 100.0), Tempo(3 * 1920, 140.0)), end_ticks=3 * 1920)
+    ids = opening_of(model, score, bars=1).context.tolist()
+    names = [model.tokenizer.vocabulary.names[token] for token in ids[-2:]]
+    assert names == ["Bar", "Tempo_140.0"]
+
+
+def test_tempos_in_range_are_not_scaled(model):
+    for bpm in (20.0, 400.0):
+        prompt = read_prompt(write_midi(band(bpm=bpm)), tokenizer=model.tokenizer)
+        assert prompt.timing.counted is prompt.timing.file
+        assert not any("halved or doubled" in notice for notice in prompt.facts.notices)
+        assert Timing.of(prompt.score, None).counted is not prompt.score  # version 1
+        (piece,) = proceed(model, write_midi(band(bpm=bpm)), bars=1, seed=1)
+        assert piece.seconds == pytest.approx(4 * 60 / bpm, rel=1e-3)
+
+
+def test_a_bias_towards_notes_does_not_shorten_the_plan(model):
+    opening = opening_of(model, band(), bars=2)
+    rule = opening.rule.advance(F.return_)
+    for token in (F.chord, F.bass + 4):
+        bias = rule.bias
+        assert bias is not None
+        of_plan = np.flatnonzero(rule.allowed)
+        notes = of_plan[of_plan < F.return_]
+        assert len(notes)
+        np.testing.assert_array_equal(bias[of_plan[of_plan >= F.return_]], bias[notes].max())
+        rule = rule.advance(token)
+
+
+def test_a_natural_end_has_a_last_bar(model):
+    opening = opening_of(model, band(), bars=3, ending="natural")
+    ids = sampled(opening)
+    assert ids[-1] == EOS
+    assert ids.count(F.last) == 1
+    assert ids.count(BAR) == 2
+    assert BAR not in ids[ids.index(F.last) :]
+    model.tokenizer.grammar().resume(np.append(opening.context, ids))
+    (piece,) = proceed(model, write_midi(band()), bars=2, seed=1, ending="natural")
+    assert (piece.bars, piece.stopped) == (2, False)
+    assert piece.new.end_ticks == 5 * 1920
+
+
+def test_the_options_work_together_after_a_prompt_and_from_nothing(model):
+    for options in ({"seconds": 5.0}, STEERED, {"ending": "natural"}):
+        music = MusicOptions(bars=3, seed=2, **options)  # type: ignore[arg-type]
+        first, again = (list(generate_piece(model, music))[-1].pieces[0] for _ in range(2))  # type: ignore[union-attr]
+        assert first.midi == again.midi
+        assert first.notes
+        assert first.bars == 3 or "seconds" in options
+    plain, first, again = (
+        proceed(model, write_midi(band()), bars=2, seed=1, **options)[0]
+        for options in ({}, STEERED, STEERED)
+    )
+    assert plain.midi != first.midi == again.midi
+    assert first.notes
+
+
+def test_a_piece_with_a_form_keeps_its_metre(model):
+    formed = Opening.of_nothing(model, MusicOptions(bars=4, form="A2 B2"))
+    plain, planned = Opening.of_nothing(model, MusicOptions(bars=4)).rule, formed.rule
+    metres = slice(TIME_SIGNATURE, POSITION)
+    ids = sampled(formed)
+    first = next(place for place, token in enumerate(ids) if TIME_SIGNATURE <= token < POSITION)
+    for token in ids[: ids.index(BAR, first) + 1]:
+        planned = planned.advance(token)
+    assert not planned.allowed[metres].any()
+    assert not any(TIME_SIGNATURE <= token < POSITION for token in ids[first + 1 :])
+    plain = plain.advance(BAR).advance(ids[first])
+    while not plain.allowed[BAR]:
+        plain = plain.advance(int(np.flatnonzero(plain.allowed)[0]))
+    assert plain.advance(BAR).allowed[metres].any()
+
+
+def test_the_key_of_a_piece_from_nothing_is_in_its_header(piano_model):
+    tokenizer = piano_model.tokenizer
+    assert isinstance(tokenizer, Remi)
+    opening = Opening.of_nothing(piano_model, MusicOptions(bars=2, key="F#m"))
+    ids = sampled(opening)
+    document = tokenizer.decode_document([*opening.context.tolist(), *ids[:-1]])
+    assert document.plan is not None
+    assert document.plan.key == Key(6, minor=True)
+    assert document.selection is None
+    # a scale that is neither major nor minor is a bias alone
+    dorian = Opening.of_nothing(piano_model, MusicOptions(key="D dorian"))
+    assert dorian.context.tolist() == [BOS]
