@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.compose.continuation import Progress, Result, continue_prompt
+from app.compose.continuation import Result, continue_prompt
 from app.compose.models import MusicModel
 from app.compose.new_bars import NewBars
 from app.compose.options import MusicOptions
@@ -98,18 +98,6 @@ def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(quick_model):
     new = result.pieces[0].new
     assert new.end_ticks == (2 + result.bars + 1) * 9 * 480
     assert onsets(new).max() >= new.end_ticks - 9 * 480
-
-
-def test_progress_counts_notated_bars(quick_model, monkeypatch):
-    monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
-    prompt = read_prompt(one_note_a_bar((9, 4), 2))
-    done = [
-        step.bars_done
-        for step in continue_prompt(quick_model, prompt, MusicOptions(bars=2, seed=1))
-        if isinstance(step, Progress)
-    ]
-    assert sorted(set(done)) == [0, 1, 2]
-    assert done == sorted(done)
 
 
 def test_the_rule_allows_only_what_fits_the_notated_bars():

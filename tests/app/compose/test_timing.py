@@ -93,14 +93,6 @@ def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen(
     assert followed.on_grid == pytest.approx(1)
 
 
-def test_a_recording_that_is_too_long_to_estimate_keeps_the_beats_of_its_file():
-    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
-    data = write_midi(Score(480, (Track.of(far),)))
-    facts = read_prompt(data).facts
-    assert facts.beats == "file"
-    assert "do not follow" in facts.beats_notice
-
-
 def test_the_model_hears_what_the_pedal_holds():
     dry, wet = (
         read_prompt(write_midi(performance(pedal=pedal)), beats="estimate")
@@ -112,12 +104,16 @@ def test_the_model_hears_what_the_pedal_holds():
     assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
 
 
-def test_one_note_has_beats():
+def test_one_note_has_beats_and_a_recording_that_is_too_long_those_of_its_file():
     data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
     for source in ("file", "estimate", "grid"):
         assert read_prompt(data, beats=source).bars == 1
         found, beats = find_beats(read_midi(data), source)
         assert (found, beats is None) == (source, source == "file")
+    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
+    facts = read_prompt(write_midi(Score(480, (Track.of(far),)))).facts
+    assert facts.beats == "file"
+    assert "do not follow" in facts.beats_notice
 
 
 def test_the_command_reports_how_it_found_the_beats(folder, capsys):
