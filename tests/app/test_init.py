@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -24,17 +22,14 @@ def test_a_file_is_continued_as_by_the_calls_behind_it(small_model):
     assert result.pieces[0].bars == 2
     assert seen
     assert all(isinstance(step, Progress) for step in seen)
+    with pytest.raises(MidiError, match=r"^song\.mid: "):
+        app.continue_midi(small_model, b"no MIDI", name="song.mid")
 
 
 def test_a_piece_from_nothing_is_that_of_the_call_behind_it(small_model):
     *_, wanted = generate_piece(small_model, OPTIONS)
     assert isinstance(wanted, Result)
     assert app.generate_midi(small_model, OPTIONS).pieces[0].midi == wanted.pieces[0].midi
-
-
-def test_errors_name_the_file(small_model):
-    with pytest.raises(MidiError, match=r"^song\.mid: "):
-        app.continue_midi(small_model, b"no MIDI", name="song.mid")
 
 
 def test_the_package_has_its_names_and_loads_no_engine():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from app.text import listed, plural, printable
 
 

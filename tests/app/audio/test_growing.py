@@ -1,7 +1,5 @@
 """Music is rendered while it is written; joined, its parts are the sound of the whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

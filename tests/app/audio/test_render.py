@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import struct
 import time
 from dataclasses import replace
 
@@ -251,30 +250,6 @@ def test_fluidsynth_is_used_if_it_is_installed_or_requested(monkeypatch, tmp_pat
     mixed = sound._fluidsynth(score(), default_soundfont(), RATE, 2)
     np.testing.assert_array_equal(mixed[:, : len(written)].T, written)
     assert render(music).renderer == "fluidsynth"
-
-
-def pages(data: bytes) -> list[bytes]:
-    """The pages of an Ogg file, split by the lengths that they state."""
-    found = []
-    while data:
-        assert data[:4] == b"OggS"
-        lengths = data[27 : 27 + data[26]]
-        size = 27 + len(lengths) + sum(lengths)
-        found.append(data[:size])
-        data = data[size:]
-    return found
-
-
-def test_a_fixed_serial_does_not_change_the_sound(tmp_path):
-    path = tmp_path / "a.ogg"
-    soundfile.write(path, noise(3), 44100, format="OGG", subtype="VORBIS")
-    for page in pages(path.read_bytes()):
-        (stored,) = struct.unpack("<I", page[22:26])  # by libogg
-        assert sound._page_checksum(page[:22] + bytes(4) + page[26:]) == stored
-    before, _ = soundfile.read(path)
-    sound._set_serial(path)
-    assert {page[14:18] for page in pages(path.read_bytes())} == {b"\1\0\0\0"}
-    np.testing.assert_array_equal(soundfile.read(path)[0], before)
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Real continuations and low anchors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names of clips, their prompts and their seeds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

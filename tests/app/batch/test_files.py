@@ -1,7 +1,5 @@
 """Files of clips are complete or absent, and files of other batches are not overwritten."""
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING
 

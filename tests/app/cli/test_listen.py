@@ -1,7 +1,5 @@
 """The command that serves a listening test, in a process of its own."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The files that a command writes: either all are complete, or there are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

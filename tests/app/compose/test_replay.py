@@ -1,7 +1,5 @@
 """Settings as JSON: they survive a round trip, and other input is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

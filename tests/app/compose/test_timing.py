@@ -1,7 +1,5 @@
 """Prompts whose beats are estimated, or a fixed grid, instead of those of the file."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulated listeners."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

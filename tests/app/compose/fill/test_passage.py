@@ -1,7 +1,5 @@
 """Bars, tracks and instruments as users name them."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.compose.fill.passage import DRUMS, Passage, find_instrument, find_tracks, parse_bars

@@ -1,7 +1,5 @@
 """Sections that keep their letters when new bars are written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The report on the answers of twelve listeners, one of whom is careless."""
 
-from __future__ import annotations
-
 import pytest
 
 from app.listening.report.judgements import read_test

@@ -1,7 +1,5 @@
 """Screening of listeners."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
