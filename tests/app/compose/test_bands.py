@@ -150,9 +150,7 @@ def test_two_tracks_of_one_instrument_stay_two(groove_model):
     pieces = proceed(groove_model, data, bars=3, seed=2, variations=4)
     new = [track for piece in pieces for track in piece.new.tracks if len(track)]
     assert len({track.chunk for track in new if track.program == 0}) == 2
-
-
-def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model):
+    # a note that still rings is not struck again by its track
     ringing = Track.of([(0, 1920 + 400, pitch, 80) for pitch in range(128)], program=48)
     other = Track.of([(0, 400, 60, 80)], program=0)
     data = write_midi(Score(480, (ringing, other), (Tempo(0, 90.0),)))
@@ -219,9 +217,6 @@ def test_new_bars_of_a_band_are_no_copies_where_distance_asks_for_it(groove_mode
     biases = Opening.after(groove_model, prompt, MusicOptions(distance=0.5)).rule.biases
     [distance] = [bias for bias in biases if isinstance(bias, Distance)]
     assert (distance.share, distance.sizes.tolist()) == (0.5, [12])  # three bars, all the same
-    *_, result = continue_prompt(groove_model, prompt, MusicOptions(bars=2, seed=1, distance=1.0))
-    assert isinstance(result, Result)
-    assert result.bars == 2
 
 
 # ---- plans
@@ -250,15 +245,12 @@ def test_each_new_bar_has_a_plan_of_its_own(model):
     assert not (ids >= F.style).any()
 
 
-def test_a_new_tempo_is_in_the_head_of_the_first_new_bar(model):
+def test_tempos_are_in_the_head_of_the_first_new_bar_and_not_scaled(model):
     score = band()
     score = replace(score, tempos=(Tempo(0, 100.0), Tempo(3 * 1920, 140.0)), end_ticks=3 * 1920)
     ids = opening_of(model, score, bars=1).context.tolist()
     names = [model.tokenizer.vocabulary.names[token] for token in ids[-2:]]
     assert names == ["Bar", "Tempo_140.0"]
-
-
-def test_tempos_in_range_are_not_scaled(model):
     for bpm in (20.0, 400.0):
         prompt = read_prompt(write_midi(band(bpm=bpm)), tokenizer=model.tokenizer)
         assert prompt.timing.counted is prompt.timing.file

@@ -20,7 +20,8 @@ def test_every_field_is_an_option_of_the_commands_that_it_applies_to(capsys):
             main([command, "--help"])
         said = capsys.readouterr().out
         for option in OPTIONS.values():
-            assert (f"--{option.name.replace('_', '-')} " in said) == (option.only in kinds)
+            applies = option.only in kinds and (command, option.name) != ("batch", "variations")
+            assert (f"--{option.name.replace('_', '-')} " in said) == applies
 
 
 def test_options_are_described_as_they_are_declared():
@@ -35,6 +36,10 @@ def test_options_are_described_as_they_are_declared():
             assert scripts[1] is None or wide[1] is None or scripts[1] <= wide[1]
         if option.widget is not None and option.words:
             assert 0 < len(option.widget.choices) <= len(option.words)
+    # letters of file names are different; `Job._name` itself uses a, b, h, i, p, s, T, t and v
+    letters = [option.letter for option in OPTIONS.values() if option.letter]
+    assert len(set(letters)) == len(letters) > 3
+    assert not set(letters) & set("abhipsTtv")
 
 
 def test_a_value_out_of_its_range_is_refused_by_name():
@@ -51,10 +56,3 @@ def test_a_value_out_of_its_range_is_refused_by_name():
     for options in texts:
         with pytest.raises(ValueError, match="expected"):
             MusicOptions(**options)
-
-
-def test_letters_of_file_names_are_different():
-    """`Job._name` itself uses a, b, h, i, p, s, T, t and v."""
-    letters = [option.letter for option in OPTIONS.values() if option.letter]
-    assert len(set(letters)) == len(letters) > 3
-    assert not set(letters) & set("abhipsTtv")

@@ -61,9 +61,6 @@ def test_notices_name_what_the_model_reads_of_a_band():
     assert "1 track is read as part of another track" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
     assert "the model ignores drums (1 note)" in facts.notices
-
-
-def test_a_notice_counts_what_the_model_does_not_read():
     rows = [(480 * beat + 13 * (beat % 3), 400, 60, 80) for beat in range(16)]
     events = {"controls": [(0, 7, 90), (5, 64, 127), (9, 64, 0)], "bends": [(0, 50)]}
     data = write_midi(Score(480, (Track(rows, **events),)))  # pyright: ignore

@@ -34,17 +34,12 @@ def test_tracks_without_a_name_have_that_of_their_instrument():
 
 def test_notes_go_to_the_track_that_is_nearest_in_pitch():
     assert shared(HIGH, LOW) == [[61, 75], [45, 59]]
-
-
-def test_one_track_plays_the_notes_of_different_instruments():
-    """A piano, or the track with most notes."""
+    # of different instruments, a piano plays all, or the track with most notes
     flute = Track.of([(at, 10, 76, 80) for at in range(9)], program=73)
     bass = Track.of([(0, 10, 40, 80)], program=33)
     assert shared(flute, LOW) == [[], [45, 59, 61, 75]]
     assert shared(bass, flute) == [[], [45, 59, 61, 75]]
-
-
-def test_a_drum_goes_to_the_track_that_strikes_it_most():
+    # a drum goes to the track that strikes it most
     kick = Track.of([(at, 1, 36, 80) for at in range(3)], is_drum=True)
     rest = Track.of([(0, 1, 36, 80), *((at, 1, 42, 80) for at in range(5))], is_drum=True)
     new = Track.of([(100, 1, pitch, 80) for pitch in (36, 42, 49)], is_drum=True)
@@ -63,8 +58,5 @@ def test_notes_of_a_track_that_may_not_play_are_left_out():
     flute = Track.of([(0, 10, 76, 80)], program=73)
     parts = Parts.of(Score(12, (flute, LOW)), None, {0})
     assert shared(flute, LOW, parts=parts) == [[45, 59, 61, 75]]
-
-
-def test_a_track_that_is_not_there_is_refused():
     with pytest.raises(MidiError, match="there is no track 7, expected 0 to 1"):
         Parts.of(Score(12, (HIGH, LOW)), {0, 7}, None)

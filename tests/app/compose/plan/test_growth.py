@@ -16,9 +16,7 @@ def test_every_way_has_options_that_can_be_used():
         for preset in presets(sheet, bars, has_plans=has_plans).values():
             MusicOptions(**preset._asdict())
             assert preset.form is None or has_plans
-
-
-def test_a_loop_is_followed_by_as_many_bars_and_a_song_by_a_section():
+    # a loop is followed by as many bars, and a song by a section
     assert [preset.bars for preset in presets(LOOP, 8, has_plans=True).values()] == [8, 8, 8, 8, 4]
     assert [preset.bars for preset in presets(LOOP, 2, has_plans=True).values()] == [2, 4, 8, 2, 2]
     assert presets(SONG, 28, has_plans=True)["section"][:3] == (12, 1.0, "C12")
