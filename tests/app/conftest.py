@@ -46,7 +46,7 @@ def small_model() -> MusicModel:
     return MusicModel("small", decoder, PianoRemi(), torch.device("cpu"), steps)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def quick_model(small_model: MusicModel) -> MusicModel:
     """A model that is fast to run."""
     size = small_model.decoder.config.vocabulary_size

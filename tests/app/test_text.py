@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 from app.text import listed, plural, printable
 
 
-def test_a_number_of_things_is_singular_or_plural() -> None:
+def test_a_number_of_things_is_singular_or_plural():
     assert [plural(number, "bar") for number in (0, 1, 2)] == ["0 bars", "1 bar", "2 bars"]
     assert plural(1234, "note") == "1,234 notes"
 

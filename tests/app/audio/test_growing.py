@@ -1,7 +1,5 @@
 """Music is rendered while it is written; joined, its parts are the sound of the whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -55,8 +53,7 @@ def ringing(bars=4):
     return Score(480, tracks, (Tempo(0, 97.0), Tempo(1920, 131.0)), (), 1920 * bars)
 
 
-@pytest.mark.parametrize("score", [band(bars=4), ringing()])
-@pytest.mark.parametrize("steps", [[1], [1, 2, 3], [2, 3]])
+@pytest.mark.parametrize(("score", "steps"), [(band(bars=4), [2, 3]), (ringing(), [1, 2, 3])])
 def test_joined_parts_are_the_sound_of_the_whole(score, steps, tmp_path):
     growing = GrowingSound(lambda: tmp_path, sample_rate=RATE)
     for bar in steps:
@@ -93,18 +90,12 @@ def test_a_loud_part_after_a_soft_one_does_not_clip(tmp_path):
     grow(growing, score, 1920)
     grow(growing, score)
     assert np.abs(played(growing)).max() <= CEILING + 1e-4
-
-
-def test_the_files_are_removed(tmp_path):
-    growing = GrowingSound(lambda: tmp_path, sample_rate=RATE)
-    growing.drop()
-    growing.add(band())
     assert list(tmp_path.iterdir())
     growing.drop()
     assert not list(tmp_path.iterdir())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     bars=st.integers(1, 40),
     bar=st.floats(0.5, 4),

@@ -31,12 +31,12 @@ def test_loudness_equals_that_of_pyloudnorm(seed, levels):
     assert found == pytest.approx(expected, abs=0.1) or expected < -60
 
 
-@pytest.mark.parametrize("rate", [22050, 44100, 48000])
-def test_a_full_scale_sine_of_997_hertz_on_one_side_is_at_minus_3_01_lufs(rate):
-    # ITU-R BS.1770-4, annex 1
-    sine = np.sin(np.arange(rate * 3) / rate * 2 * np.pi * 997).astype(np.float32)
-    loudness = loudness_of(np.stack([sine, np.zeros_like(sine)]), rate)
-    assert loudness == pytest.approx(-3.01, abs=0.05)
+def test_a_full_scale_sine_of_997_hertz_on_one_side_is_at_minus_3_01_lufs():
+    """ITU-R BS.1770-4, annex 1."""
+    for rate in (22050, 44100, 48000):
+        sine = np.sin(np.arange(rate * 3) / rate * 2 * np.pi * 997).astype(np.float32)
+        loudness = loudness_of(np.stack([sine, np.zeros_like(sine)]), rate)
+        assert loudness == pytest.approx(-3.01, abs=0.05)
 
 
 @settings(max_examples=15)

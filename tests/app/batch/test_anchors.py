@@ -1,7 +1,5 @@
 """Real continuations and low anchors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -14,12 +12,11 @@ from tests.support.scores import performance, two_hands
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import all_notes
 
-EXAMPLES = ["ballad", "waltz", "pop", "groove", "barcarole"]
-ANCHORS = ["shuffled_bars", "shuffled_notes"]
 
-
-@pytest.mark.parametrize("kind", ["real", *ANCHORS])
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("waltz", "real"), ("groove", "shuffled_bars"), ("barcarole", "shuffled_notes")],
+)
 def test_anchors_keep_the_prompt_and_the_number_of_notes_metres_and_tempos(name, kind):
     data = (ROOT / "examples" / f"{name}.mid").read_bytes()
     music = real_music(data, name, 4, 4, "auto")
@@ -41,15 +38,14 @@ def test_anchors_keep_the_prompt_and_the_number_of_notes_metres_and_tempos(name,
             assert new[:, 0].tolist() == new_other[:, 0].tolist()
     if kind != "real":
         assert all_notes(clip.tracks).tolist() != all_notes(like.tracks).tolist()
-    if kind != "shuffled_notes" or name != "groove":
-        assert all(track.end_ticks <= excerpt.end - excerpt.begin for track in clip.tracks)
+    assert all(track.end_ticks <= excerpt.end - excerpt.begin for track in clip.tracks)
 
 
-@pytest.mark.parametrize("kind", ANCHORS)
-def test_the_seed_determines_an_anchor(kind):
+def test_the_seed_determines_an_anchor():
     music = real_music(write_midi(performance()), "a", 4, 6, "auto")
-    made = [anchor_of(music, 4, kind, seed, ("new", 0)).midi() for seed in (1, 1, 2)]
-    assert made[0] == made[1] != made[2]
+    for kind in ("shuffled_bars", "shuffled_notes"):
+        made = [anchor_of(music, 4, kind, seed, ("new", 0)).midi() for seed in (1, 1, 2)]
+        assert made[0] == made[1] != made[2]
 
 
 def test_every_bar_moves_also_in_a_recording():
@@ -69,12 +65,8 @@ def test_every_bar_moves_also_in_a_recording():
 
 def test_a_file_that_is_too_short_is_refused_in_one_sentence():
     data = write_midi(two_hands(bars=6))
-    with pytest.raises(CommandError) as refused:
+    with pytest.raises(CommandError, match=r"song\.mid: the file has 6 bars, .* need 8"):
         check_real_music(data, "song.mid", 4, 4, "auto")
-    assert str(refused.value) == (
-        "song.mid: the file has 6 bars, but 4 bars of real music after bar 4 need 8; choose a "
-        "longer file, a smaller last_bar or fewer bars"
-    )
     with pytest.raises(CommandError, match="a real continuation needs last_bar"):
         check_real_music(data, "song.mid", None, 2, "auto")
     rest = np.array([(0, 100, 60, 70), (9 * 1920, 100, 60, 70)])

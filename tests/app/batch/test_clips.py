@@ -1,14 +1,12 @@
 """Names of clips, their prompts and their seeds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batch.clips import printable, sources_of, unique_names
+from app.batch.clips import _check_splices, printable, sources_of, unique_names
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.errors import CommandError
@@ -41,6 +39,12 @@ def test_a_path_that_is_not_utf_8_is_printable():
     assert printable(Path("a\udcff.mid")).encode() == "a\ufffd.mid".encode()
 
 
-def test_the_seeds_must_suffice_for_all_clips(tmp_path: Path) -> None:
+def test_new_music_begins_at_one_place_in_all_conditions():
+    _check_splices("a.mid", {"x": 8.0, "y": 8.004})
+    with pytest.raises(CommandError, match=r"at 8\.0 s with 'x' and at 9\.5 s with 'y', since"):
+        _check_splices("a.mid", {"y": 9.5, "x": 8.0})
+
+
+def test_the_seeds_must_suffice_for_all_clips(tmp_path):
     with pytest.raises(CommandError, match="would exceed the largest seed"):
         options(tmp_path, music=MusicOptions(seed=2**31 - 2))

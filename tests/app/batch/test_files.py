@@ -1,7 +1,5 @@
 """Files of clips are complete or absent, and files of other batches are not overwritten."""
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING
 
@@ -12,14 +10,10 @@ from app.errors import CommandError
 from tests.support.batches import contents, listed, options, run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from app.compose.models import MusicModel
+    pass
 
 
-def test_partial_files_of_a_killed_process_are_removed(
-    quick_model: MusicModel, tmp_path: Path
-) -> None:
+def test_partial_files_of_a_killed_process_are_removed(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out"))
     before = contents(tmp_path / "out")
     half = tmp_path / "out" / "midi" / ".0123456789abcdef.part.mid"
@@ -32,7 +26,7 @@ def test_partial_files_of_a_killed_process_are_removed(
     assert contents(tmp_path / "out") == before
 
 
-def test_the_lock_file_stays_the_same(tmp_path: Path) -> None:
+def test_the_lock_file_stays_the_same(tmp_path):
     with alone_in(tmp_path):
         held = (tmp_path / ".lock").stat().st_ino
         waiting = (tmp_path / ".lock").open()
@@ -40,7 +34,7 @@ def test_the_lock_file_stays_the_same(tmp_path: Path) -> None:
         assert (tmp_path / ".lock").stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
 
 
-def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_two_batches_do_not_write_in_one_folder(quick_model, tmp_path):
     (tmp_path / "out").mkdir()
     with (
         alone_in(tmp_path / "out"),
@@ -50,7 +44,7 @@ def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_pat
     run(quick_model, options(tmp_path / "out"))
 
 
-def test_unlisted_files_are_not_overwritten(quick_model: MusicModel, tmp_path: Path) -> None:
+def test_unlisted_files_are_not_overwritten(quick_model, tmp_path):
     run(quick_model, options(tmp_path / "out", count=2))
     (tmp_path / "out" / "manifest.csv").unlink()
     before = contents(tmp_path / "out")
@@ -62,14 +56,12 @@ def test_unlisted_files_are_not_overwritten(quick_model: MusicModel, tmp_path: P
     assert contents(tmp_path / "out") == before
 
 
-def test_a_full_disk_ends_the_batch_and_keeps_finished_clips(
-    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_ends_the_batch_and_keeps_finished_clips(quick_model, tmp_path, monkeypatch):
     from app.batch import files as batch_files
 
     save, saved = batch_files.save_clip, []
 
-    def full(*given: object) -> object:
+    def full(*given):
         saved.append(given)
         if len(saved) > 2:
             raise OSError(28, "No space left on device")

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,11 +32,7 @@ from tests.support.commands import help_without_engine
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from pathlib import Path
-
-    from app.batch.manifest import Row
-    from app.compose.models import MusicModel
 
 
 def batch(place: Path, *extra: str) -> int:
@@ -51,7 +46,7 @@ def command(place: Path, *extra: str) -> list[str]:
     return ["batch", *places, *bars, *given]
 
 
-def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clips_of_prompts_with_json(folder, capsys):
     prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
     assert batch(folder, *prompts, "--count", "2", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -65,24 +60,16 @@ def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[
     )
     rows = read_manifest(folder / "out" / "manifest.csv")
     assert list(rows) == ["midi/prompt_v01.mid", "midi/prompt_v02.mid"]
+    shell = ["bash", "-c", "sha256sum model.json model.safetensors | sha256sum"]
+    sha256 = subprocess.run(shell, cwd=folder / "small", capture_output=True, check=True).stdout
     for row in rows.values():
-        assert row.model_sha256 == model["model_sha256"]
+        assert row.model_sha256 == model["model_sha256"] == sha256.split()[0].decode()
         assert json.loads(row.settings)["temperature"] == 0.8
         assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
 
 
-def test_the_hash_of_a_model_is_that_of_sha256sum(folder: Path) -> None:
-    assert batch(folder, "--count", "1") == 0
-    (row,) = read_manifest(folder / "out" / "manifest.csv").values()
-    shell = "sha256sum model.json model.safetensors | sha256sum"
-    said = subprocess.run(
-        ["bash", "-c", shell], cwd=folder / "small", capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split()[0] == row.model_sha256
-
-
-def test_sound_is_at_one_loudness(folder: Path) -> None:
-    prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "3", "--bars", "1"]
+def test_sound_is_at_one_loudness(folder):
+    prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "2", "--bars", "1"]
     assert batch(folder, *prompts, "--audio", "flac") == 0
     for row in read_manifest(folder / "out" / "manifest.csv").values():
         assert row.audio_sha256 == sha256_of(folder / "out" / row.audio)
@@ -90,15 +77,9 @@ def test_sound_is_at_one_loudness(folder: Path) -> None:
         loudness = pyloudnorm.Meter(rate).integrated_loudness(samples)
         at_the_ceiling = true_peak(samples.T.astype(np.float32)) > 10 ** (-1.01 / 20)
         assert loudness == pytest.approx(-23, abs=0.5) or (loudness < -23 and at_the_ceiling)
-    before = contents(folder / "out")
-    (folder / "out" / "audio" / "prompt_v02.flac").write_bytes(b"")
-    assert batch(folder, *prompts, "--audio", "flac", "--resume") == 0
-    assert contents(folder / "out") == before
 
 
-def test_each_model_makes_clips_from_nothing(
-    folder: Path, small_model: MusicModel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_model_makes_clips_from_nothing(folder, small_model, capsys):
     save_model(small_model.decoder, folder / "other" / "Small")
     small_model.tokenizer.save(folder / "other" / "Small")
     both = f"{folder / 'small'},{folder / 'other' / 'Small'}"
@@ -109,14 +90,12 @@ def test_each_model_makes_clips_from_nothing(
         ("midi/Small-2_v01.mid", "Small"),
     ]
     save_model(small_model.decoder, folder / "third" / "small")
-    alike = f"{folder / 'small'},{folder / 'third' / 'small'}"
-    assert batch(folder, "--models", alike, "--resume") == 2
+    alike = [str(folder / "small"), str(folder / "third" / "small")]
+    assert batch(folder, "--models", *alike, "--resume") == 2
     assert "have the same name" in capsys.readouterr().err
 
 
-def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(folder, capsys):
     (folder / "in").mkdir()
     (folder / "prompt.mid").rename(folder / "in" / "good.mid")
     (folder / "in" / "bad.mid").write_bytes(b"not music")
@@ -130,34 +109,34 @@ def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
     assert "none of the prompts can be used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        ["--prompts", "nowhere"],
-        ["--models", "no-such-model"],
-        ["--output", "prompt.mid"],
-        ["--temperature", "-1"],
-        ["--seed", str(2**31 - 2)],
-        ["--soundfont", "font.sf2"],
-        ["--soundfont", "font.sf2", "--audio", "flac"],
-    ],
-)
-def test_an_impossible_batch_is_reported_in_one_sentence(
-    folder: Path,
-    extra: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_impossible_batch_is_reported_in_one_sentence(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    assert batch(folder, *extra) == 2
-    message = capsys.readouterr().err.strip()
-    assert message.startswith("relpe: ")
-    assert "\n" not in message
-    assert not (folder / "out").exists()
+    for option, *values in (
+        ("--prompts", "nowhere"),
+        ("--models", "no-such-model"),
+        ("--output", "prompt.mid"),
+        ("--temperature", "-1"),
+        ("--seed", str(2**31 - 2)),
+        ("--soundfont", "font.sf2"),
+        ("--soundfont", "font.sf2", "--audio", "flac"),
+    ):
+        assert batch(folder, option, *values) == 2
+        message = capsys.readouterr().err.strip()
+        assert message.startswith("relpe: ")
+        assert "\n" not in message
+        assert not (folder / "out").exists()
+    for option, *values in (
+        *(("--count", "0"), ("--width", "x"), ("--audio", "mp3"), ("--models", ",")),
+        *(("--variations",), ("--clip-bars", "0"), ("--shard", "3/2"), ("--shard", "1")),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            batch(folder, option, *values)
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.fixture
-def study(folder: Path) -> Path:
+def study(folder):
     """A study with the model of the folder."""
     path = folder / "study.yaml"
     path.write_text(
@@ -172,9 +151,7 @@ def of_study(study: Path, *extra: str) -> list[str]:
     return ["batch", str(study), "--output", output, "--backend", "torch", *extra]
 
 
-def test_a_study_is_made_resumed_and_replayed(
-    folder: Path, study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_is_made_resumed_and_replayed(folder, study, capsys, monkeypatch):
     study.write_text(study.read_text() + "audio: null\n")
     assert main(of_study(study, "--json")) == 0
     said = json.loads(capsys.readouterr().out)
@@ -189,89 +166,26 @@ def test_a_study_is_made_resumed_and_replayed(
     assert main([*told, "--output", str(folder / "again.mid")]) == 0
     again = read_midi(folder / "again.mid")
     assert int(clip.notes) == sum((t.notes[:, 0] >= 2 * 1920).sum() for t in again.tracks)
-
-
-def test_paths_in_a_study_are_relative_to_its_file(
-    folder: Path, study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study.write_text(study.read_text() + "audio: null\n")
-    assert main(of_study(study)) == 0
-    made = contents(folder / "out")
+    # paths in a study are relative to its file
     monkeypatch.chdir(folder)
     assert main(["batch", "study.yaml", "--output", "again", "--backend", "torch"]) == 0
-    assert contents(folder / "again") == made
+    assert contents(folder / "again") == contents(folder / "out")
 
 
-def test_options_for_clips_cannot_be_used_with_a_study(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_with_a_study_is_named(study, capsys):
     for extra, name in ((["--count", "9"], "count"), (["--top-p", "0.5"], "top-p")):
         assert main(of_study(study, *extra)) == 2
-        assert capsys.readouterr().err == (
-            f"relpe: --{name} cannot be used with {study}; set it in that file, or leave it out\n"
-        )
+        assert f"relpe: --{name} cannot be used with {study}" in capsys.readouterr().err
     assert main(of_study(study.parent / "nowhere.yaml")) == 2
     assert "nowhere.yaml: No such file or directory; choose another file" in capsys.readouterr().err
+    study.write_text(study.read_text().replace("./small", "piona"))
+    assert main(of_study(study)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"relpe: {study}: the condition 'a': no model 'piona'")
+    assert said.count("\n") == 1
 
 
-def test_models_may_be_separated_by_spaces(folder: Path) -> None:
-    small = str(folder / "small")
-    asked = ["batch", "--output", str(folder / "out"), "--bars", "1", "--count", "1"]
-    assert main([*asked, "--backend", "torch", "--models", small, small]) == 0
-    assert len(read_manifest(folder / "out" / "manifest.csv")) == 1
-
-
-@pytest.mark.slow
-def test_a_study_that_was_killed_and_resumed_equals_an_uninterrupted_one(
-    folder: Path, study: Path
-) -> None:
-    study.write_text(study.read_text().replace("repetitions: 3", "repetitions: 24"))
-    assert main(of_study(study)) == 0
-    whole = contents(folder / "out")
-    (folder / "out").rename(folder / "whole")
-    program = [sys.executable, "-m", "app", *of_study(study)]
-    with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
-        manifest = folder / "out" / "manifest.csv"
-        while not (manifest.exists() and read_manifest(manifest)):
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-    assert main(of_study(study, "--resume")) == 0
-    assert contents(folder / "out") == whole
-    shutil.rmtree(folder / "out")
-    programs = [
-        subprocess.Popen([sys.executable, "-m", "app", *of_study(study, "--shard", shard)])
-        for shard in ("1/2", "2/2")
-    ]
-    assert [process.wait(timeout=300) for process in programs] == [0, 0]
-    assert contents(folder / "out") == whole
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        *(["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","]),
-        *(["--variations"], ["--clip", "head"], ["--clip-bars", "0"]),
-        *(["--shard", "3/2"], ["--shard", "1"], ["--shard", "0/1"]),
-    ],
-)
-def test_options_that_cannot_be_read_exit_with_2(
-    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        batch(folder, *extra)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_keeps_what_is_finished(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    number: signal.Signals,
-) -> None:
+def test_a_signal_keeps_what_is_finished(folder, monkeypatch, capsys):
     asked = ["--count", "4", "--width", "2"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
@@ -279,21 +193,18 @@ def test_a_signal_keeps_what_is_finished(
     capsys.readouterr()
     save, saved = BatchRun._save, []
 
-    def interrupted(self: BatchRun, *given: object) -> None:
+    def interrupted(self, *given):
         save(self, *given)  # type: ignore[arg-type]
         saved.append(given)
         if len(saved) == 2:
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.getsignal(number)
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(BatchRun, "_save", interrupted)
     assert batch(folder, *asked) == 130
     message = capsys.readouterr().err
-    assert (
-        "relpe: stopped: 2 of 4 clips are complete; use --resume to generate the others\n"
-        in message
-    )
-    assert signal.getsignal(number) == before
+    assert "relpe: stopped: 2 of 4 clips are complete; use --resume" in message
+    assert signal.getsignal(signal.SIGTERM) == before
     there = read_manifest(folder / "out" / "manifest.csv")
     assert set(contents(folder / "out")) == {"manifest.csv", *there}
     assert len(there) == 2
@@ -302,13 +213,13 @@ def test_a_signal_keeps_what_is_finished(
 
 
 def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    folder, monkeypatch, capsys
+):
     monkeypatch.setattr(batch_files, "save_clip", slow_clips.save_clip)
     take = Savers.take
     progress: list[str] = []
 
-    def interrupted(self: Savers, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
+    def interrupted(self, seconds=0.0):
         found = take(self, seconds)
         if found and not progress:
             progress.append("one clip is finished")
@@ -331,10 +242,7 @@ def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_process_that_ends_in_the_middle_can_be_resumed(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_process_that_is_killed_can_be_resumed(folder):
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
@@ -345,25 +253,13 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
         while not (manifest.exists() and read_manifest(manifest)):
             assert process.poll() is None
             time.sleep(0.05)
-        # Ctrl+C also reaches the processes that render audio
-        os.killpg(process.pid, number)
-        said = process.communicate(timeout=60)[1].decode()
-        assert process.returncode == (-number if number == signal.SIGKILL else 130)
-    assert "Traceback" not in said
-    if number != signal.SIGKILL:
-        assert said.rstrip().endswith(
-            "of 24 clips are complete; use --resume to generate the others"
-        )
-        rows = read_manifest(manifest).values()
-        files = {"manifest.csv", *(name for row in rows for name in (row.file, row.audio))}
-        assert set(contents(folder / "out")) == files
+        os.killpg(process.pid, signal.SIGKILL)  # also those that render audio
+        process.communicate(timeout=60)
     assert batch(folder, *asked, "--resume") == 0
     assert contents(folder / "out") == whole
 
 
-def test_the_progress_bar_counts_finished_clips(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
     clock = itertools.count(0, 2)
     monkeypatch.setattr("tqdm.std.time", lambda: float(next(clock)))
     monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
@@ -375,30 +271,15 @@ def test_the_progress_bar_counts_finished_clips(
         BatchProgress(7.97, 8, 7, "generating"),
     ]
     assert cli_batch._show(iter([*steps, result])) is result
-    lines = [line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err)]
-    assert lines.count("relpe: bad.mid: not MIDI") == 2
-    assert lines.count("relpe: a.mid is damaged") == 1
-    bars = [line for line in lines if line and not line.startswith("relpe: ")]
-    assert "reading the prompts" in bars[0]
-    assert all("clips" not in bar for bar in bars if "the prompts" in bar)
-    assert any("| 7/8 clips" in bar and "existing clips" in bar for bar in bars)
-    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", bar) for bar in bars)
-    assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
+    said = capsys.readouterr().err
+    assert said.count("relpe: bad.mid: not MIDI") == 2
+    assert said.count("relpe: a.mid is damaged") == 1
+    assert re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", said)
+    assert not re.search(r"0/0|8/8|<-", said)
 
 
-def test_help_names_defaults_and_loads_no_engine() -> None:
+def test_help_names_defaults_and_loads_no_engine():
     said = " ".join(help_without_engine("batch").split())
     assert "-23 LUFS" in said
     assert "bars of new music (default: 32)" in said
     assert "without prompts, per model (default: 4)" in said
-
-
-def test_an_unknown_model_of_a_study_is_named_with_its_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "study.yaml"
-    config.write_text("name: A\nconditions: [{kind: model, name: a, model: piona}]\n")
-    assert main(["batch", str(config), "--output", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"relpe: {config}: the condition 'a': no model 'piona'")
-    assert said.count("\n") == 1

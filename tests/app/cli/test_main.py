@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -23,38 +22,32 @@ from tokenization.score import Score, Track
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_same_seed_same_file_and_json_says_what_was_made(
-    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert relpe(folder, command, "--seed", "3", "--bars", "2", "--json") == 0
+def test_same_seed_same_file_and_json_says_what_was_made(folder, command, parsed, capsys):
+    assert relpe(folder, command, "--seed", "3", "--bars", "1", "--json") == 0
+    assert parsed[(folder / "prompt.mid").read_bytes()] == (command == "continue")
     first = (folder / "out.mid").read_bytes()
     said = json.loads(capsys.readouterr().out)
     assert said["output"] == [str(folder / "out.mid")]
-    assert (said["seed"], said["bars"], said["backend"]) == (3, 2, "torch float32")
+    assert (said["seed"], said["bars"], said["backend"]) == (3, 1, "torch float32")
     assert said["fell_back"] is None
     assert said["tokens"] > said["notes"] > 0
     assert said["tokens_per_second"] > said["bars_per_second"] > 0
     assert said["real_time_factor"] > 0
     assert (said["prompt_notes"] > 0) == (command == "continue")
-    assert relpe(folder, command, "--seed", "3", "--bars", "2") == 0
+    assert relpe(folder, command, "--seed", "3", "--bars", "1") == 0
     assert (folder / "out.mid").read_bytes() == first
     assert not list(folder.glob(".*"))
 
 
-def test_variations_and_sound(folder: Path) -> None:
-    audio = str(folder / "out.flac")
-    assert (
-        relpe(
-            folder, "continue", "--bars", "1", "--variations", "2", "--audio", audio, "--seed", "1"
-        )
-        == 0
-    )
+def test_variations_and_sound(folder):
+    audio = ["--audio", str(folder / "out.flac"), "--variations", "2"]
+    assert relpe(folder, "continue", "--bars", "1", "--seed", "1", *audio) == 0
     names = sorted(path.name for path in folder.glob("out*"))
     assert names == ["out.1.flac", "out.1.mid", "out.2.flac", "out.2.mid"]
     assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
 
 
-def test_options_of_the_music_are_those_of_the_dataclass() -> None:
+def test_options_of_the_music_are_those_of_the_dataclass():
     names = [field.name for field in fields(MusicOptions)]
     arguments = ["continue", "song.mid", "--output", "out.mid"]
     options = _parser().parse_args(arguments)
@@ -68,10 +61,6 @@ def test_options_of_the_music_are_those_of_the_dataclass() -> None:
         assert value in choices or type(value) in (hints[name], *choices)
 
 
-def drums() -> bytes:
-    return write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)))
-
-
 def gaps(count: int) -> bytes:
     """Notes of two ticks, with the longest pauses that MIDI files can have: 2**28 - 1 ticks."""
     notes = b"\0\x90\x3c\x40\2\x80\x3c\x40" + b"\xff\xff\xff\x7f\x90\x3c\x40\2\x80\x3c\x40" * count
@@ -80,88 +69,68 @@ def gaps(count: int) -> bytes:
 
 
 MIDI = write_midi(two_hands())
-BAD_FILES = {
-    "text": (b"not music at all, really", "MIDI"),
-    "empty": (b"", "empty"),
-    "truncated": (MIDI[:20], ""),
-    "drums": (drums(), "drums only"),
-    "division zero": (MIDI[:12] + b"\0\0" + MIDI[14:], "division"),
-    "film frames": (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
-    "no notes": (write_midi(Score(480, (Track.of([]),), end_ticks=1920)), "no notes"),
-    "no tracks": (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
-    "a gap of years": (gaps(1), "is damaged, or its music has a gap"),
-    "gaps beyond what ticks can count": (gaps(2000), "is damaged, or its music has a gap"),
-}
+BAD_FILES = [
+    (b"not music at all, really", "MIDI"),
+    (b"", "empty"),
+    (MIDI[:20], ""),
+    (write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),))), "drums only"),
+    (MIDI[:12] + b"\0\0" + MIDI[14:], "division"),
+    (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
+    (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
+    (gaps(1), "is damaged, or its music has a gap"),
+    (gaps(2000), "is damaged, or its music has a gap"),  # more than ticks can count
+]
 
 
-@pytest.mark.parametrize("kind", BAD_FILES)
-def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(
-    folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content, word = BAD_FILES[kind]
-    (folder / "prompt.mid").write_bytes(content)
+def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(folder, capsys):
+    for content, problem in BAD_FILES:
+        (folder / "prompt.mid").write_bytes(content)
+        assert relpe(folder, "continue") == 2
+        message = capsys.readouterr().err
+        assert "prompt.mid" in message
+        assert problem in message
+        assert message.count("\n") == 1
+        assert "Traceback" not in message
+        assert sorted(path.name for path in folder.iterdir()) == ["prompt.mid", "small"]
+    (folder / "prompt.mid").unlink()
     assert relpe(folder, "continue") == 2
-    message = capsys.readouterr().err
-    assert "prompt.mid" in message
-    assert word in message
-    assert message.count("\n") == 1
-    assert "Traceback" not in message
-    assert sorted(path.name for path in folder.iterdir()) == ["prompt.mid", "small"]
+    assert "there is no such file; check its name and folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        ["--output", "nowhere/out.mid"],
-        ["--output", "out.txt"],
-        ["--audio", "sound.mp3"],
-        ["--bars", "0"],
-        ["--temperature", "-1"],
-        ["--variations", "0"],
-        ["--output", "x" * 300 + ".mid"],
-        ["--output", "loop.mid"],
-        ["--output", "out.mid", "--audio", "y" * 300 + ".wav"],
-        ["--seed", "-4"],
-        ["--max-file-size", "10B"],
-        ["--model", "no-such-model"],
-    ],
-)
-def test_bad_options_are_reported_in_one_sentence(
-    folder: Path,
-    extra: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bad_options_are_reported_in_one_sentence(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "loop.mid").symlink_to("loop.mid")
-    assert relpe(folder, "continue", *extra) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("relpe: ")
-    assert message.count("\n") == 1
-    assert not (folder / "out.mid").exists()
+    for problem, *extra in (
+        ("nowhere", "--output", "nowhere/out.mid"),
+        ("out.txt", "--output", "out.txt"),
+        ("sound.mp3", "--audio", "sound.mp3"),
+        ("xxx", "--output", "x" * 300 + ".mid"),
+        ("loop.mid", "--output", "loop.mid"),
+        ("yyy", "--output", "out.mid", "--audio", "y" * 300 + ".wav"),
+        ("--seed is -4", "--seed", "-4"),
+        ("10", "--max-file-size", "10B"),
+        ("no-such-model", "--model", "no-such-model"),
+        ("--memory is 2.0, expected 0.0 to 1.0", "--memory", "2"),
+        ("--prompt-bars is -1, expected at least 0", "--prompt-bars", "-1"),
+        ("--key is 'H', expected a note", "--key", "H"),
+    ):
+        assert relpe(folder, "continue", *extra) == 2
+        message = capsys.readouterr().err
+        assert message.startswith("relpe: ")
+        assert problem in message
+        assert message.count("\n") == 1
+        assert not (folder / "out.mid").exists()
+    for option, value in (("--max-file-size", "60MB"), ("--ba", "3"), ("--bars", "x")):
+        with pytest.raises(SystemExit) as stop:
+            relpe(folder, "continue", option, value)
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("extra", "problem"),
-    [
-        (["--memory", "2"], "--memory is 2.0, expected 0.0 to 1.0"),
-        (["--prompt-bars", "-1"], "--prompt-bars is -1, expected at least 0"),
-        (["--key", "H"], "--key is 'H', expected a note"),
-    ],
-)
-def test_a_value_outside_its_range_is_reported_with_the_name_of_its_option(
-    folder: Path, extra: list[str], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert relpe(folder, "continue", *extra) == 2
-    assert capsys.readouterr().err.startswith(f"relpe: {problem}")
-
-
-def test_sigterm_ends_the_command_cleanly(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sigterm_ends_the_command_cleanly(folder, monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
 
-    def terminated(_: Score, soundfont: object = None) -> sound.Audio:
+    def terminated(_, soundfont=None):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
         raise AssertionError("still there")
@@ -174,28 +143,7 @@ def test_sigterm_ends_the_command_cleanly(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        ["--max-file-size", "much"],
-        ["--max-file-size", "60MB"],
-        ["--ba", "3"],
-        ["--bars", "x"],
-        ["--prompt-bars", "all"],
-    ],
-)
-def test_options_that_cannot_be_read_exit_with_2(
-    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        relpe(folder, "continue", *extra)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_command_names_itself_in_its_errors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_names_itself_in_its_errors(capsys):
     for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
@@ -206,9 +154,7 @@ def test_a_command_names_itself_in_its_errors(
         assert said.endswith(f"; see {who} --help\n")
 
 
-def test_a_misspelled_option_is_named_with_the_one_that_was_meant(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelled_option_is_named_with_the_one_that_was_meant(folder, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["continue", "song.mid", "--ouput=x.mid"])
     assert stop.value.code == 2
@@ -219,28 +165,18 @@ def test_a_misspelled_option_is_named_with_the_one_that_was_meant(
     assert "--song.mid: there is no such file" in capsys.readouterr().err
 
 
-def test_a_missing_prompt_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "prompt.mid").unlink()
-    assert relpe(folder, "continue") == 2
-    assert "there is no such file; check its name and folder" in capsys.readouterr().err
-
-
-def test_help_gives_the_defaults_of_each_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    said: dict[str, str] = {}
+def test_help_gives_the_defaults_of_each_command(capsys):
+    said = {}
     for command in ("continue", "generate"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         said[command] = " ".join(capsys.readouterr().out.split())
-    assert "(default: the length of --form; without a form, 32)" in said["generate"]
-    assert "(default: piano)" in said["generate"]
+    assert "without a form, 32)" in said["generate"]
     assert "prompt" not in said["generate"]
-    assert "(default: the length of --form; without a form, 16)" in said["continue"]
-    assert "(default: groove for drums or several instruments, otherwise piano)" in said["continue"]
+    assert "without a form, 16)" in said["continue"]
 
 
-def test_help_does_not_load_the_engine() -> None:
+def test_help_does_not_load_the_engine():
     assert "--prompt-bars" in help_without_engine("continue")
 
 
@@ -252,10 +188,7 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
 
     monkeypatch.setattr("app.cli.music.generate_command", refused)
     assert main(["generate", "--output", "out.mid"]) == 2
-    assert capsys.readouterr().err == (
-        "relpe: soundfile is not installed; run pip install -c constraints.txt -e '.[app]' "
-        "in the folder of this project\n"
-    )
+    assert "soundfile is not installed; run pip install" in capsys.readouterr().err
     missing.name = "app.nothing"  # a bug in the project keeps its traceback
     with pytest.raises(ModuleNotFoundError):
         main(["generate", "--output", "out.mid"])

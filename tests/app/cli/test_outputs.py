@@ -1,77 +1,52 @@
 """The files that a command writes: either all are complete, or there are none."""
 
-from __future__ import annotations
-
-import weakref
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from app.audio import length
 from app.audio import render as sound
 from app.cli.main import main
 from app.compose.plan.sheet_music import sheet_music
-from tests.support.commands import relpe, run_without
+from tests.support.commands import relpe
 from tokenization.midi import read_midi
 from tokenization.midi.writer import write_midi
 from tokenization.score import Score, Track
 
 
-def test_sound_is_rendered_one_variation_at_a_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[weakref.ref[sound.Audio]] = []
+def test_sound_that_fails_leaves_no_partial_files(folder, monkeypatch):
+    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), None])
 
-    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
-        assert [audio for audio in made if audio() is not None] == []
-        audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
-        made.append(weakref.ref(audio))
+    def render(_, soundfont=None):
+        audio = next(made)
+        if audio is None:
+            raise KeyboardInterrupt
         return audio
-
-    monkeypatch.setattr(sound, "render", render)
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) == 0
-    assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
-
-
-@pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
-def test_sound_that_fails_leaves_no_partial_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
-
-    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
-        result = next(made)
-        if isinstance(result, sound.Audio):
-            return result
-        raise result
 
     monkeypatch.setattr(sound, "render", render)
     (folder / "out.1.mid").write_bytes(b"from before")
     audio = ["--audio", str(folder / "out.wav"), "--variations", "2"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) in {2, 130}
+    assert relpe(folder, "generate", "--bars", "1", *audio) == 130
     assert sorted(path.name for path in folder.iterdir()) == ["out.1.mid", "prompt.mid", "small"]
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
-@pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
-def test_every_name_is_checked_in_advance(
-    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / name).mkdir()
+def test_every_name_is_checked_in_advance(folder, monkeypatch, capsys):
     (folder / "out.1.mid").write_bytes(b"from before")
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
-    assert relpe(folder, "generate", "--model", "no such model", *audio) == 2
-    message = capsys.readouterr().err
-    assert f"{folder / name}: this is a folder, expected a file name" in message
+    outputs = ["--audio", str(folder / "out.wav"), "--variations", "3"]
+    for name in ("out.2.mid", "out.2.wav"):
+        (folder / name).mkdir()
+        assert relpe(folder, "generate", "--model", "no such model", *outputs) == 2
+        message = capsys.readouterr().err
+        assert f"{folder / name}: this is a folder, expected a file name" in message
+        (folder / name).rmdir()
+    for name, problem in (("out.xml", "ends in .musicxml"), ("no/a.musicxml", "no")):
+        score = str(folder / name)
+        assert relpe(folder, "continue", "--model", "no such model", "--score", score) == 2
+        assert problem in capsys.readouterr().err
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
-
-def test_a_read_only_folder_is_refused_in_advance(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refused(**_: object) -> None:
+    def refused(**_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("app.files.tempfile.TemporaryFile", refused)
@@ -80,12 +55,10 @@ def test_a_read_only_folder_is_refused_in_advance(
     assert capsys.readouterr().err.strip() == said
 
 
-def test_a_file_that_turns_out_not_to_be_writable_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_turns_out_not_to_be_writable_is_named(folder, monkeypatch, capsys):
     replace = Path.replace
 
-    def full(self: Path, target: Path) -> Path:
+    def full(self, target):
         if target.name == "out.1.mid":
             raise OSError(28, "No space left on device")
         return replace(self, target)
@@ -96,10 +69,8 @@ def test_a_file_that_turns_out_not_to_be_writable_is_named(
     assert not list(folder.glob(".*"))
 
 
-def test_a_continuation_too_long_for_sound_is_refused_in_advance(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(*_: object) -> None:
+def test_a_continuation_too_long_for_sound_is_refused_in_advance(folder, monkeypatch, capsys):
+    def work(*_):
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("app.compose.continuation.continue_prompt", work)
@@ -108,9 +79,7 @@ def test_a_continuation_too_long_for_sound_is_refused_in_advance(
     assert "the piece lasts 34 minutes, expected at most 30" in capsys.readouterr().err
 
 
-def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(folder, monkeypatch, capsys):
     monkeypatch.setattr(length, "MAX_SECONDS", 0.1)
     audio = ["--audio", str(folder / "out.wav")]
     # some seeds give an empty bar
@@ -121,7 +90,7 @@ def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
     assert not (folder / "out.wav").exists()
 
 
-def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_is_not_overwritten(folder, capsys):
     before = (folder / "prompt.mid").read_bytes()
     assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
     assert "choose another name" in capsys.readouterr().err
@@ -133,7 +102,7 @@ def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixtu
     assert (folder / "prompt.mid").read_bytes() == before
 
 
-def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
+def test_sheet_music_is_written_for_every_variation(folder):
     score = ["--score", str(folder / "out.musicxml"), "--variations", "2"]
     assert relpe(folder, "continue", "--bars", "1", *score) == 0
     for row in (1, 2):
@@ -142,19 +111,7 @@ def test_sheet_music_is_written_for_every_variation(folder: Path) -> None:
         assert written == sheet_music(midi, f"out.{row}")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("out.xml", "ends in .musicxml"), ("no/a.musicxml", "no")]
-)
-def test_names_of_sheet_music_are_checked_in_advance(
-    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(folder.iterdir())
-    assert relpe(folder, "continue", "--bars", "1", "--score", str(folder / name)) == 2
-    assert said in capsys.readouterr().err
-    assert sorted(folder.iterdir()) == before
-
-
-def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_band_has_no_sheet_music(folder, capsys):
     band = Score(12, (Track.of([(0, 12, 40, 80)], 33), Track.of([(0, 1, 36, 80)], is_drum=True)))
     (folder / "prompt.mid").write_bytes(write_midi(band))
     before = sorted(folder.iterdir())
@@ -163,10 +120,3 @@ def test_a_band_has_no_sheet_music(folder: Path, capsys: pytest.CaptureFixture[s
     assert "sheet music is for pieces for the piano; found Drums, Electric Bass (finger)" in said
     assert said.count("\n") == 1
     assert sorted(folder.iterdir()) == before
-
-
-def test_audio_is_imported_only_if_it_is_written(folder: Path) -> None:
-    words = ["--bars", "1", "--model", str(folder / "small"), "--backend", "torch"]
-    words += ["--output", str(folder / "out.mid")]
-    run_without(["app.audio.render", "scipy.signal"], ["generate", *words])
-    assert (folder / "out.mid").is_file()

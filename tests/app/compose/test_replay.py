@@ -1,7 +1,5 @@
 """Settings as JSON: they survive a round trip, and other input is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -44,15 +42,15 @@ def test_settings_are_read_back_as_they_were(quick_model, **values):
     assert replay.read(json.dumps(alone)).prompt_sha256 is None
 
 
-@pytest.mark.parametrize("last", [None, 3])
-@pytest.mark.parametrize("first", [None, 2])
-def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
+def test_the_region_and_the_tracks_are_read_back(quick_model):
     data = write_midi(two_hands())
-    prompt = read_prompt(data, last_bar=last, first_bar=first, heard={1}, played=None)
-    back = replay.read(json.dumps(replay.settings(MusicOptions(seed=1), quick_model, prompt, data)))
-    assert (back.first_bar, back.last_bar, back.heard, back.played) == (first, last, {1}, None)
-    assert back.fits(data)
-    assert not back.fits(data + b" ")
+    for first, last in ((None, 3), (2, None)):
+        prompt = read_prompt(data, last_bar=last, first_bar=first, heard={1}, played=None)
+        told = replay.settings(MusicOptions(seed=1), quick_model, prompt, data)
+        back = replay.read(json.dumps(told))
+        assert (back.first_bar, back.last_bar, back.heard, back.played) == (first, last, {1}, None)
+        assert back.fits(data)
+        assert not back.fits(data + b" ")
 
 
 def test_settings_without_an_option_are_of_an_earlier_version_and_refused():
@@ -67,23 +65,15 @@ def test_settings_without_an_option_are_of_an_earlier_version_and_refused():
         replay.read(json.dumps(told))
 
 
-@pytest.mark.parametrize(
-    ("told", "device", "backend", "precision"),
-    [
-        ({}, "auto", "auto", "int8"),
-        ({"backend": "compiled float32 for znver3", "device": "cpu"}, "cpu", "compiled", "float32"),
-        ({"backend": "compiled int8 for znver3"}, "auto", "compiled", "int8"),
-        (
-            {"backend": "torch float32 in tiles of 16 on cuda", "device": "cuda"},
-            *("cuda", "torch", "float32"),
-        ),
-        ({"backend": "magic", "device": "abacus"}, "auto", "auto", "int8"),
-        ({"backend": None}, "auto", "auto", "int8"),
-    ],
-)
-def test_device_backend_and_precision_have_the_names_of_options(told, device, backend, precision):
-    wanted = {"device": device, "backend": backend, "precision": precision}
-    assert replay.read(json.dumps(TOLD | told)).compute == wanted
+def test_device_backend_and_precision_have_the_names_of_options():
+    for backend, device, wanted in (
+        (None, "auto", ("auto", "auto", "int8")),
+        ("compiled float32 for znver3", "cpu", ("cpu", "compiled", "float32")),
+        ("torch float32 in tiles of 16 on cuda", "cuda", ("cuda", "torch", "float32")),
+        ("magic", "abacus", ("auto", "auto", "int8")),
+    ):
+        compute = replay.read(json.dumps(TOLD | {"backend": backend, "device": device})).compute
+        assert (compute["device"], compute["backend"], compute["precision"]) == wanted
 
 
 def test_differences_are_named(quick_model, monkeypatch):
@@ -107,39 +97,33 @@ def test_differences_are_named(quick_model, monkeypatch):
         assert replay.read(json.dumps(told)).differences(quick_model) == [said]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[]", "without the options"),
-        ("{}", "without the options"),
-        ({"options": 3}, "without the options"),
-        ({"options": {}}, "no model"),
-        ({"options": {}, "model": "piano"}, "no seed"),
-        (TOLD | {"seed": None}, "no seed"),
-        (TOLD | {"model": None}, "no model"),
-        (TOLD | {"versions": 3}, "versions is 3, expected text"),
-        (TOLD | {"seed": True}, "seed is True"),
-        (TOLD | {"seed": -1}, "seed is -1, expected 0"),
-        (TOLD | {"seed": 1.5}, "seed is 1.5, expected a whole number"),
-        (TOLD | {"model": 3}, "model is 3, expected text"),
-        (TOLD | {"options": {"bars": "4"}}, "bars is '4'"),
-        (TOLD | {"options": {"bars": 10**9}}, "bars is 1000000000, expected 1 to"),
-        (TOLD | {"options": {"bars": None}}, "bars is None"),
-        (TOLD | {"options": {"bars": 4}}, "the settings have no"),
-        (TOLD | {"options": {"ending": "loud"}}, "ending is 'loud'"),
-        (TOLD | {"options": {"key": "H"}}, "key is 'H'"),
-        (TOLD | {"options": {"beats": "mine"}}, "beats is 'mine'"),
-        (TOLD | {"options": {"colour": 1}}, "this release has no option 'colour'"),
-        (TOLD | {"heard": [1, "x"]}, "heard is"),
-        (TOLD | {"played": 3}, "played is 3, expected a list"),
-        (TOLD | {"first_bar": "1"}, "first_bar is '1'"),
-        ("x" * 1_000_001, "1,000,001 bytes"),
-    ],
-)
-def test_other_input_is_refused_in_one_sentence(text, words):
-    with pytest.raises(ReplayError, match=words) as refused:
-        replay.read(text if isinstance(text, str) else json.dumps(text))
-    assert len(str(refused.value)) < 400
-    assert "\n" not in str(refused.value)
+OTHER_INPUT = [
+    ("", "not JSON"),
+    ("[" * 100_000, "not JSON"),
+    ("[]", "without the options"),
+    ({"options": 3}, "without the options"),
+    ({"options": {}}, "no model"),
+    (TOLD | {"seed": None}, "no seed"),
+    (TOLD | {"versions": 3}, "versions is 3, expected text"),
+    (TOLD | {"seed": True}, "seed is True"),
+    (TOLD | {"seed": -1}, "seed is -1, expected 0"),
+    (TOLD | {"options": {"bars": "4"}}, "bars is '4'"),
+    (TOLD | {"options": {"bars": 10**9}}, "bars is 1000000000, expected 1 to"),
+    (TOLD | {"options": {"bars": None}}, "bars is None"),
+    (TOLD | {"options": {"key": "H"}}, "key is 'H'"),
+    (TOLD | {"options": {"beats": "mine"}}, "beats is 'mine'"),
+    (TOLD | {"options": {"colour": 1}}, "this release has no option 'colour'"),
+    (TOLD | {"heard": [1, "x"]}, "heard is"),
+    (TOLD | {"played": 3}, "played is 3, expected a list"),
+    (TOLD | {"first_bar": "1"}, "first_bar is '1'"),
+    ("x" * 1_000_001, "1,000,001 bytes"),
+]
+
+
+def test_other_input_is_refused_in_one_sentence():
+    for content, words in OTHER_INPUT:
+        text = content if isinstance(content, str) else json.dumps(content)
+        with pytest.raises(ReplayError, match=words) as refused:
+            replay.read(text)
+        assert len(str(refused.value)) < 400
+        assert "\n" not in str(refused.value)

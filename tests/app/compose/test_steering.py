@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from app.compose.continuation import Result, continue_prompt, generate_piece
+from app.compose.engine import Engine
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
+from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.compose.steering import steer
 from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
@@ -29,7 +31,6 @@ from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.compose.continuation import Steps
-    from app.compose.models import MusicModel
 
 
 def finish(steps: Steps) -> Result:
@@ -38,38 +39,24 @@ def finish(steps: Steps) -> Result:
     return result
 
 
-def test_only_options_that_differ_from_their_defaults_steer(small_model: MusicModel) -> None:
-    plain = MusicOptions(bars=3, seed=2)
-    same = MusicOptions(bars=3, seed=2, key=None, density=0, repetition=0, top_k=0, min_p=0)
-    other = MusicOptions(bars=3, seed=2, key="C minor pentatonic")
-    plain, same, other = (
-        finish(generate_piece(small_model, options)).pieces[0].midi
-        for options in (plain, same, other)
-    )
-    assert plain == same != other
-
-
-@pytest.mark.parametrize(
-    ("options", "kinds"),
-    [
-        (MusicOptions(), []),
+def test_each_option_has_its_bias():
+    tokenizer = PianoRemi()
+    for options, kinds in (
+        (MusicOptions(seconds=5), []),
         (MusicOptions(key="C"), [Key]),
         (MusicOptions(density=3), [Density]),
         (MusicOptions(repetition=0.5), [Repetition]),
         (MusicOptions(ending="cadence"), [Cadence]),
-        (MusicOptions(seconds=5), []),
         (
             MusicOptions(key="C", density=3, repetition=1, ending="cadence"),
             [Key, Density, Cadence, Repetition],
         ),
-    ],
-)
-def test_each_option_has_its_bias(options: MusicOptions, kinds: list[type]) -> None:
-    tokenizer = PianoRemi()
-    assert [type(bias) for bias in steer(options, tokenizer.grammar(), tokenizer, ())] == kinds
+    ):
+        biases = steer(options, tokenizer.grammar(), tokenizer, ())
+        assert [type(bias) for bias in biases] == kinds
 
 
-def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known() -> None:
+def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known():
     tokenizer, chords = PianoRemi(), [*parse_chart("F | G | C"), None]
     for seconds, chord in ((None, Chord(0, 0)), (20.0, None)):
         options = MusicOptions(chords="F | G | C", ending="cadence", seconds=seconds)
@@ -78,7 +65,7 @@ def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known() -> Non
         assert cadence.chord == chord
 
 
-def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
+def test_a_vocabulary_that_cannot_be_steered_is_refused():
     tokenizer = SpePopConfig().build()
     for options in (MusicOptions(), MusicOptions(memory=0.5)):
         assert steer(options, tokenizer.grammar(), tokenizer, ()) == ()
@@ -86,16 +73,14 @@ def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
         steer(MusicOptions(density=3), tokenizer.grammar(), tokenizer, ())
 
 
-def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(
-    quick_model: MusicModel,
-) -> None:
+def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(quick_model):
     gates = GateConfig(similar=(2.0,) * NUM_LENGTHS)
     config = replace(quick_model.decoder.config, pointer=PointerConfig(unit=BAR, gates=gates))
     decoder = config.build().eval().requires_grad_(requires_grad=False)
     with_pointer = replace(quick_model, decoder=decoder)
     prompt = read_prompt(write_midi(two_hands()))
 
-    def made(model: MusicModel, memory: float) -> tuple[bytes, bytes]:
+    def made(model, memory):
         options = MusicOptions(bars=2, seed=1, memory=memory)
         steps = continue_prompt(model, prompt, options), generate_piece(model, options)
         first, second = (finish(one).pieces[0].midi for one in steps)
@@ -108,51 +93,57 @@ def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(
         assert len(set(one)) == 3
 
 
-@pytest.mark.parametrize("seconds", [1, 7.5, 7.6, 15])
-def test_pieces_and_continuations_last_as_long_as_asked_for(
-    small_model: MusicModel, seconds: float
-) -> None:
-    options = MusicOptions(seconds=seconds, seed=1)
-    (piece,) = finish(generate_piece(small_model, options)).pieces
-    lasts = piece.score.seconds_at(piece.score.end_ticks)
-    longest_bar = max(96 / 12 * 60 / bpm for _, bpm in piece.score.tempos)
-    assert seconds - 1e-3 <= lasts < seconds + longest_bar
-    assert piece.seconds == pytest.approx(lasts, abs=0.01)
-
+def test_pieces_and_continuations_last_as_long_as_asked_for(quick_model):
     prompt = read_prompt(write_midi(two_hands()))  # bars of two and a half seconds
-    result = finish(continue_prompt(small_model, prompt, options))
-    assert result.bars == -(-seconds // 2.5)
-    assert result.pieces[0].seconds == pytest.approx(2.5 * result.bars, abs=0.01)
-    assert in_bars(options, prompt).bars == result.bars
+    for seconds in (7.5, 7.6):
+        options = MusicOptions(seconds=seconds, seed=1)
+        (piece,) = finish(generate_piece(quick_model, options)).pieces
+        lasts = piece.score.seconds_at(piece.score.end_ticks)
+        longest_bar = max(96 / 12 * 60 / bpm for _, bpm in piece.score.tempos)
+        assert seconds - 1e-3 <= lasts < seconds + longest_bar
+        assert piece.seconds == pytest.approx(lasts, abs=0.01)
+        result = finish(continue_prompt(quick_model, prompt, options))
+        assert result.bars == -(-seconds // 2.5)
+        assert result.pieces[0].seconds == pytest.approx(2.5 * result.bars, abs=0.01)
+        assert in_bars(options, prompt).bars == result.bars
     assert in_bars(MusicOptions(bars=5), prompt) == MusicOptions(bars=5)
+    waltz = read_prompt(write_midi(two_hands(metre=(3, 4))))
+    assert in_bars(MusicOptions(seconds=5), waltz).bars == 3
+    assert in_bars(MusicOptions(seconds=3600), waltz).bars == 1920
 
 
-def test_seconds_follow_the_metre_and_tempos_of_the_file(small_model: MusicModel) -> None:
-    prompt = read_prompt(write_midi(two_hands(metre=(3, 4))))
-    assert finish(continue_prompt(small_model, prompt, MusicOptions(seconds=5, seed=1))).bars == 3
-    assert in_bars(MusicOptions(seconds=3600), prompt).bars == 1920
+def test_progress_in_seconds_starts_before_the_music_is_done(quick_model):
+    engine = Engine(quick_model)
+    (draft,) = engine.add(Opening.of_nothing(quick_model, MusicOptions(seconds=60.0)), [1])
+    seen = [draft.part_done]
+    while len(engine):
+        engine.step()
+        seen.append(draft.part_done)
+    assert seen[0] == 0
+    assert 0 < seen[len(seen) // 2] < 1
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
 
 
-def test_notes_of_the_last_bar_ring_only_after_a_cadence(small_model: MusicModel) -> None:
+def test_notes_of_the_last_bar_ring_only_after_a_cadence(quick_model):
+    prompt = read_prompt(write_midi(two_hands()))
     for ending in ("bar", "cadence"):
         options = MusicOptions(bars=2, seed=1, ending=ending)
-        (piece,) = finish(generate_piece(small_model, options)).pieces
-        prompt = read_prompt(write_midi(two_hands()))
-        (more,) = finish(continue_prompt(small_model, prompt, options)).pieces
-        onsets = np.concatenate([track.notes[:, 0] for track in more.new.tracks])
+        (piece,) = finish(continue_prompt(quick_model, prompt, options)).pieces
+        onsets = np.concatenate([track.notes[:, 0] for track in piece.new.tracks])
         assert onsets.max() < 6 * 1920
-        assert (more.new.end_ticks > 6 * 1920) == (ending == "cadence")
-        assert more.score.end_ticks == more.new.end_ticks
-        assert piece.bars == more.bars == 2
+        assert (piece.new.end_ticks > 6 * 1920) == (ending == "cadence")
+        assert piece.score.end_ticks == piece.new.end_ticks
+        assert piece.bars == 2
 
 
 @pytest.mark.slow
-def test_the_released_model_follows_density_and_key() -> None:
+def test_the_released_model_follows_density_and_key():
     from app.compose.models import load_music_model
 
     model = load_music_model("piano")
 
-    def made(**wanted: Any) -> tuple[float, float]:
+    def made(**wanted):
         """Notes per bar, and the share of them outside C major."""
         options = MusicOptions(bars=16, seed=0, variations=4, **wanted)
         pieces = finish(generate_piece(model, options)).pieces

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def prompt() -> Prompt:
+def prompt():
     return read_prompt(write_midi(two_hands()))
 
 
@@ -34,88 +34,55 @@ def made(model: MusicModel, prompt: Prompt | None, **options: Any) -> Result:
     return result
 
 
-@pytest.mark.parametrize("after", [True, False])
-def test_the_chosen_take_is_the_piece_of_its_seed(
-    small_model: MusicModel, prompt: Prompt, after: bool
-) -> None:
-    begins = prompt if after else None
-    several = made(small_model, begins, seed=5, takes=3, variations=2)
-    assert len(several.pieces) == 2
-    for place, piece in enumerate(several.pieces):
-        assert piece.choice is not None
-        assert len(piece.choice.penalties) == 3
-        assert piece.seed == take_seed(5 + place, piece.choice.best)
-        (alone,) = made(small_model, begins, seed=piece.seed).pieces
-        assert alone.midi == piece.midi
-        assert alone.choice is None
-    tokens = sum(piece.tokens for piece in several.pieces)
-    assert several.tokens > tokens  # those of the other takes were generated too
-
-
-def test_takes_are_deterministic_and_include_the_seed_itself(
-    small_model: MusicModel, prompt: Prompt
-) -> None:
-    first, again = (made(small_model, prompt, seed=5, takes=4) for _ in range(2))
-    assert first.pieces[0].midi == again.pieces[0].midi
-    choices = [result.pieces[0].choice for result in (first, again)]
-    assert choices[0] is not None
-    assert choices[1] is not None
-    assert choices[0].penalties == choices[1].penalties
-    draft = Engine(small_model).add(
-        Opening.after(small_model, prompt, MusicOptions(takes=4, seed=5)), [5]
-    )[0]
-    assert [sample.seed for sample in draft.samples] == [take_seed(5, take) for take in range(4)]
-    assert draft.seed == 5
-
-
-def test_the_nats_of_a_take_are_those_of_the_model(small_model: MusicModel, prompt: Prompt) -> None:
-    (piece,) = made(small_model, prompt, seed=1, takes=2).pieces
-    assert piece.choice is not None
-    assert all(0 < take.nats < 10 for take in piece.choice.takes)
-
-
-def test_the_largest_seed_has_takes(small_model: MusicModel, prompt: Prompt) -> None:
-    (piece,) = made(small_model, prompt, seed=LARGEST_SEED, takes=2).pieces
+def test_the_chosen_take_is_the_piece_of_its_seed(quick_model, prompt):
+    for begins in (prompt, None):
+        several = made(quick_model, begins, seed=5, takes=3, variations=2)
+        assert len(several.pieces) == 2
+        for place, piece in enumerate(several.pieces):
+            assert piece.choice is not None
+            assert len(piece.choice.penalties) == 3
+            assert all(0 < take.nats < 10 for take in piece.choice.takes)
+            assert piece.seed == take_seed(5 + place, piece.choice.best)
+            (alone,) = made(quick_model, begins, seed=piece.seed).pieces
+            assert alone.midi == piece.midi
+            assert alone.choice is None
+        tokens = sum(piece.tokens for piece in several.pieces)
+        assert several.tokens > tokens  # those of the other takes were generated too
+    (piece,) = made(quick_model, prompt, seed=LARGEST_SEED, takes=2).pieces
     assert 0 <= piece.seed <= LARGEST_SEED
 
 
-def test_a_stopped_piece_keeps_the_first_take(small_model: MusicModel, prompt: Prompt) -> None:
+def test_takes_have_different_seeds_and_the_first_one_is_that_of_the_piece(small_model, prompt):
+    opening = Opening.after(small_model, prompt, MusicOptions(takes=4, seed=5))
+    (draft,) = Engine(small_model).add(opening, [5])
+    assert [sample.seed for sample in draft.samples] == [take_seed(5, take) for take in range(4)]
+    assert draft.seed == 5
+    assert opening.request([1]).measured
+    alone = replace(opening, options=replace(opening.options, takes=1))
+    assert not alone.request([1]).measured
+
+
+def test_a_stopped_piece_keeps_the_first_take(quick_model, prompt):
     music = MusicOptions(bars=8, seed=3, takes=3)
-    *_, result = continue_prompt(small_model, prompt, music, stop=lambda: True)
+    *_, result = continue_prompt(quick_model, prompt, music, stop=lambda: True)
     assert isinstance(result, Result)
     (piece,) = result.pieces
     assert piece.stopped
     assert (piece.seed, piece.choice) == (3, None)
 
 
-def test_removing_a_draft_ends_all_its_takes(small_model: MusicModel, prompt: Prompt) -> None:
-    engine = Engine(small_model)
-    opening = Opening.after(small_model, prompt, MusicOptions(bars=2, takes=3))
+def test_removing_a_draft_ends_all_its_takes(quick_model, prompt):
+    engine = Engine(quick_model)
+    opening = Opening.after(quick_model, prompt, MusicOptions(bars=2, takes=3))
     kept, removed = engine.add(opening, [1, 2])
     engine.step()
     engine.remove([removed])
     assert len(engine) == 3
-    finished = []
+    finished, before = [], 0.0
     while len(engine):
         finished += engine.step()
+        assert before <= kept.part_done <= 1  # that of the slowest take
+        assert kept.done == (kept.part_done == 1)
+        before = kept.part_done
     assert finished == [kept]
     assert kept.choice is not None
-
-
-def test_progress_is_that_of_the_slowest_take(small_model: MusicModel, prompt: Prompt) -> None:
-    engine = Engine(small_model)
-    opening = Opening.after(small_model, prompt, MusicOptions(bars=3, takes=4, seed=0))
-    (draft,) = engine.add(opening, [0])
-    before = 0.0
-    while len(engine):
-        engine.step()
-        assert before <= draft.part_done <= 1
-        assert draft.done == (draft.part_done == 1)
-        before = draft.part_done
-
-
-def test_one_take_measures_nothing(small_model: MusicModel, prompt: Prompt) -> None:
-    opening = Opening.after(small_model, prompt, MusicOptions(seed=1))
-    assert not opening.request([1]).measured
-    with_takes = replace(opening, options=replace(opening.options, takes=2))
-    assert with_takes.request([1]).measured

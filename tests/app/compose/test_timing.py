@@ -1,10 +1,6 @@
 """Prompts whose beats are estimated, or a fixed grid, instead of those of the file."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,28 +18,13 @@ from tokenization.analysis.beats import Beats
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
 
-if TYPE_CHECKING:
-    from app.compose.models import MusicModel
-    from app.compose.options import BeatSource
-
-
-def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: Any) -> np.ndarray:
-    prompt = read_prompt(data, beats=beats)
-    *_, result = continue_prompt(model, prompt, MusicOptions(**options))
-    new = result.pieces[0].new  # type: ignore[union-attr]
-    return np.sort(
-        read_midi(data).seconds_at(new.tracks[0].notes[:, 0] * 480 // new.ticks_per_beat)
-    )
-
 
 @given(
     beats=st.lists(st.floats(0.3, 1.5), min_size=3, max_size=30),
     until=st.floats(0, 20),
     times=st.lists(st.integers(0, 40_000), min_size=1, max_size=20),
 )
-def test_times_in_counted_beats_convert_back_to_those_of_the_file(
-    beats: list[float], until: float, times: list[int]
-) -> None:
+def test_times_in_counted_beats_convert_back_to_those_of_the_file(beats, until, times):
     file = Score(480, (Track.of([(tick, 10, 60, 80) for tick in times]),), (Tempo(0, 97.0),))
     assert Timing.of(file, None).to_file(np.array(times)).tolist() == times
     found = Beats(np.cumsum(beats), np.arange(0, len(beats), 4))
@@ -55,14 +36,15 @@ def test_times_in_counted_beats_convert_back_to_those_of_the_file(
     assert (np.diff(timing.to_file(np.arange(0, 9600, 480))) > 0).all()
 
 
-def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicModel) -> None:
-    data = write_midi(performance())
-    prompt = read_prompt(data, beats="estimate")
+def test_an_estimate_finds_beats_and_bars_of_a_performance(quick_model):
+    prompt = read_prompt(write_midi(performance()), beats="estimate")
     assert prompt.facts.bpm == pytest.approx(BPM, rel=0.01)
     assert (prompt.facts.metre, prompt.bars) == ("4/4", 12)
     splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert splice == pytest.approx(0.7 + 12 * 4 * 60 / BPM, abs=0.06)
-    seconds = new_seconds(small_model, data, "estimate", bars=2, seed=1)
+    *_, result = continue_prompt(quick_model, prompt, MusicOptions(bars=2, seed=1))
+    new = result.pieces[0].new  # type: ignore[union-attr]
+    seconds = new.tracks[0].notes[:, 0] / new.ticks_per_beat / 2  # of a file at 120 bpm
     steps = (seconds - splice) * prompt.facts.bpm / 5
     assert len(steps) > 5
     assert np.abs(steps - np.rint(steps)).max() < 0.05  # on twelfths of the estimated beat
@@ -72,30 +54,28 @@ def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicMod
     assert "83 beats per minute, 4/4, and bar 1 begins at 0.7 s" in said
 
 
-def test_bars_stay_where_they_are_when_the_end_is_cut_off(small_model: MusicModel) -> None:
+def test_bars_stay_where_they_are_when_the_end_is_cut_off(quick_model):
     data = write_midi(performance())
     prompt = read_prompt(data, last_bar=5, beats="estimate")
     splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert splice == pytest.approx(0.7 + 5 * 4 * 60 / BPM, abs=0.06)
     assert prompt.bars == 5
-    *_, result = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
+    *_, result = continue_prompt(quick_model, prompt, MusicOptions(bars=1, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]
     kept = prompt.score.tracks[0].notes
     whole = piece.score.tracks[0].notes
     np.testing.assert_array_equal(whole[: len(kept), :3], kept[:, :3])
 
 
-def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
-    data = write_midi(performance())
-    prompt = read_prompt(data, beats="grid")
+def test_a_clock_counts_from_the_first_note():
+    prompt = read_prompt(write_midi(performance()), beats="grid")
     first = float(prompt.score.seconds_at(prompt.score.tracks[0].notes[0, 0]))
     splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert prompt.facts.bpm == pytest.approx(120)
     assert (splice - first) % 2 == pytest.approx(0, abs=0.002)
-    assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= splice - 0.002
 
 
-def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen() -> None:
+def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen():
     off, on = write_midi(performance()), write_midi(two_hands())
     estimated = read_prompt(off)
     assert estimated.facts.beats == "estimate"
@@ -111,15 +91,7 @@ def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen(
     assert followed.on_grid == pytest.approx(1)
 
 
-def test_a_recording_that_is_too_long_to_estimate_keeps_the_beats_of_its_file() -> None:
-    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
-    data = write_midi(Score(480, (Track.of(far),)))
-    facts = read_prompt(data).facts
-    assert facts.beats == "file"
-    assert "do not follow" in facts.beats_notice
-
-
-def test_the_model_hears_what_the_pedal_holds() -> None:
+def test_the_model_hears_what_the_pedal_holds():
     dry, wet = (
         read_prompt(write_midi(performance(pedal=pedal)), beats="estimate")
         for pedal in (False, True)
@@ -130,25 +102,27 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
     assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
 
 
-def test_one_note_has_beats() -> None:
+def test_one_note_has_beats_and_a_recording_that_is_too_long_those_of_its_file():
     data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
     for source in ("file", "estimate", "grid"):
         assert read_prompt(data, beats=source).bars == 1
         found, beats = find_beats(read_midi(data), source)
         assert (found, beats is None) == (source, source == "file")
+    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
+    facts = read_prompt(write_midi(Score(480, (Track.of(far),)))).facts
+    assert facts.beats == "file"
+    assert "do not follow" in facts.beats_notice
 
 
-def test_the_command_reports_how_it_found_the_beats(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_reports_how_it_found_the_beats(folder, capsys):
     (folder / "prompt.mid").write_bytes(write_midi(performance()))
-    assert relpe(folder, "continue", "--bars", "1", "--json") == 0
-    said = capsys.readouterr()
-    facts = json.loads(said.out)
-    assert facts["beats"] == "estimate"
-    assert facts["bpm"] == pytest.approx(BPM, rel=0.01)
-    assert facts["on_grid"] < 0.3
-    assert "estimated from the notes" in said.err
-    assert relpe(folder, "continue", "--bars", "1", "--beats", "file") == 0
-    assert "estimate them instead" in capsys.readouterr().err
+    for options, beats, said in (
+        ([], "estimate", "estimated from the notes"),
+        (["--beats", "file"], "file", "estimate them instead"),
+    ):
+        assert relpe(folder, "continue", "--bars", "1", "--json", *options) == 0
+        output = capsys.readouterr()
+        facts = json.loads(output.out)
+        assert (facts["beats"], facts["on_grid"] < 0.3) == (beats, True)
+        assert facts["bpm"] == pytest.approx(BPM if beats == "estimate" else 120, rel=0.01)
+        assert said in output.err

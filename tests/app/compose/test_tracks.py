@@ -24,7 +24,7 @@ def shared(*upload: Track, new: Track = NEW, parts: Parts | None = None) -> list
     return [track.notes[:, 2].tolist() for track in found.tracks]
 
 
-def test_tracks_without_a_name_have_that_of_their_instrument() -> None:
+def test_tracks_without_a_name_have_that_of_their_instrument():
     drums = Track.of([], is_drum=True)
     long = Track(HIGH.notes, name=" x" * MOST_NAME)
     names = track_names([HIGH, drums, Track.of([], program=33), HIGH, long])
@@ -32,29 +32,21 @@ def test_tracks_without_a_name_have_that_of_their_instrument() -> None:
     assert len(names[4]) == MOST_NAME
 
 
-def test_notes_go_to_the_track_that_is_nearest_in_pitch() -> None:
+def test_notes_go_to_the_track_that_is_nearest_in_pitch():
     assert shared(HIGH, LOW) == [[61, 75], [45, 59]]
-
-
-def test_a_piano_plays_the_notes_of_different_instruments() -> None:
-    flute = Track.of([(0, 10, 76, 80)] * 9, program=73)
-    assert shared(flute, LOW) == [[], [45, 59, 61, 75]]
-
-
-def test_without_a_piano_the_track_with_most_notes_plays() -> None:
-    flute = Track.of([(at, 10, 76, 80) for at in range(3)], program=73)
+    # of different instruments, a piano plays all, or the track with most notes
+    flute = Track.of([(at, 10, 76, 80) for at in range(9)], program=73)
     bass = Track.of([(0, 10, 40, 80)], program=33)
+    assert shared(flute, LOW) == [[], [45, 59, 61, 75]]
     assert shared(bass, flute) == [[], [45, 59, 61, 75]]
-
-
-def test_a_drum_goes_to_the_track_that_strikes_it_most() -> None:
+    # a drum goes to the track that strikes it most
     kick = Track.of([(at, 1, 36, 80) for at in range(3)], is_drum=True)
     rest = Track.of([(0, 1, 36, 80), *((at, 1, 42, 80) for at in range(5))], is_drum=True)
     new = Track.of([(100, 1, pitch, 80) for pitch in (36, 42, 49)], is_drum=True)
     assert shared(kick, rest, new=new) == [[36], [42, 49]]
 
 
-def test_notes_of_a_track_that_may_not_play_are_left_out() -> None:
+def test_notes_of_a_track_that_may_not_play_are_left_out():
     parts = Parts.of(Score(12, (HIGH, LOW)), None, {1})
     assert shared(HIGH, LOW, parts=parts) == [[45, 59]]
     kick = Track.of([(0, 1, 36, 80)], is_drum=True)
@@ -62,14 +54,9 @@ def test_notes_of_a_track_that_may_not_play_are_left_out() -> None:
     new = Track.of([(100, 1, pitch, 80) for pitch in (36, 42)], is_drum=True)
     parts = Parts.of(Score(12, (kick, hat)), None, {1})
     assert shared(kick, hat, new=new, parts=parts) == [[42]]
-
-
-def test_an_instrument_plays_everything_if_the_pianos_may_not_play() -> None:
+    # an instrument plays everything if the pianos may not play
     flute = Track.of([(0, 10, 76, 80)], program=73)
     parts = Parts.of(Score(12, (flute, LOW)), None, {0})
     assert shared(flute, LOW, parts=parts) == [[45, 59, 61, 75]]
-
-
-def test_a_track_that_is_not_there_is_refused() -> None:
     with pytest.raises(MidiError, match="there is no track 7, expected 0 to 1"):
         Parts.of(Score(12, (HIGH, LOW)), {0, 7}, None)

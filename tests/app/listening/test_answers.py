@@ -54,33 +54,25 @@ def test_answers_are_read_from_the_database_as_they_were_saved(tmp_path):
 
 
 def test_the_table_has_the_same_answers(tmp_path):
+    with pytest.raises(CommandError, match="found neither"):
+        read_answers(tmp_path)
     write_answers(tmp_path / TABLE, [RATING, PREFERENCE])
     assert (tmp_path / TABLE).read_text().splitlines()[0] == ",".join(COLUMNS)
     assert read_answers(tmp_path) == [RATING, PREFERENCE]
-
-
-def test_a_wrong_number_is_named_with_its_column(tmp_path):
-    write_answers(tmp_path / TABLE, [RATING])
     text = (tmp_path / TABLE).read_text()
     (tmp_path / TABLE).write_text(text.replace(",3,rating,", ",three,rating,"))
     with pytest.raises(CommandError, match="trial is 'three', expected a number"):
         read_answers(tmp_path)
 
 
-def test_a_changed_answer_replaces_the_earlier_one(tmp_path):
+def test_a_changed_answer_replaces_the_earlier_one_in_the_database(tmp_path):
     put(tmp_path, RATING, replace(RATING, answer="1", seconds=30.0))
+    write_answers(tmp_path / TABLE, [RATING, PREFERENCE])  # a copy, which is not read
     assert [answer.answer for answer in read_answers(tmp_path)] == ["1"]
 
 
-def test_the_database_is_read_although_there_is_a_table(tmp_path):
-    put(tmp_path, RATING, PREFERENCE)
-    write_answers(tmp_path / TABLE, [RATING])
-    assert len(read_answers(tmp_path)) == 2
-
-
-@pytest.mark.parametrize(
-    ("answer", "changes", "problem"),
-    [
+def test_an_answer_that_no_trial_can_have_is_refused():
+    for answer, changes, problem in (
         (RATING, {"answer": "6"}, "answer is '6', expected one of 1, 2, 3, 4, 5"),
         (RATING, {"answer": "first"}, "answer is 'first'"),
         (RATING, {"kind": "test"}, "kind is 'test'"),
@@ -91,28 +83,17 @@ def test_the_database_is_read_although_there_is_a_table(tmp_path):
         (PREFERENCE, {"confidence": None}, "found no confidence"),
         (PREFERENCE, {"confidence": 0}, "confidence is 0, expected 1 to 5"),
         (PREFERENCE, {"expected": "3"}, "expected is '3'"),
-    ],
-)
-def test_an_answer_that_no_trial_can_have_is_refused(answer, changes, problem):
-    with pytest.raises(ValueError, match=problem):
-        replace(answer, **changes)
+    ):
+        with pytest.raises(ValueError, match=problem):
+            replace(answer, **changes)
 
 
-def test_a_folder_without_answers_is_refused(tmp_path):
-    with pytest.raises(CommandError, match="found neither"):
-        read_answers(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_other_files_are_refused(tmp_path):
+    short_row = ",".join(COLUMNS).encode() + b"\nx,1\n"
+    for name, content in (
+        *((TABLE, data) for data in (b"a,b\n1,2\n", short_row, b"\xff\xfe")),
         (DATABASE, b"no database " * 100),
-        (TABLE, b"a,b\n1,2\n"),
-        (TABLE, ",".join(COLUMNS).encode() + b"\nx,1\n"),
-        (TABLE, b"\xff\xfe"),
-    ],
-)
-def test_other_files_are_refused_in_one_sentence(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(CommandError, match="these are not the answers of a listening test"):
-        read_answers(tmp_path)
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CommandError, match="these are not the answers of a listening test"):
+            read_answers(tmp_path)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +18,7 @@ def test_a_cache_returns_the_requested_items_within_its_limit(sizes):
 def test_a_cache_makes_a_finished_array_only_once():
     cache, calls = ToneCache(), []
 
-    def make(count: int) -> np.ndarray:
+    def make(count):
         calls.append(count)
         return np.zeros(min(count, 100), dtype=np.float32)
 

@@ -30,7 +30,7 @@ def test_a_shorter_wave_is_the_start_of_a_longer_one(program, key, counts):
     np.testing.assert_allclose(shorter, longer[: len(shorter)], atol=1e-6)
 
 
-def test_a_loop_repeats_without_a_seam():
+def test_a_loop_repeats_without_a_seam_and_other_samples_end():
     zone = zone_at(80, 60)  # square wave
     assert zone.loops
     sound = wave(FONT, zone, 60, RATE * 20, RATE)
@@ -38,8 +38,6 @@ def test_a_loop_repeats_without_a_seam():
     assert late.mean() == pytest.approx(early.mean(), rel=0.01)
     assert np.abs(np.diff(sound[-RATE:])).max() <= np.abs(np.diff(sound[: 2 * RATE])).max() * 1.01
 
-
-def test_a_sample_without_a_loop_ends():
     zone = zone_at(0, 75, bank=128)  # claves
     assert not zone.loops
     assert len(wave(FONT, zone, 75, RATE * 20, RATE)) < RATE

@@ -114,6 +114,10 @@ def test_ranges_of_preset_and_instrument_are_intersected(tmp_path):
     )
     (zone,) = written(tmp_path, soundfont_bytes(preset, instrument)).zones(0, 0)
     assert (zone.keys, zone.velocities) == ((40, 60), (1, 64))
+    # zones with invalid references are left out
+    preset = ({G.INSTRUMENT: 7}, {G.INSTRUMENT: 0})
+    font = written(tmp_path, soundfont_bytes(preset, ({G.SAMPLE: 3}, SAMPLE)))
+    assert len(font.zones(0, 0)) == 1
 
 
 def test_transposition_counts_root_key_tuning_scale_and_correction(tmp_path):
@@ -142,9 +146,8 @@ def test_a_loop_stays_within_its_sample(tmp_path_factory, start, end):
     assert found.loops == (found.sample.loop_end - found.sample.loop_start > 1)
 
 
-@pytest.mark.parametrize(
-    ("places", "wanted", "played"),
-    [
+def test_a_missing_preset_is_replaced_by_the_nearest(tmp_path):
+    for places, wanted, played in (
         ([(0, 0), (0, 5), (8, 5)], (8, 5), (8, 5)),
         ([(0, 0), (0, 5)], (8, 5), (0, 5)),
         ([(0, 0), (0, 5)], (0, 6), (0, 0)),
@@ -152,47 +155,31 @@ def test_a_loop_stays_within_its_sample(tmp_path_factory, start, end):
         ([(0, 0), (128, 0), (128, 16)], (128, 16), (128, 16)),
         ([(0, 0), (128, 0)], (128, 16), (128, 0)),
         ([(0, 0), (128, 9)], (128, 0), (128, 9)),
-    ],
-)
-def test_a_missing_preset_is_replaced_by_the_nearest(tmp_path, places, wanted, played):
-    font = written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,), places=places))
-    assert font.zones(*wanted) is font.zones(*played)
-    assert font.zones(*wanted)
+    ):
+        font = written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,), places=places))
+        assert font.zones(*wanted) is font.zones(*played)
+        assert font.zones(*wanted)
+    without_percussion = written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,)))
+    assert without_percussion.zones(128, 0) == ()
 
 
-def test_a_soundfont_without_percussion_plays_none(tmp_path):
-    assert written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,))).zones(128, 0) == ()
-
-
-def test_zones_with_invalid_references_are_left_out(tmp_path):
-    preset = ({G.INSTRUMENT: 7}, {G.INSTRUMENT: 0})
-    font = written(tmp_path, soundfont_bytes(preset, ({G.SAMPLE: 3}, SAMPLE)))
-    assert len(font.zones(0, 0)) == 1
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
+def test_an_unplayable_file_is_refused_in_one_sentence(tmp_path):
+    whole, path = soundfont_bytes(PLAIN, (SAMPLE,)), tmp_path / "font.sf2"
+    with pytest.raises(SoundError, match="cannot be read"):
+        open_soundfont(path)
+    for data, said in (
         (b"", "cannot be read"),
         (b"MThd" + bytes(20), "not a SoundFont"),
-        (soundfont_bytes(PLAIN, (SAMPLE,))[:1500], "cut off"),
-        (soundfont_bytes(PLAIN, (SAMPLE,))[:-60], "cut off"),
+        (whole[:1500], "cut off"),
+        (whole[:-60], "cut off"),
         (soundfont_bytes(PLAIN, (SAMPLE,), places=()), "no preset"),
         (soundfont_bytes(PLAIN, (SAMPLE,), sample_type=0x11), "SF3"),
-    ],
-)
-def test_an_unplayable_file_is_refused_in_one_sentence(tmp_path, data, said):
-    path = tmp_path / "font.sf2"
-    path.write_bytes(data)
-    with pytest.raises(SoundError, match=said) as caught:
-        open_soundfont(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SoundError, match="cannot be read"):
-        open_soundfont(tmp_path / "none.sf2")
+    ):
+        path.write_bytes(data)
+        with pytest.raises(SoundError, match=said) as caught:
+            open_soundfont(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @given(cut=st.integers(0, 4000), place=st.integers(0, 4000), value=st.integers(0, 255))

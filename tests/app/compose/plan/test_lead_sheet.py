@@ -34,13 +34,11 @@ def test_each_phrase_begins_a_row():
     ]
 
 
-def test_bars_between_eighths_return() -> None:
+def test_bars_between_eighths_and_those_of_drums_return():
     tune = [(700 * bar + 300 * note, 100, 60 + note, 80) for bar in range(4) for note in range(2)]
     score = Score(400, (Track.of(tune),), (), (TimeSignature(0, 7, 16),), 2800)
     assert LeadSheet.of(score).returns == (0, 1, 2, 3)
-
-
-def test_drums_have_a_form_and_no_chart():
+    # drums have a form and no chart
     beat = [(48 * bar, 6, 36, 64) for bar in range(4)]
     sheet = LeadSheet.of(Score(12, (Track.of(beat, is_drum=True),)))
     assert (sheet.key, sheet.form, list(sheet.rows())) == ("", "A4", [])

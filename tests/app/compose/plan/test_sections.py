@@ -1,7 +1,5 @@
 """Sections that keep their letters when new bars are written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,16 +43,13 @@ def test_phrases_until_a_bar_are_those_of_the_bars_before_it(pairs, stop):
     assert found[:-1] == [*phrases(pairs)][: len(found)][:-1]  # only the last may be cut
 
 
-def test_a_letter_without_a_number_is_as_long_as_its_last_section():
+def test_a_letter_without_a_number_is_as_long_as_its_last_section_if_there_is_one():
     given = phrases([("A", 8), ("B", 4)])
     assert with_asked(given, 12, 16, "B C2 A")[2:] == (
         Phrase("B", 12, 4),
         Phrase("C", 16, 2),
         Phrase("A", 18, 8),
     )
-
-
-@pytest.mark.parametrize("text", ["A", "A0", "8", "a8", "A8,B8", "A-8"])
-def test_other_texts_are_no_sections(text):
-    with pytest.raises(ValueError, match="expected a letter and a number of bars, such as A8"):
-        read_sections(text)
+    for text in ("A", "A0", "8", "a8", "A8,B8", "A-8"):
+        with pytest.raises(ValueError, match="expected a letter and a number of bars"):
+            read_sections(text)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -11,7 +9,7 @@ from tokenization.midi.musicxml import as_midi
 from tokenization.score import Score, Tempo, Track
 
 
-def test_a_recording_is_written_in_its_estimated_beats() -> None:
+def test_a_recording_is_written_in_its_estimated_beats():
     # a metronome of 100 beats a minute, in a file that says 120
     rows = [(576 * beat + (6, -10, 8)[beat % 3] + 19, 400, 60 + beat % 4, 80) for beat in range(64)]
     played = Score(480, (Track.of(rows),), (Tempo(0, 120.0),))
@@ -21,21 +19,12 @@ def test_a_recording_is_written_in_its_estimated_beats() -> None:
     assert len({after - before for before, after in pairwise(onsets)}) == 1  # equal note values
 
 
-@pytest.mark.parametrize(
-    ("tracks", "said"),
-    [
-        ((Track.of([(0, 1, 60, 80)], 40),), "found Violin"),
-        ((Track.of([(0, 1, 36, 80)], is_drum=True),), "found Drums"),
-        ((), "found 0 notes"),
-    ],
-)
-def test_other_pieces_are_refused(tracks: tuple[Track, ...], said: str) -> None:
-    score = Score(480, tracks)
-    assert not is_for_piano(score)
-    with pytest.raises(SheetMusicError, match=said):
-        sheet_music(score)
-
-
-def test_silent_tracks_of_other_instruments_are_no_obstacle() -> None:
-    score = two_hands()
-    assert is_for_piano(score.with_tracks([*score.tracks, Track.of([], 40)]))
+def test_pieces_of_other_instruments_are_refused():
+    violin, drums = Track.of([(0, 1, 60, 80)], 40), Track.of([(0, 1, 36, 80)], is_drum=True)
+    for tracks, problem in (((violin,), "Violin"), ((drums,), "Drums"), ((), "0 notes")):
+        score = Score(480, tracks)
+        assert not is_for_piano(score)
+        with pytest.raises(SheetMusicError, match=f"found {problem}"):
+            sheet_music(score)
+    hands = two_hands()  # silent tracks are no obstacle
+    assert is_for_piano(hands.with_tracks([*hands.tracks, Track.of([], 40)]))

@@ -18,11 +18,6 @@ def folder(tmp_path_factory):
     return study_folder(tmp_path_factory.mktemp("study") / "a", seconds=6.0)
 
 
-@pytest.fixture
-def copy(folder, tmp_path):
-    return shutil.copytree(folder, tmp_path / "copy")
-
-
 def test_a_study_is_read_with_its_conditions_and_prompts(folder):
     material = read_material(folder)
     assert material.conditions == CONDITIONS
@@ -31,7 +26,8 @@ def test_a_study_is_read_with_its_conditions_and_prompts(folder):
     assert material.clip(2, 1, 5).condition == "real"
 
 
-def test_without_prompts_each_repetition_is_an_item(copy):
+def test_without_prompts_each_repetition_is_an_item(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
     key, manifest = copy / "key.csv", copy / "manifest.csv"
     lines = [line.split(",") for line in key.read_text().splitlines()]
     for row in lines[1:]:
@@ -56,53 +52,29 @@ def test_tones_interrupt_the_music(folder):
     assert loudest(after[begin : begin + 2 * RATE]) == pytest.approx(TONE_HERTZ, abs=2)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda folder: (folder / "study.yaml").unlink(), "found no study.yaml"),
-        (lambda folder: (folder / "manifest.csv").unlink(), "manifest.csv: this file is missing"),
-        (lambda folder: (folder / "stimuli" / "a01.wav").unlink(), "this file is missing"),
-        (lambda folder: (folder / "key.csv").unlink(), "key.csv: this file is missing"),
-        (
-            lambda folder: (folder / "study.yaml").write_text("name: 1\n"),
-            "this is not the study of relpe batch",
-        ),
-        (
-            lambda folder: (folder / "study.yaml").write_text(
-                (folder / "study.yaml").read_text().replace("ratings: 10", "ratings: ten")
-            ),
-            "listening.ratings: found 'ten', expected a whole number",
-        ),
-        (
-            lambda folder: (folder / "study.yaml").write_text(
-                (folder / "study.yaml").read_text().replace("ratings: 10", "rating: 10")
-            ),
-            "listening.rating: unknown, expected one of ratings, preferences",
-        ),
-        (
-            lambda folder: (folder / "manifest.csv").write_text(
-                (folder / "manifest.csv").read_text().replace("stimuli/a01.wav", "")
-            ),
-            "the clips have no audio",
-        ),
-        (
-            lambda folder: (folder / "manifest.csv").write_text(
-                (folder / "manifest.csv").read_text().replace(",6.0,", ",six,", 1)
-            ),
-            "a01.mid has clip_seconds 'six', expected seconds",
-        ),
-        (
-            lambda folder: (folder / "key.csv").write_text(
-                (folder / "key.csv").read_text().replace(",other,", ",another,")
-            ),
-            "found no clip of the condition 'other'",
-        ),
-    ],
-)
-def test_an_incomplete_study_is_refused_in_one_sentence(copy, change, problem):
-    change(copy)
-    with pytest.raises(CommandError, match=problem):
-        read_material(copy)
+def test_an_incomplete_study_is_refused_in_one_sentence(folder, tmp_path):
+    for name, text, other, problem in (
+        ("study.yaml", None, "", "found no study.yaml"),
+        ("manifest.csv", None, "", "manifest.csv: this file is missing"),
+        ("key.csv", None, "", "key.csv: this file is missing"),
+        ("stimuli/a01.wav", None, "", "this file is missing"),
+        ("study.yaml", "conditions", "condition", "this is not the study of relpe batch"),
+        ("study.yaml", "ratings: 10", "ratings: ten", "listening.ratings: found 'ten', expected"),
+        ("study.yaml", "ratings: 10", "rating: 10", "listening.rating: unknown, expected one of"),
+        ("manifest.csv", "stimuli/a01.wav", "", "the clips have no audio"),
+        ("manifest.csv", ",6.0,", ",six,", "a01.mid has clip_seconds 'six' and new_seconds '1.5'"),
+        ("key.csv", ",other,", ",another,", "found no clip of the condition 'other'"),
+    ):
+        copy = shutil.copytree(folder, tmp_path / "copy")
+        if text is None:
+            (copy / name).unlink()
+        else:
+            before = (copy / name).read_text()
+            (copy / name).write_text(before.replace(text, other))
+            assert (copy / name).read_text() != before
+        with pytest.raises(CommandError, match=problem):
+            read_material(copy)
+        shutil.rmtree(copy)
 
 
 def test_the_page_of_listeners_starts_without_pytorch(folder):

@@ -42,10 +42,11 @@ def join(client):
     return code, {"Listener": code}
 
 
-def go_through(client, who):
+def go_through(client, who, listen=lambda _: None):
     """Answers all trials; returns the states."""
     states = [client.get("/listener", headers=who).json()]
     while "questions" in states[-1]:
+        listen(states[-1])
         for answer in answers_to(states[-1]):
             assert client.post("/answers", json=answer, headers=who).json() == {"saved": True}
         told = {"trial": states[-1]["position"]}
@@ -63,21 +64,15 @@ def test_a_listener_goes_through_the_whole_test(client, folder):
     assert [state["ends_practice"] for state in states[:-1]].count(True) == 2
     assert states[-1]["completion_code"] == "C1"
     assert states[-1]["completion_link"] == "https://end.example/{ID}"
+    # nothing tells a listener which clip or check a trial has, and the end only when it is reached
+    words = ("midi/", "stimuli/", "expected", "repeats", "real", "piano", "C1", "https")
+    assert not [word for state in states[:-1] for word in words if word in str(state)]
     answers = read_answers(folder)
     assert len(answers) == 5 * 4 + 5
     assert {answer.listener for answer in answers} == {code}
     assert sum(bool(answer.expected) for answer in answers) == 4 + 1
     assert sum(answer.repeats is not None for answer in answers) == 4 + 1
     assert all(re.fullmatch(r"20.*T.*Z", answer.answered_at) for answer in answers)
-
-
-def test_nothing_tells_a_listener_which_clip_or_check_a_trial_has(client):
-    """The end of the test neither, before it is reached."""
-    _, who = join(client)
-    for state in go_through(client, who)[:-1]:
-        text = str(state)
-        for word in ("midi/", "stimuli/", "expected", "repeats", "real", "piano", "C1", "https"):
-            assert word not in text
 
 
 def test_the_test_is_resumed_by_code_with_the_answers_so_far(client, folder):
@@ -113,15 +108,13 @@ def test_clips_are_served_for_this_trial_and_the_next(client):
 def test_tones_are_in_the_clip_of_an_attention_trial_only(client, folder):
     _, who = join(client)
     seen = []
-    state = client.get("/listener", headers=who).json()
-    while "questions" in state:
-        for at in range(len(state["clips"])):
-            side = ("first", "second")[at]
+
+    def listen(state):
+        for side in ("first", "second")[: len(state["clips"])]:
             sound = client.get(f"/clips/{state['position']}/{side}", headers=who).content
             seen.append((state["position"], side, sound))
-        for answer in answers_to(state):
-            client.post("/answers", json=answer, headers=who)
-        state = client.post("/next", json={"trial": state["position"]}, headers=who).json()
+
+    go_through(client, who, listen)
     of_trial = {answer.trial: answer for answer in read_answers(folder)}
     for number, side, sound in seen:
         answer = of_trial[number]
@@ -132,17 +125,10 @@ def test_tones_are_in_the_clip_of_an_attention_trial_only(client, folder):
         assert (sound != plain) == has_tones
 
 
-def test_an_answer_needs_clips_that_were_heard(client):
+def test_a_malformed_answer_is_refused_and_not_stored(client, folder):
     _, who = join(client)
     told = answers_to(client.get("/listener", headers=who).json())[0]
-    answer = client.post("/answers", json=told | {"heard_first": 1.0}, headers=who)
-    assert answer.status_code == 409
-    assert answer.json()["error"] == "Listen to 2 s of each clip before you answer."
-
-
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
+    for change, status in (
         ({"answer": "6"}, 422),
         ({"answer": None}, 422),
         ({"question": "beauty"}, 422),
@@ -153,22 +139,14 @@ def test_an_answer_needs_clips_that_were_heard(client):
         ({"seconds": True}, 422),
         ({"heard_first": "long"}, 422),
         ({"heard_first": None}, 422),
+        ({"heard_first": 1.0}, 409),  # the clip was not heard
         ({"more": "x" * 5000}, 413),
-    ],
-    ids=str,
-)
-def test_a_malformed_answer_is_refused_and_not_stored(client, folder, change, status):
-    _, who = join(client)
-    told = answers_to(client.get("/listener", headers=who).json())[0]
-    assert client.post("/answers", json=told | change, headers=who).status_code == status
+    ):
+        assert client.post("/answers", json=told | change, headers=who).status_code == status
+    for body in (b"", b"[]", b"{", b"[" * 3000, b"\xff"):
+        for path in ("/answers", "/next"):
+            assert client.post(path, content=body, headers=who).status_code == 422
     assert read_answers(folder) == []
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 3000, b"\xff"])
-def test_a_body_that_is_no_object_is_refused(client, body):
-    _, who = join(client)
-    for path in ("/answers", "/next"):
-        assert client.post(path, content=body, headers=who).status_code == 422
 
 
 def test_a_trial_ends_only_when_all_questions_are_answered(client):
@@ -182,17 +160,13 @@ def test_a_trial_ends_only_when_all_questions_are_answered(client):
     assert client.post("/next", json={"trial": 3}, headers=who).status_code == 409
 
 
-def test_unknown_codes_are_refused_and_limited(client, monkeypatch):
-    monkeypatch.setattr(server, "WRONG_CODES", 3)
-    answers = [client.get("/listener", headers={"Listener": "nobody22"}) for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
-    assert answers[0].json()["error"] == "There is no listener with this code; check the code."
-
-
-def test_new_listeners_of_an_address_are_limited(client, monkeypatch):
+def test_unknown_codes_and_new_listeners_are_limited(client, monkeypatch):
     monkeypatch.setattr(server, "JOINS", 2)
     statuses = [client.post("/listeners", json={}).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
+    monkeypatch.setattr(server, "WRONG_CODES", 3)
+    answers = [client.get("/listener", headers={"Listener": "nobody22"}) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
 
 
 def test_the_page_loads_only_its_own_files(client):
@@ -207,24 +181,17 @@ def test_the_page_loads_only_its_own_files(client):
     assert not re.findall(r"https?://(?!www\.w3\.org)", style + answer.text)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "status"),
-    [
+def test_the_guard_is_in_front_of_the_page(client):
+    for method, path, headers, status in (
         ("GET", "/answers.sqlite", {}, 404),
         ("GET", "/clips/1/..%2f..%2fkey.csv", {}, 404),
-        ("GET", "/key.csv", {}, 404),
         ("PUT", "/", {}, 405),
         ("POST", "/listeners", {"origin": "https://evil.example"}, 403),
         ("POST", "/listeners", {"sec-fetch-site": "cross-site"}, 403),
         ("GET", "/", {"host": "evil.example"}, 421),
         ("GET", "/", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),
-    ],
-)
-def test_the_guard_is_in_front_of_the_page(client, method, path, headers, status):
-    assert client.request(method, path, headers=headers).status_code == status
-
-
-def test_health_counts_listeners(client):
+    ):
+        assert client.request(method, path, headers=headers).status_code == status
     join(client)
     assert client.get("/healthz").json() == {"status": "ok", "listeners": 1, "completed": 0}
 
@@ -256,10 +223,6 @@ def test_a_login_is_needed_if_there_are_accounts(folder):
         assert "Welcome" not in client.get("/").text
         assert client.get("/study").status_code == 200
         assert client.post("/listeners", json={}).status_code == 200
-
-
-def test_wrong_passwords_are_limited(folder):
-    with page(folder, accounts=(("ana", "right"),)) as client:
         wrong = {"user": "ana", "password": "wrong"}
         statuses = [client.post("/login", json=wrong).status_code for _ in range(6)]
         assert statuses == [401] * 5 + [429]
@@ -267,19 +230,11 @@ def test_wrong_passwords_are_limited(folder):
 
 def test_a_clip_that_was_removed_from_the_study_is_reported(client, folder):
     _, who = join(client)
-    (folder / "manifest.csv").write_text(
-        "\n".join(
-            line.replace("midi/", "midi/z")
-            for line in (folder / "manifest.csv").read_text().splitlines()
-        )
-    )
-    (folder / "key.csv").write_text((folder / "key.csv").read_text().replace("midi/", "midi/z"))
+    for name in ("manifest.csv", "key.csv"):
+        (folder / name).write_text((folder / name).read_text().replace("midi/", "midi/z"))
     with page(folder) as restarted:
         answer = restarted.get("/listener", headers=who)
-    assert (answer.status_code, answer.json()["error"]) == (
-        410,
-        "This clip is no longer part of the study.",
-    )
+    assert answer.status_code == 410
 
 
 def test_texts_of_the_researcher_are_on_the_first_page(tmp_path):

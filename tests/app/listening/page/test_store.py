@@ -74,7 +74,7 @@ def test_the_test_is_complete_after_the_last_trial(store):
         store.answer(code, 2, rated(code, 2))
 
 
-def test_an_unknown_code_is_refused(store):
+def test_an_unknown_code_and_another_file_are_refused(store, tmp_path):
     for call in (
         lambda: store.listener("nobody22"),
         lambda: store.answer("nobody22", 1, rated("nobody22", 1)),
@@ -82,6 +82,10 @@ def test_an_unknown_code_is_refused(store):
     ):
         with pytest.raises(NoListenerError):
             call()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "answers.sqlite").write_bytes(b"something else" * 100)
+    with pytest.raises(CommandError, match="the database of answers cannot be used"):
+        Store(tmp_path / "other")
 
 
 def number_of(store, code):
@@ -108,26 +112,14 @@ def test_a_new_listener_replaces_one_who_gave_up(store, monkeypatch):
     assert number_of(store, first) == 0  # who may still come back
 
 
-def test_a_database_that_is_reopened_has_everything(tmp_path):
-    with closing(Store(tmp_path)) as store:
-        code = store.join(plan, None)
-        store.answer(code, 1, rated(code, 1))
-    with closing(Store(tmp_path)) as store:
-        assert store.listener(code).answers["coherence"].answer == "3"
-
-
 def test_the_export_has_answers_and_listeners(store, tmp_path):
     code = store.join(plan, "DONE")
     store.answer(code, 1, rated(code, 1))
     store.export()
+    with closing(Store(tmp_path)) as reopened:
+        assert reopened.listener(code).answers["coherence"].answer == "3"
     rows = csv.DictReader((tmp_path / "answers.csv").read_text().splitlines())
     assert [row["listener"] for row in rows] == [code]
     (person,) = csv.DictReader((tmp_path / "listeners.csv").read_text().splitlines())
     assert list(person) == ["listener", "joined_at", "completed_at", "completion_code"]
     assert (person["listener"], person["completion_code"]) == (code, "DONE")
-
-
-def test_another_file_of_this_name_is_refused(tmp_path):
-    (tmp_path / "answers.sqlite").write_bytes(b"something else" * 100)
-    with pytest.raises(CommandError, match="the database of answers cannot be used"):
-        Store(tmp_path)

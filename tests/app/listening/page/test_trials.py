@@ -60,52 +60,45 @@ def test_repetitions_take_turns(material):
         assert max(found) - min(found) <= 0.25 * max(found), (name, found)
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_a_listener_gets_the_trials_that_the_settings_ask_for(material, number):
-    asked = ListeningConfig(ratings=5, preferences=6, training=2, attention=3, repeated=3)
-    chosen = replace(material, listening=asked)
-    trials = trials_of(chosen, number)
-    assert trials == trials_of(chosen, number)
-    kinds = Counter((trial.kind, bool(trial.second)) for trial in trials if counted(trial))
-    assert kinds == {("rating", False): 5, ("preference", True): 6}
-    practice = [bool(trial.second) for trial in trials if trial.kind == "training"]
-    assert sorted(practice) == [False, False, True, True]
-    assert sum(bool(trial.expected) for trial in trials) == 3
-    assert sum(trial.repeats is not None for trial in trials) == 3
-    sorts = [bool(trial.second) for trial in trials]
-    assert sorts in (sorted(sorts), sorted(sorts)[::-1])
-    assert sorts[0] == bool(number % 2)
+def test_a_listener_gets_the_trials_that_the_settings_ask_for(material):
+    chosen = with_settings(material, ratings=5, preferences=6, training=2, attention=3, repeated=3)
+    for number in range(6):
+        trials = trials_of(chosen, number)
+        assert trials == trials_of(chosen, number)
+        kinds = Counter((trial.kind, bool(trial.second)) for trial in trials if counted(trial))
+        assert kinds == {("rating", False): 5, ("preference", True): 6}
+        practice = [bool(trial.second) for trial in trials if trial.kind == "training"]
+        assert sorted(practice) == [False, False, True, True]
+        assert sum(bool(trial.expected) for trial in trials) == 3
+        assert sum(trial.repeats is not None for trial in trials) == 3
+        sorts = [bool(trial.second) for trial in trials]
+        assert sorts in (sorted(sorts), sorted(sorts)[::-1])
+        assert sorts[0] == bool(number % 2)
 
 
-@pytest.mark.parametrize("number", range(12))
-def test_repeated_pairs_are_exchanged_and_attention_trials_have_an_expected_answer(
-    material, number
-):
-    trials = trials_of(with_settings(material, attention=4, repeated=4), number)
-    for at, trial in enumerate(trials, 1):
-        if trial.repeats is not None:
-            earlier = trials[trial.repeats - 1]
-            assert trial.repeats < at
-            assert counted(earlier)
-            assert trial.kind == earlier.kind
-            wanted = (earlier.second, earlier.first) if trial.second else (earlier.first, "")
-            assert (trial.first, trial.second) == wanted
-        if trial.expected:
-            assert trial.repeats is None
-            if trial.second:
-                assert {trial.expected, trial.side_with_tones} == {"first", "second"}
+def test_repeated_pairs_are_exchanged_and_attention_trials_have_an_expected_answer(material):
+    chosen = with_settings(material, attention=4, repeated=4)
+    for number in range(12):
+        trials = trials_of(chosen, number)
+        for at, trial in enumerate(trials, 1):
+            if trial.repeats is not None:
+                earlier = trials[trial.repeats - 1]
+                assert trial.repeats < at
+                assert counted(earlier)
+                assert trial.kind == earlier.kind
+                wanted = (earlier.second, earlier.first) if trial.second else (earlier.first, "")
+                assert (trial.first, trial.second) == wanted
+                assert not trial.expected
+            sides = {trial.expected, trial.side_with_tones}
+            if trial.expected and trial.second:
+                assert sides == {"first", "second"}
             else:
-                assert (trial.expected, trial.side_with_tones) == ("1", "first")
-        else:
-            assert trial.side_with_tones is None
+                assert sides == ({"1", "first"} if trial.expected else {"", None})
 
 
-def test_there_are_no_more_trials_than_combinations(material):
+def test_there_are_no_more_trials_than_combinations_and_one_condition_has_no_pairs(material):
     trials = trials_of(with_settings(material, ratings=100, preferences=0, repeated=0), 0)
     assert Counter(trial.kind for trial in trials if counted(trial)) == {"rating": 8}
     assert not [trial for trial in trials if trial.second]
-
-
-def test_a_study_of_one_condition_has_no_pairs(material):
     alone = replace(material, conditions=("piano",))
     assert not [trial for trial in trials_of(alone, 0) if trial.second]

@@ -6,9 +6,6 @@ tests/app/listening/report/test_error_rates.py` prints them.
 
 from __future__ import annotations
 
-from itertools import combinations
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 
@@ -18,127 +15,80 @@ from app.listening.report.judgements import Test as ListeningTest
 from app.listening.report.report import Report, ReportOptions, make_report
 from app.listening.simulate import SimulatedListeners, simulate
 
-CONDITIONS = ("a", "b", "c")
-PROMPTS = 4
-STUDIES = 400
+CLIPS = [
+    Clip(f"{condition}{prompt}", f"p{prompt}", condition, 16.0)
+    for condition in "abc"
+    for prompt in range(4)
+]
+RATES = ("any found", "any certain", "first found", "intervals with equality", "predicted")
+"""Shares of studies: with a difference of any pair, with one that is said to hold for other
+prompts, with a difference of the first pair; of intervals that contain equality; and the mean of
+the reported power of the first pair."""
 
 
-class Rates(NamedTuple):
-    """Shares of studies, for preferences and ratings."""
-
-    any_found: tuple[float, float]
-    """With a difference of any pair."""
-    any_certain: tuple[float, float]
-    """With a difference of any pair that is said to hold for other prompts."""
-    first_found: tuple[float, float]
-    """With a difference of the first pair."""
-    covered: tuple[float, float]
-    """Of intervals of all pairs that contain equality."""
-    predicted: tuple[float, float]
-    """Mean of the reported power of the first pair."""
-
-
-def study(listeners: SimulatedListeners, seed: int, prompts: int, options: ReportOptions) -> Report:
-    clips = [
-        Clip(f"{condition}{prompt}", f"p{prompt}", condition, 16.0)
-        for condition in CONDITIONS
-        for prompt in range(prompts)
-    ]
-    answers = simulate(clips, listeners, seed)
+def study(listeners: SimulatedListeners, seed: int, options: ReportOptions) -> Report:
     test = ListeningTest(
-        title="", clips={clip.file: clip for clip in clips}, answers=answers, anchors=()
+        title="",
+        clips={clip.file: clip for clip in CLIPS},
+        answers=simulate(CLIPS, listeners, seed),
+        anchors=(),
     )
     return make_report(test, options)
 
 
 def rates(
-    listeners: SimulatedListeners,
-    *,
-    prompts: int = PROMPTS,
-    studies: int = STUDIES,
-    interest: tuple[float, float] = (0.65, 0.5),
-) -> Rates:
-    options = ReportOptions(
-        draws=200,
-        check=False,
-        preference_of_interest=interest[0],
-        points_of_interest=interest[1],
-    )
+    name: str, listeners: SimulatedListeners, studies: int, share: float = 0.65, points: float = 0.5
+) -> dict[str, np.ndarray]:
+    """Each of `RATES`, for preferences and ratings; prints them for the documents."""
+    interest = {"preference_of_interest": share, "points_of_interest": points}
+    options = ReportOptions(draws=200, check=False, **interest)
     rows = []
     for seed in range(studies):
-        report = study(listeners, seed, prompts, options)
+        report = study(listeners, seed, options)
         assert report.preferences
         for comparisons, equal in (
             (report.preferences.comparisons, 0.5),
             (report.ratings[0].comparisons, 0.0),
         ):
-            rows.append(
-                (
-                    any(is_found(c) for c in comparisons),
-                    any(is_found(c) and c.is_certain for c in comparisons),
-                    is_found(comparisons[0]),
-                    np.mean([c.estimate.low <= equal <= c.estimate.high for c in comparisons]),
-                    comparisons[0].power.reached,
-                )
-            )
+            found = [is_found(c) for c in comparisons]
+            certain = [is_found(c) and c.is_certain for c in comparisons]
+            covered = [c.estimate.low <= equal <= c.estimate.high for c in comparisons]
+            power = comparisons[0].power.reached
+            rows.append((any(found), any(certain), found[0], np.mean(covered), power))
     shares = np.array(rows, float).reshape(studies, 2, -1).mean(0)
-    return Rates(*(tuple(column) for column in shares.T))
-
-
-def shown(name: str, found: Rates) -> None:
-    print(f"\n{name} (preferences, ratings)")  # noqa: T201 - for the documents
-    for field, (preferences, ratings) in zip(Rates._fields, found, strict=True):
-        print(f"  {field:12} {preferences:.3f} {ratings:.3f}")  # noqa: T201
+    found = dict(zip(RATES, shares.T, strict=True))
+    print(f"\n{name} (preferences, ratings): {found}")  # noqa: T201
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [8, 24])
-def test_equal_conditions_are_rarely_found_different(count):
-    listeners = SimulatedListeners(count=count, fit=0.0, clip=0.0, attention=0)
-    found = rates(listeners)
-    shown(f"equal, {count} listeners", found)
-    # the standard error of 0.05 in 400 studies is 0.011
-    assert max(found.any_found) < 0.085
-    assert max(found.any_certain) < 0.085
-    assert min(found.covered) > 0.93
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("prompts", "studies"), [(4, 200), (8, 100)])
-def test_differences_of_single_prompts_are_not_said_to_hold_for_others(prompts, studies):
-    """Conditions are equal over all prompts, but not after the prompts of the study."""
+def test_equal_conditions_are_rarely_found_different():
+    for count in (8, 24):
+        listeners = SimulatedListeners(count=count, fit=0.0, clip=0.0, attention=0)
+        found = rates(f"equal, {count} listeners", listeners, 400)
+        # the standard error of 0.05 in 400 studies is 0.011
+        assert max(found["any found"]) < 0.085
+        assert max(found["any certain"]) < 0.085
+        assert min(found["intervals with equality"]) > 0.93
+    # equal over all prompts, but not after the prompts of the study
     listeners = SimulatedListeners(count=16, fit=0.4, clip=0.0, attention=0)
-    found = rates(listeners, prompts=prompts, studies=studies)
-    shown(f"equal over all prompts, {prompts} prompts", found)
-    assert max(found.any_certain) < 0.11
-    assert min(found.covered) > 0.91
+    found = rates("equal over all prompts", listeners, 200)
+    assert max(found["any certain"]) < 0.11
+    assert min(found["intervals with equality"]) > 0.91
 
 
 @pytest.mark.slow
 def test_real_differences_are_found_nearly_as_often_as_predicted():
-    qualities = {"a": 0.6}
-    listeners = SimulatedListeners(
-        qualities=qualities, count=16, fit=0.0, clip=0.0, taste=0.5, attention=0
-    )
+    given = {"qualities": {"a": 0.6}, "fit": 0.0, "clip": 0.0, "taste": 0.5, "attention": 0}
     # what the difference of 0.6 means for answers, from listeners without number
-    many = SimulatedListeners(
-        qualities=qualities, count=300, fit=0.0, clip=0.0, taste=0.5, attention=0
-    )
-    large = study(many, 1, PROMPTS, ReportOptions(draws=100, check=False))
+    many = SimulatedListeners(count=300, **given)
+    large = study(many, 1, ReportOptions(draws=100, check=False))
     assert large.preferences
     wins = large.preferences.wins
     share = wins["a", "b"] / (wins["a", "b"] + wins["b", "a"])
     points = large.ratings[0].comparisons[0].estimate.value
-    found = rates(listeners, studies=200, interest=(share, points))
-    shown(f"difference of {share:.2f} and {points:.2f}", found)
-    for measured, predicted in zip(found.first_found, found.predicted, strict=True):
+    listeners = SimulatedListeners(count=16, **given)
+    found = rates(f"difference of {share:.2f} and {points:.2f}", listeners, 200, share, points)
+    for measured, predicted in zip(found["first found"], found["predicted"], strict=True):
         # the standard error is 0.03; the spread of few listeners is underestimated
         assert predicted - 0.15 < measured < predicted + 0.1
-
-
-def test_all_pairs_are_compared():
-    listeners = SimulatedListeners(count=4, attention=0)
-    report = study(listeners, 0, 2, ReportOptions(draws=100, check=False))
-    assert report.preferences
-    for comparisons in (report.preferences.comparisons, report.ratings[0].comparisons):
-        assert [(c.condition, c.other) for c in comparisons] == list(combinations(CONDITIONS, 2))

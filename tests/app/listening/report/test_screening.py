@@ -1,7 +1,5 @@
 """Screening of listeners."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -44,90 +42,73 @@ def screened(*answers, thresholds=None, anchors=("low",)):
     return found
 
 
-def test_a_listener_who_does_all_as_asked_is_kept():
-    found = screened(RATING, PAIR)
-    assert found.reasons == ()
-    assert (found.attention, found.agreement, found.difference) == (None, None, None)
-    assert found.anchor_wins is None  # one comparison is too few
-    assert found.heard == 1.0
+def rated(trial, clip, answer="3", **fields):
+    return replace(RATING, trial=trial, first=clip, answer=answer, **fields)
 
 
-def test_attention_trials():
-    right = [replace(PAIR, trial=trial, expected="first") for trial in (1, 2, 3)]
-    wrong = replace(PAIR, trial=4, expected="second")
-    assert screened(*right, wrong).reasons == ()
-    found = screened(right[0], wrong)
-    assert found.attention == 0.5
-    assert found.reasons == ("50% of the attention trials right, expected at least 75%",)
-    assert screened(right[0], wrong, thresholds=Thresholds(least_attention=0.5)).reasons == ()
+def compared(trial, first, second, answer="first", **fields):
+    return replace(PAIR, trial=trial, first=first, second=second, answer=answer, **fields)
 
 
-def test_an_attention_trial_with_several_questions_counts_once():
-    pair = replace(PAIR, trial=2, expected="first")
-    questions = ("coherence", "structure", "creativity", "musicality")
-    rated = [replace(RATING, question=question, expected="3") for question in questions]
-    assert screened(pair, *rated).attention == 1.0
-    assert screened(replace(pair, answer="second"), *rated).attention == 0.5
-    assert screened(pair, replace(rated[0], answer="2"), *rated[1:]).attention == 0.5
+RIGHT = [replace(PAIR, trial=trial, expected="first") for trial in (1, 2, 3)]
+WRONG = replace(PAIR, trial=4, expected="second")
+QUESTIONS = ("coherence", "structure", "creativity", "musicality")
+CHECK = [replace(RATING, question=question, expected="3") for question in QUESTIONS]
+ONCE = [rated(n, f"model{n}") for n in range(4)]
+AGAIN = [rated(10 + n, f"model{n}", "5", repeats=n) for n in range(4)]
+PAIRS = [compared(n, f"model{n}", f"real{n}") for n in range(4)]
+SAME_SIDE = [compared(10 + n, f"real{n}", f"model{n}", repeats=n) for n in range(4)]
+SAME_CLIP = [replace(pair, answer="second") for pair in SAME_SIDE]
+GOOD_ANCHOR = [
+    rated(n, f"{condition}{n}", answer)
+    for n in range(4)
+    for condition, answer in (("model", "2"), ("low", "2" if n else "4"))
+]
+OTHER_PROMPTS = [rated(n, f"{name}{n}") for n, name in enumerate(["model", "low", "model", "low"])]
+ANCHOR_WON = [compared(n, f"low{n}", f"real{n}") for n in range(4)]
+
+RULES = [
+    # answers, measure, value, reason to exclude the listener
+    ([RATING, PAIR], "attention", None, ""),
+    ([*RIGHT, WRONG], "attention", 0.75, ""),
+    ([RIGHT[0], WRONG], "attention", 0.5, "50% of the attention trials right, expected at least"),
+    # a trial with several questions counts once
+    ([*CHECK, RIGHT[1]], "attention", 1.0, ""),
+    ([*CHECK, replace(RIGHT[1], answer="second")], "attention", 0.5, "50% of the attention"),
+    ([replace(CHECK[0], answer="2"), *CHECK[1:], RIGHT[1]], "attention", 0.5, "50% of the"),
+    ([*ONCE, *AGAIN], "difference", 2.0, "repeated ratings differ by 2.00 points, expected at"),
+    ([*ONCE, *AGAIN[:3]], "difference", None, ""),
+    # pairs are compared by clip, not by side
+    ([*PAIRS, *SAME_SIDE], "agreement", 0.0, "same choice in 0% of the repeated pairs"),
+    ([*PAIRS, *SAME_CLIP], "agreement", 1.0, ""),
+    ([*PAIRS, *SAME_CLIP[:3]], "agreement", None, ""),
+    ([RATING, PAIR], "anchor_wins", None, ""),  # one comparison is too few
+    (GOOD_ANCHOR, "anchor_wins", 0.625, "low anchors won 62% of their comparisons, expected at"),
+    (OTHER_PROMPTS, "anchor_wins", None, ""),
+    (ANCHOR_WON, "anchor_wins", 1.0, "low anchors won 100%"),
+    ([RATING, PAIR], "heard", 1.0, ""),
+    ([replace(RATING, heard_first=99.0)], "heard", 1.0, ""),
+    (
+        [replace(RATING, heard_first=2.0), replace(RATING, heard_first=4.0, trial=2)],
+        *("heard", 0.3, "played 30% of a clip in the median, expected at least 50%"),
+    ),
+    # practice is not judged
+    ([RATING, replace(RATING, trial=2, kind="training", heard_first=0.0)], "heard", 1.0, ""),
+]
 
 
-def test_repeated_ratings():
-    trials = [replace(RATING, trial=n, first=f"model{n}") for n in range(4)]
-    again = [replace(t, trial=10 + t.trial, repeats=t.trial, answer="5") for t in trials]
-    found = screened(*trials, *again)
-    assert found.difference == 2.0
-    assert found.reasons == ("repeated ratings differ by 2.00 points, expected at most 1.25",)
-    assert screened(*trials, *again[:3]).difference is None
+def test_the_rules_of_screening():
+    for answers, measure, value, reason in RULES:
+        found = screened(*answers)
+        assert getattr(found, measure) == (value if value is None else pytest.approx(value))
+        assert len(found.reasons) == bool(reason)
+        assert all(text.startswith(reason) for text in found.reasons)
 
 
-def test_repeated_pairs_are_compared_by_clip_not_by_side():
-    trials = [replace(PAIR, trial=n, first=f"model{n}", second=f"real{n}") for n in range(4)]
-    swapped = [
-        replace(t, trial=10 + t.trial, repeats=t.trial, first=t.second, second=t.first)
-        for t in trials
-    ]
-    found = screened(*trials, *swapped)  # the side is the same, the clip is not
-    assert found.agreement == 0.0
-    assert len(found.reasons) == 1
-    agreeing = [replace(t, answer="second") for t in swapped]
-    assert screened(*trials, *agreeing).agreement == 1.0
-
-
-def test_rank_of_the_low_anchor():
-    ratings = [
-        replace(RATING, trial=n, first=f"{condition}{n}", answer=answer)
-        for n in range(4)
-        for condition, answer in (("model", "2"), ("low", "2" if n else "4"))
-    ]
-    found = screened(*ratings)
-    assert found.anchor_wins == pytest.approx((3 * 0.5 + 1) / 4)
-    assert found.reasons == ("low anchors won 62% of their comparisons, expected at most 50%",)
-    assert screened(*ratings, anchors=()).anchor_wins is None
-    # prompts are compared separately
-    apart = [
-        replace(r, first=r.first.replace("low", "low")[:-1] + str(i))
-        for i, r in enumerate(ratings[:4])
-    ]
-    assert screened(*apart).anchor_wins is None
-    pairs = [replace(PAIR, trial=n, first=f"low{n}", second=f"real{n}") for n in range(4)]
-    assert screened(*pairs).anchor_wins == 1.0
-
-
-def test_listening_time():
-    found = screened(replace(RATING, heard_first=2.0), replace(RATING, heard_first=4.0, trial=2))
-    assert found.heard == pytest.approx(0.3)
-    assert found.reasons == ("played 30% of a clip in the median, expected at least 50%",)
-    assert screened(replace(RATING, heard_first=99.0)).heard == 1.0
-
-
-def test_practice_is_not_judged():
-    careless = replace(RATING, trial=2, kind="training", heard_first=0.0)
-    assert screened(RATING, careless).heard == 1.0
-
-
-@pytest.mark.parametrize("name", list(Thresholds.__dataclass_fields__))
-def test_thresholds_have_a_range(name):
-    with pytest.raises(ValueError, match=f"{name} is -1, expected 0 to"):
-        Thresholds(**{name: -1.0})
-    with pytest.raises(ValueError, match=name):
-        Thresholds(**{name: float("nan")})
+def test_thresholds_and_anchors_can_be_chosen():
+    assert not screened(RIGHT[0], WRONG, thresholds=Thresholds(least_attention=0.5)).reasons
+    assert screened(*GOOD_ANCHOR, anchors=()).anchor_wins is None
+    for name in Thresholds.__dataclass_fields__:
+        for wrong in (-1.0, float("nan"), 4.5):
+            with pytest.raises(ValueError, match=f"{name} is .*, expected 0 to"):
+                Thresholds(**{name: wrong})
