@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.support.harness import CHROMIUM, FLAGS
-from tests.support.served import MARKS, served
+from tests.support.browser import (
+    box_of,
+    centre,
+    compose,
+    downloaded,
+    drag,
+    in_focus,
+    opened,
+    part,
+    phase,
+    press,
+    upload_prompt,
+)
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.change import volume_of
 from tokenization.score import Score, Tempo, TimeSignature, Track
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 90_000  # milliseconds: machines are shared
-
-pytestmark = [
-    *MARKS,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-]
 
 NOTE = (480, 480, 72, 90)
 BASS = [(0, 1900, 48, 80), (1920, 1900, 50, 80)]
@@ -53,51 +55,24 @@ BOX = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("music"), speed=400.0) as running:
-        yield running.address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
-def page(address, browser):
-    """A page with an uploaded song; no script may fail."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 860}, device_scale_factor=1)
-    tab.set_default_timeout(SLOWLY)
-    tab.add_init_script(CLICKS)
-    failures = []
-    tab.on("pageerror", lambda error: failures.append(str(error)))
-    tab.goto(address)
-    tab.wait_for_selector(".player-roll[aria-valuetext]")
-    song = {"name": "song.mid", "mimeType": "audio/midi", "buffer": SONG}
-    tab.set_input_files("#write-upload input[type=file]", files=[song])
-    tab.wait_for_selector(".player[data-phase=prompt]")
-    yield tab
-    tab.close()
-    assert failures == []
+def page(browser, running, model):
+    """A page with the song as its prompt."""
+    with opened(browser, running.address, script=CLICKS, device_scale_factor=1) as tab:
+        upload_prompt(tab, SONG, "song.mid")
+        yield tab
 
 
-def part(page, name):
-    return page.locator(f"[data-part={name}]")
+def piece(page):
+    """The piece as it is downloaded."""
+    return read_midi(downloaded(page)[1])
 
 
-def downloaded(page):
-    """The tracks and tempo of the piece as it is downloaded."""
-    with page.expect_download() as download:
-        part(page, "file-midi").click()
-    score = read_midi(Path(download.value.path()).read_bytes())
-    return [track.notes.tolist() for track in score.tracks], score.tempos[0].bpm
+def notes_of(page):
+    return [track.notes.tolist() for track in piece(page).tracks]
 
 
-def test_playback_is_looped_over_the_selected_bars(page):
+def test_playback_is_looped_over_the_selected_bars_with_clicks_on_the_beats(page):
     page.evaluate(
         "() => { window.places = []; setInterval(() => {"
         " const { paused, currentTime, dataset } = document.querySelector('.player audio');"
@@ -111,13 +86,11 @@ def test_playback_is_looped_over_the_selected_bars(page):
     assert part(page, "loop").get_attribute("aria-pressed") == "true"
     part(page, "play").click()
     page.wait_for_function("places.filter((one, at) => at && one < places[at - 1] - 1).length >= 3")
-    places = page.evaluate("places")
-    assert max(places) < 2.3  # seconds: bar 1 ends at 2
+    assert max(page.evaluate("places")) < 2.3  # seconds: bar 1 ends at 2
     part(page, "loop").click()
     page.wait_for_function("places.at(-1) > 2.5")  # plays on
+    page.wait_for_selector(".player:not(.playing)")
 
-
-def test_the_metronome_clicks_on_the_beats(page):
     part(page, "metronome").click()
     part(page, "play").click()
     page.wait_for_function("clicks.length >= 6")
@@ -142,85 +115,72 @@ def test_tempo_and_transposition_change_what_is_played_and_downloaded(page):
     page.wait_for_selector("[data-part=steps]:not([hidden])")
     part(page, "slower").click(modifiers=["Shift"])
     page.wait_for_function("document.querySelector('.facts').innerText.includes('110 bpm')")
-    notes, bpm = downloaded(page)
-    assert notes == [[[480, 480, 75, 90]], [[0, 1900, 51, 80], [1920, 1900, 53, 80]]]
-    assert bpm == pytest.approx(110)
-    page.get_by_role("button", name="Continue", exact=True).click()
-    page.wait_for_selector(".player[data-phase=done]")
-    notes, bpm = downloaded(page)
-    assert notes[0][0] == [480, 480, 75, 90]
-    assert bpm == pytest.approx(110)
+    assert notes_of(page) == [[[480, 480, 75, 90]], [[0, 1900, 51, 80], [1920, 1900, 53, 80]]]
+    compose(page)
+    continued = piece(page)
+    assert continued.tracks[0].notes[0].tolist() == [480, 480, 75, 90]
+    assert continued.tempos[0].bpm == pytest.approx(110)
 
 
 def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
+    def melody_is(*melody):
+        """Wait until the downloaded piece has this melody; the bass stays."""
+        expected = [*([[list(note)] for note in melody]), [list(note) for note in BASS]]
+        for _ in range(40):
+            if notes_of(page) == expected:
+                return
+            page.wait_for_timeout(250)
+        assert notes_of(page) == expected
+
+    def move(x, y, right):
+        roll = box_of(part(page, "roll"))  # downloads may have scrolled the page
+        start = roll["x"] + x, roll["y"] + y
+        drag(page, start, (start[0] + right, start[1]))
+
     part(page, "edit").click()
-
-    def drag(x, y, right, down):
-        canvas = part(page, "roll").bounding_box()  # downloads may have scrolled the page
-        page.mouse.move(canvas["x"] + x, canvas["y"] + y)
-        page.mouse.down()
-        page.mouse.move(canvas["x"] + x + right / 2, canvas["y"] + y + down / 2)
-        page.mouse.move(canvas["x"] + x + right, canvas["y"] + y + down)
-        page.mouse.up()
-
     left, top, right, bottom = page.evaluate(BOX)
     beat = right - left + 1  # the note lasts a beat
-    drag((left + right) / 2, (top + bottom) / 2, beat, 0)
-    shown(page, [[960, 480, 72, 90]])
+    move((left + right) / 2, (top + bottom) / 2, beat)
+    melody_is((960, 480, 72, 90))
     left, top, right, bottom = page.evaluate(BOX)
-    drag(right - 2, (top + bottom) / 2, beat / 2, 0)
-    shown(page, [[960, 720, 72, 90]])
+    move(right - 2, (top + bottom) / 2, beat / 2)
+    melody_is((960, 720, 72, 90))
     assert part(page, "note-count").inner_text() == "1 note"  # it stays selected
     part(page, "note-up").click()
     part(page, "note-up").click()
-    shown(page, [[960, 720, 74, 90]])
+    melody_is((960, 720, 74, 90))
     part(page, "note-delete").click()
-    shown(page, None)
-    for notes in ([[960, 720, 74, 90]], [[960, 720, 72, 90]], [[960, 480, 72, 90]], [list(NOTE)]):
+    melody_is()
+    for note in ((960, 720, 74, 90), (960, 720, 72, 90), (960, 480, 72, 90), NOTE):
         part(page, "undo").click()
-        shown(page, notes)
+        melody_is(note)
     page.keyboard.press("Control+Shift+z")
-    shown(page, [[960, 480, 72, 90]])
+    melody_is((960, 480, 72, 90))
     page.keyboard.press("Control+y")
-    shown(page, [[960, 720, 72, 90]])
+    melody_is((960, 720, 72, 90))
     page.keyboard.press("Control+z")
-    shown(page, [[960, 480, 72, 90]])
+    melody_is((960, 480, 72, 90))
     part(page, "redo").click()
-    shown(page, [[960, 720, 72, 90]])
-
-
-def shown(page, melody):
-    """Waits until the downloaded piece has this melody; the bass stays."""
-    wanted = [*([melody] if melody else []), [list(note) for note in BASS]]
-    for _ in range(40):
-        if downloaded(page)[0] == wanted:
-            return
-        page.wait_for_timeout(250)
-    assert downloaded(page)[0] == wanted
+    melody_is((960, 720, 72, 90))
 
 
 def test_notes_are_edited_by_keys_and_a_result_too(page):
-    page.get_by_role("button", name="Continue", exact=True).click()
-    page.wait_for_selector(".player[data-phase=done]")
-    before, _ = downloaded(page)
+    compose(page)
+    before = notes_of(page)
     part(page, "edit").click()
     part(page, "roll").focus()
     page.keyboard.press("Control+a")
-    total = sum(map(len, before))
-    assert part(page, "note-count").inner_text() == f"{total} notes"
-    page.keyboard.press("Escape")
-    page.keyboard.press(".")  # the bass at the start, where the playhead is
-    page.keyboard.press(".")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowDown")
-    page.wait_for_selector(".player[data-phase=prompt]")  # the result is the piece now
-    after, _ = downloaded(page)
+    assert part(page, "note-count").inner_text() == f"{sum(map(len, before))} notes"
+    # the bass is at the start, where the playhead is; the melody follows it
+    press(page, "Escape", ".", ".", "ArrowLeft", "ArrowDown")
+    phase(page, "prompt")  # the result is the piece now
+    after = notes_of(page)
     assert after[0][0] == [360, 480, 71, 90]
     assert (after[0][1:], after[1:]) == (before[0][1:], before[1:])
     part(page, "roll").focus()
     page.keyboard.press("Control+z")
-    page.wait_for_selector(".player[data-phase=done]")
-    assert downloaded(page)[0] == before
+    phase(page, "done")
+    assert notes_of(page) == before
 
 
 def test_the_midi_file_can_be_dragged_out(page):
@@ -228,12 +188,11 @@ def test_the_midi_file_can_be_dragged_out(page):
         "() => document.addEventListener('dragstart', (event) => {"
         " window.dragged = event.dataTransfer.getData('DownloadURL'); })"
     )
-    part(page, "file-midi").hover()
+    file = part(page, "file-midi")
+    file.hover()
     page.wait_for_timeout(1500)
-    box = part(page, "file-midi").bounding_box()
-    page.mouse.move(box["x"] + 10, box["y"] + 10)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 60, box["y"] + 40, steps=5)
+    x, y = centre(file)
+    drag(page, (x, y), (x + 60, y + 40), release=False)
     page.wait_for_function("window.dragged")
     page.mouse.up()
     kind, name, address = page.evaluate("dragged").split(":", 2)
@@ -243,20 +202,15 @@ def test_the_midi_file_can_be_dragged_out(page):
 
 def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     def sounds():
-        with page.expect_download() as download:
-            part(page, "file-midi").click()
-        score = read_midi(Path(download.value.path()).read_bytes())
-        assert [track.notes.tolist() for track in score.tracks] == [
-            [list(NOTE)],
-            [*map(list, BASS)],
-        ]
-        return [(track.program, volume_of(track)) for track in score.tracks]
+        tracks = piece(page).tracks
+        assert [track.notes.tolist() for track in tracks] == [[list(NOTE)], [*map(list, BASS)]]
+        return [(track.program, volume_of(track)) for track in tracks]
 
     opener = page.locator(".player-tracks .track .sound").nth(1)
     opener.focus()
     page.keyboard.press("Enter")
     program, volume = part(page, "track-program"), part(page, "track-volume")
-    assert program.evaluate("node => node === document.activeElement")
+    assert in_focus(program)
     assert (program.input_value(), volume.input_value()) == ("0", "100")
     program.select_option(label="Acoustic Bass")
     page.wait_for_selector("[data-part=steps]:not([hidden])")
@@ -264,14 +218,13 @@ def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     # the window is still open, and its button has been made anew
     assert part(page, "track-sound").is_visible()
     volume.focus()
-    for _ in range(3):
-        page.keyboard.press("PageDown")
+    press(page, *["PageDown"] * 3)
     page.wait_for_function("document.querySelector('[data-part=track-volume-value]').value < 90")
-    wanted = int(volume.input_value())
+    quieter = int(volume.input_value())
     page.wait_for_timeout(2500)
     page.keyboard.press("Escape")
-    assert opener.evaluate("node => node === document.activeElement")
-    assert sounds() == [(0, 100), (32, wanted)]
+    assert in_focus(opener)
+    assert sounds() == [(0, 100), (32, quieter)]
     for _ in range(2):
         part(page, "undo").click()
         page.wait_for_timeout(1500)

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import pytest
-
 from tests.support import fakes
-from tests.support.harness import CHROMIUM, FLAGS
-from tests.support.served import MARKS, served
+from tests.support.browser import button, compose, downloaded, opened, phase, set_length, upload
+from tests.support.served import served
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 60_000  # milliseconds: machines are shared
 PREFIX = "/music"
+LOOK = """selector => {
+  const look = getComputedStyle(document.querySelector(selector));
+  return [look.borderTopWidth, look.backgroundColor];
+}"""
 
-pytestmark = [
-    *MARKS,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-]
+
+class Proxy(NamedTuple):
+    address: str
+    is_down: threading.Event
+    """When set, the connections to the browser end, and new ones are refused."""
 
 
 @contextmanager
 def proxy(target):
-    """Address of a proxy that removes PREFIX from paths; other paths return 404."""
+    """A proxy that removes PREFIX from paths; other paths return 404."""
     server_of_page = urlsplit(target).netloc
+    is_down = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format, *_):  # noqa: A002 - named so by the base class
             """Logs nothing."""
 
-        def do_GET(self):
-            self.hand_on()
-
-        def do_HEAD(self):
-            self.hand_on()
-
-        def do_POST(self):
-            self.hand_on()
-
-        def hand_on(self):
+        def pass_on(self):
+            if is_down.is_set():
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
             if not self.path.startswith(f"{PREFIX}/"):
                 self.send_error(404)
                 return
@@ -58,63 +56,72 @@ def proxy(target):
                     if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
                         self.send_header(name, text)
                 self.end_headers()
-                while part := answer.read1(65536):
-                    self.wfile.write(part)
+                while not is_down.is_set() and (chunk := answer.read1(65536)):
+                    self.wfile.write(chunk)
                     self.wfile.flush()
             except OSError:
                 return  # the browser, or the page, has gone
             finally:
                 line.close()
 
+        do_GET = do_HEAD = do_POST = pass_on  # noqa: N815 - named so by the base class
+
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield Proxy(f"http://127.0.0.1:{server.server_port}", is_down)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def test_everything_works_below_a_path_and_with_a_login(tmp_path):
-    accounts = (("ada", "se:cret"),)
-    page_of = served(tmp_path, speed=200.0, root_path=PREFIX, accounts=accounts)
+def test_everything_works_below_a_path_with_a_login_and_after_a_loss_of_the_connection(
+    browser, tmp_path
+):
+    page_of = served(tmp_path, speed=5.0, root_path=PREFIX, accounts=(("ada", "se:cret"),))
     with (
         page_of as running,
         proxy(running.address) as outside,
-        playwright.sync_playwright() as driver,
+        opened(browser, f"{outside.address}{PREFIX}/", ready="input[type=password]") as page,
     ):
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page()
-        page.set_default_timeout(SLOWLY)
         wrong = []
         page.on("response", lambda answer: wrong.append(answer.url) if answer.status >= 400 else 0)
-        page.goto(f"{outside}{PREFIX}/")
-        page.wait_for_selector("input[type=password]")
         assert page.locator(".player-roll").count() == 0
-        page.locator("input[type=text], input:not([type])").first.fill("ada")
-        page.locator("input[type=password]").fill("se:cret")
-        page.get_by_role("button", name="Login").click()
-        page.wait_for_selector(".player-roll")
-        page.set_input_files(
-            "#write-upload input[type=file]",
-            files=[
-                {"name": "a.mid", "mimeType": "audio/midi", "buffer": fakes.example_midi(bars=2)}
-            ],
+        page.wait_for_timeout(500)
+        for box in ("input[type=text]", "input[type=password]"):
+            border, ground = page.evaluate(LOOK, box)
+            assert border == "1px"
+            assert ground != "rgba(0, 0, 0, 0)"
+        assert page.evaluate(LOOK, ".wrap button.lg")[1] == "rgb(180, 73, 42)"
+        page.fill("input[type=text]", "ada")
+        page.fill("input[type=password]", "se:cret")
+        button(page, "Login").click()
+        page.wait_for_selector(".player-roll[aria-valuetext]")
+        page.get_by_role("tab", name="About").click()
+        page.wait_for_function(
+            """([address]) => document.querySelector('.about pre')?.innerText
+            .includes(`Client("${address}", auth=("ada", "PASSWORD"))`)""",
+            arg=[f"{outside.address}{PREFIX}"],
         )
-        page.wait_for_selector(".player[data-phase=prompt]")
-        length = page.locator("#write-tab .length input[type=number], #controls .length input")
-        length.locator("visible=true").first.fill("1")
-        length.locator("visible=true").first.press("Tab")
-        page.get_by_role("button", name="Continue", exact=True).locator("visible=true").click()
-        page.wait_for_selector(".player[data-phase=done]")
+        page.get_by_role("tab", name="Write").click()
+        upload(page, fakes.example_midi(bars=2))
+        phase(page, "prompt")
+        set_length(page, 32)
+        button(page, "Continue").click()
+        page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
+        outside.is_down.set()
+        page.wait_for_timeout(1000)
+        outside.is_down.clear()
+        page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
+        phase(page, "prompt")
+        running.model.speed = 200.0
+        set_length(page, 1)
+        compose(page)
         page.wait_for_function("document.querySelector('.player audio').readyState > 2")
-        with page.expect_download() as download:
-            page.locator("[data-part=file-midi]").click()
-        assert download.value.suggested_filename.endswith(".mid")
+        assert downloaded(page)[0].endswith(".mid")
         # browsers request these two from the root of the host
         lost = [url for url in wrong if not url.endswith(("/manifest.json", "/favicon.ico"))]
         assert lost == []
-        browser.close()

@@ -1,6 +1,8 @@
-"""Properties of the tokenizers on whole corpora, checked against a naive quantizer.
+"""Properties of the tokenizers on whole corpora; version 1 is checked against a naive quantizer.
 
-RELPE_CORPORA=FOLDER pytest -m slow tests/slow/test_corpora.py
+RELPE_CORPORA=FOLDER [RELPE_EVERY=n] pytest -s -m slow tests/slow/test_corpora.py
+
+With `-o faulthandler_timeout=9999`, an archive may take more than ten minutes.
 """
 
 from __future__ import annotations
@@ -9,24 +11,39 @@ import hashlib
 import math
 import os
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from tokenization.analysis.plan import analyse
+from tokenization.document import Document, Header, Selection
+from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
-"""Folder that contains groove.zip, pop909.zip and giantmidi_sample.zip at any depth."""
+"""Folder that contains zip files of MIDI files at any depth."""
+EVERY = int(os.environ.get("RELPE_EVERY", "1"))
+"""Every n-th file is read as documents."""
+WALKED = 25
+"""Every n-th of the files that are read is checked token by token."""
+ARCHIVES = sorted(Path(CORPORA).rglob("*.zip")) if CORPORA else []
 
-EVERY = 25
-"""Every n-th file is checked token by token."""
+
+def files_of(archive: Path, folder: str = "") -> Iterator[tuple[str, bytes]]:
+    """MIDI files of an archive whose names begin with `folder`, sorted by name."""
+    with zipfile.ZipFile(archive) as opened:
+        for name in sorted(opened.namelist()):
+            if name.startswith(folder) and name.lower().endswith((".mid", ".midi")):
+                yield name, opened.read(name)
 
 
 # ---- the quantizer, written from tokenization/README.md without code of the package
@@ -157,27 +174,28 @@ def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]
     ids = sequence.ids
     names_of_tracks = (sequence.tracks,) if preset == "multitrack" else ()
     decoded: Score = tokenizer.decode(ids, sequence.signatures, *names_of_tracks)
-    wanted = quantized(in_tempo_range(score), preset)
+    expected = quantized(in_tempo_range(score), preset)
     places = places_of(preset, decoded.tracks)
-    found = {
+    notes = {
         place: sorted(map(tuple, track.notes.tolist()))
         for place, track in zip(places, decoded.tracks, strict=True)
         if len(track)
     }
     heard = sum(len(track) for track in score.tracks if preset != "piano" or not track.is_drum)
-    lost = (wanted.dropped, wanted.merged, wanted.clipped)
+    lost = (expected.dropped, expected.merged, expected.clipped)
     properties = {
-        "the notes are the quantized ones": found == wanted.notes,
-        "so are the tempos": list(decoded.tempos) == wanted.tempos,
-        "so are the bars": list(decoded.time_signatures) == wanted.signatures
-        and decoded.end_ticks == wanted.end,
+        "the notes are the quantized ones": notes == expected.notes,
+        "so are the tempos": list(decoded.tempos) == expected.tempos,
+        "so are the bars": list(decoded.time_signatures) == expected.signatures
+        and decoded.end_ticks == expected.end,
         "what is lost is counted": (sequence.dropped, sequence.merged, sequence.clipped) == lost,
         "no note is lost besides": heard == decoded.num_notes + sequence.dropped + sequence.merged,
         "ids come back": np.array_equal(tokenizer.encode(decoded).ids, ids),
         "ids come back without names": np.array_equal(
             tokenizer.encode(tokenizer.decode(ids)).ids, ids
         ),
-        "the grammar knows the end": _ends(tokenizer.grammar().resume(ids)),
+        "only padding may follow": tokenizer.grammar().resume(ids).allowed.nonzero()[0].tolist()
+        == [0],
     }
     if walk:
         properties["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
@@ -189,18 +207,14 @@ def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]
     return sequence, [name for name, holds in properties.items() if not holds]
 
 
-def _ends(state: Any) -> bool:
-    """Whether nothing but padding may follow."""
-    return np.flatnonzero(state.allowed).tolist() == [0]
-
-
 def _accepts(state: Any, ids: Sequence[int]) -> bool:
+    """Whether a grammar accepts every token."""
     try:
         for token in ids:
             state = state.advance(int(token))
     except ValueError:
         return False
-    return _ends(state)
+    return True
 
 
 def identities(
@@ -215,20 +229,6 @@ def identities(
         place: (track.name, track.program, track.channel, track.chunk)
         for place, track in fullest.items()
     }
-
-
-def files_of(folder: str) -> Iterator[tuple[str, bytes]]:
-    """MIDI files of a folder, sorted by name; the first part of `folder` is the corpus."""
-    corpus = f"{folder.split('/')[0]}*.zip"
-    paths = sorted(Path(CORPORA).rglob(corpus)) if CORPORA else []
-    if not paths:
-        pytest.skip(
-            f"the variable RELPE_CORPORA is not the path of a folder that contains {corpus}"
-        )
-    with zipfile.ZipFile(paths[0]) as archive:
-        for name in sorted(archive.namelist()):
-            if name.startswith(folder) and name.endswith(".mid"):
-                yield name, archive.read(name)
 
 
 class Totals(NamedTuple):
@@ -264,12 +264,16 @@ last did where rests at the end of a file are read and tempos outside the range 
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "folder"), KNOWN)
 def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
+    corpus = folder.split("/")[0]
+    archives = [path for path in ARCHIVES if path.stem.startswith(corpus)]
+    if not archives:
+        pytest.skip(f"RELPE_CORPORA is not the path of a folder that contains {corpus}*.zip")
     hashed = hashlib.sha256()
     counts = np.zeros(6, np.int64)
     broken: dict[str, list[str]] = {}
-    for number, (name, data) in enumerate(files_of(folder)):
+    for number, (name, data) in enumerate(files_of(archives[0], folder)):
         score = read_midi(data, name=name)
-        sequence, properties = violations(preset, score, walk=number % EVERY == 0)
+        sequence, properties = violations(preset, score, walk=number % WALKED == 0)
         if properties:
             broken[name] = properties
         lost = (sequence.dropped, sequence.merged, sequence.clipped)
@@ -277,3 +281,66 @@ def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
         hashed.update(sequence.ids.astype("<i4").tobytes())
     assert broken == {}
     assert Totals._make([*counts.tolist(), hashed.hexdigest()[:16]]) == KNOWN[preset, folder]
+
+
+# ---- documents of version 2
+
+
+def violations_of_documents(preset: str, score: Score, seed: int, *, walk: bool) -> list[str]:
+    """The properties that documents of all kinds violate, with a plan and without."""
+    tokenizer: Any = PRESETS[preset].build()
+    draw = np.random.default_rng(seed)
+    plain = tokenizer.encode(score)
+    plan = analyse(tokenizer.decode(plain.ids, plain.signatures))
+    sources = [int(draw.integers(0, min(bar, 64) + 1)) for bar in range(len(plan.bars))]
+    bars = (replace(bar, source=source) for bar, source in zip(plan.bars, sources, strict=True))
+    plan = replace(plan, bars=tuple(bars))
+    first = int(draw.integers(0, len(plan.bars)))
+    stop = min(first + int(draw.integers(1, 17)), len(plan.bars))
+    tracks = len(score.tracks) if preset == "multitrack-2" else 0
+    given = tuple(np.flatnonzero(draw.random(tracks) < 0.5).tolist())
+    header = Header(int(draw.integers(64)))
+    kinds = {
+        "continue": None,
+        "infill": Selection(first, stop),
+        "accompany": Selection(0, None, given),
+        "infill with given parts": Selection(first, stop, given),
+    }
+    found: list[str] = []
+    for kind, selection in kinds.items():
+        for planned in (plan, None):
+            sequence = tokenizer.encode(*Document(score, planned, header, selection))
+            args = (sequence.signatures, sequence.tracks)
+            document = tokenizer.decode_document(sequence.ids, *args)
+            if not np.array_equal(tokenizer.encode(*document).ids, sequence.ids):
+                found.append(f"{kind}: ids do not come back")
+            if selection is None and document.plan != planned:
+                found.append(f"{kind}: the plan does not come back")
+            if (selection is None or selection.stop is None) and tokenizer.decode(
+                sequence.ids, *args
+            ) != tokenizer.decode(plain.ids, *args):
+                found.append(f"{kind}: the score does not come back")
+            if walk and not _accepts(tokenizer.grammar(), sequence.ids):
+                found.append(f"{kind}: the grammar refuses a token")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("preset", ["piano-2", "multitrack-2"])
+def test_documents_of_every_file_come_back(preset, archive):
+    broken: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
+    for number, (name, data) in enumerate(islice(files_of(archive), 0, None, EVERY)):
+        try:
+            score = read_midi(data, name=name)
+            properties = violations_of_documents(preset, score, number, walk=number % WALKED == 0)
+        except MidiError:
+            counts["rejected"] += 1
+            continue
+        counts["files"] += 1
+        if properties:
+            broken[name] = properties
+    print(f"{preset}, {archive.stem}: {dict(counts)}")  # noqa: T201
+    assert broken == {}
+    assert counts["files"]
