@@ -5,9 +5,9 @@ from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import append_to_midi, cut_midi, read_midi, write_midi
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.presets import PRESETS, TokenizerConfig, load_tokenizer
-from tokenization.remi import MultitrackRemi, PianoRemi
+from tokenization.remi import MultitrackRemi, PianoRemi, Remi
 from tokenization.score import Note, Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import Tokenizer, TokenSequence, Vocabulary
+from tokenization.tokenizer import TokenSequence, Vocabulary
 
 __all__ = [
     "PRESETS",
@@ -22,12 +22,12 @@ __all__ = [
     "PianoRemi",
     "Plan",
     "PlannedChord",
+    "Remi",
     "Score",
     "Selection",
     "Tempo",
     "TimeSignature",
     "TokenSequence",
-    "Tokenizer",
     "TokenizerConfig",
     "TokenizerError",
     "Track",

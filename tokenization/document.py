@@ -34,7 +34,7 @@ UNKNOWN = Header()
 
 
 class Document(NamedTuple):
-    """The contents of a token sequence of version 2; the arguments of `Remi.encode`."""
+    """The contents of a token sequence; the arguments of `Remi.encode`."""
 
     score: Score
     plan: Plan | None = None

@@ -7,27 +7,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tokenization.compat.miditok_remi import MidiTokRemiConfig
-from tokenization.compat.spe_groove import SpeGrooveConfig
-from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.errors import TokenizerError
 from tokenization.remi.multitrack import MultitrackRemiConfig
-from tokenization.remi.remi import PianoRemiConfig
-from tokenization.tokenizer import FILE_NAME, FORMAT_VERSION, Tokenizer
+from tokenization.remi.remi import PianoRemiConfig, Remi
+from tokenization.tokenizer import FILE_NAME, FORMAT_VERSION
 
-TokenizerConfig = (
-    PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
-)
+TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig
 """All tokenizer configurations; add new ones with `|`."""
 
 PRESETS: dict[str, TokenizerConfig] = {
-    "piano": PianoRemiConfig(),
-    "multitrack": MultitrackRemiConfig(),
-    "piano-2": PianoRemiConfig(version=2),
-    "multitrack-2": MultitrackRemiConfig(version=2),
-    "spe-pop": SpePopConfig(),
-    "spe-groove": SpeGrooveConfig(),
-    "miditok": MidiTokRemiConfig(),
+    "piano-2": PianoRemiConfig(),
+    "multitrack-2": MultitrackRemiConfig(),
 }
 """Default configurations by user-facing name."""
 
@@ -36,7 +26,7 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 }
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path) -> Remi:
     """Loads the tokenizer that `save` wrote to a folder.
 
     Raises TokenizerError if the file is missing or damaged, or if this release has a different
@@ -71,7 +61,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         known = get_args(hint)
         if get_origin(hint) is Literal and stored.get(name, known[0]) not in known:
             choices = " or ".join(map(repr, known))
-            raise TokenizerError(f"{path}: {name} is {stored[name]!r}, expected {choices}")
+            raise TokenizerError(
+                f"{path}: {name} is {stored[name]!r}, expected {choices}; prepare the data or "
+                "train the model again"
+            )
     tokenizer = config_class(**stored).build()
     if tokenizer.vocabulary.hash != vocabulary_hash:
         raise TokenizerError(

@@ -205,9 +205,8 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
     )
     option(
         "--tokenizer",
-        help="piano (default) for one keyboard, multitrack for all instruments and drums; "
-        "piano-2, multitrack-2: the same with form, chords and key (default with --mixture: the "
-        "one that it names)",
+        help="piano-2 for one keyboard, multitrack-2 for all instruments and drums (default: "
+        "piano-2; with --mixture: the one that it names)",
     )
     option("--workers", type=int, help="number of processes (default: one per core)")
     option(
@@ -245,17 +244,15 @@ def _prepared(options: argparse.Namespace) -> dict[str, Any]:
     from training.data.mixtures.mixture import Mixture
     from training.data.prepare import prepare, prepare_mixture
 
-    # training examples start at a Bar token, which tokenizers of other projects do not have
-    known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
-    if options.tokenizer not in (None, *known):
-        raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(known)}")
+    if options.tokenizer not in (None, *PRESETS):
+        raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(PRESETS)}")
     if (options.mixture is None) == (options.corpus is None):
         raise TrainingError("give either --corpus or --mixture")
     alone = {"workers": options.workers, "strict": options.strict}
     if options.mixture is None:
         if options.folder is not None:
             raise TrainingError("--from is only for --mixture; give the path in --corpus")
-        tokenizer = PRESETS[options.tokenizer or "piano"].build()
+        tokenizer = PRESETS[options.tokenizer or "piano-2"].build()
         corpora, output = options.corpus, options.output
         given = {"include": options.include, "splits": options.splits}
         return prepare(corpora, output, tokenizer, **given, **alone)
@@ -273,9 +270,10 @@ def _prepared(options: argparse.Namespace) -> dict[str, Any]:
             f"{folder.resolve()}; give the folder that has the corpora with --from"
         )
     tokenizer = options.tokenizer or mixture.tokenizer
-    if tokenizer not in known:
+    if tokenizer not in PRESETS:
         raise TrainingError(
-            f"--mixture {options.mixture}: tokenizer is {tokenizer}, expected {' or '.join(known)}"
+            f"--mixture {options.mixture}: tokenizer is {tokenizer}, expected "
+            f"{' or '.join(PRESETS)}"
         )
     return prepare_mixture(mixture, options.output, PRESETS[tokenizer].build(), **alone)
 

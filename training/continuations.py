@@ -17,7 +17,7 @@ from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.grid import notated_lines
 from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from relpe.decoding.generate import Sample
     from relpe.models.decoder import Decoder
     from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
 
     Ids = NDArray[np.int64]
 
@@ -45,7 +44,7 @@ the two corpora are 65 and 150 tokens."""
 
 def continuations(
     decoder: Decoder,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     prompts: Sequence[NDArray[np.integer]],
     *,
     bars: int,
@@ -94,7 +93,7 @@ def continuations(
         limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
         rule = ConstrainedGrammar(grammar, limit, biases)
-        coordinates = Coordinates.before(context, families_of(tokenizer))
+        coordinates = Coordinates.before(context, tokenizer.families)
         request = Request(context, rule, own, sampling, coordinates, measured=takes > 1)
         samples += generation.add(request)
         contexts += [context] * len(seeds)
@@ -114,7 +113,7 @@ def continuations(
     ]
 
 
-def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer: Tokenizer) -> Ids:
+def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer: Remi) -> Ids:
     """The ids of the best take, prompt included; an incomplete bar is left out."""
     made = [np.concatenate([context, np.array(sample.tokens, np.int64)]) for sample in samples]
     whole = [
@@ -132,15 +131,15 @@ def _bars_of(rule: ConstrainedGrammar) -> int:
     return rule.limit.notated_bar(rule.grammar) + rule.finished
 
 
-def opening(prompt: NDArray[np.integer], tokenizer: Tokenizer) -> Ids:
+def opening(prompt: NDArray[np.integer], tokenizer: Remi) -> Ids:
     """Ids that a model reads before it generates: the prompt and the Bar token of the new bar.
 
-    The end of the prompt is left out: an EOS, and the Last of version 2.
+    The end of the prompt is left out: an EOS and a Last.
     """
-    ids, families = np.asarray(prompt, np.int64), families_of(tokenizer)
+    ids, families = np.asarray(prompt, np.int64), tokenizer.families
     ends = np.flatnonzero(ids == EOS)
     ids = ids[: ends[0]] if len(ends) else ids
-    return np.append(ids[ids != families.last] if families.has_plans else ids, BAR)
+    return np.append(ids[ids != families.last], BAR)
 
 
 class Bars(NamedTuple):
@@ -152,7 +151,7 @@ class Bars(NamedTuple):
     """(bars + 1,), ticks."""
 
 
-def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
+def in_bars(ids: NDArray[np.integer], tokenizer: Remi) -> Bars:
     """The piece that ids encode, with its bar lines; notes are cut at the last bar line."""
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
@@ -161,9 +160,7 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
     return Bars(replace(score, tracks=tracks, end_ticks=int(lines[-1])), lines)
 
 
-def write_sample(
-    ids: NDArray[np.integer], tokenizer: Tokenizer, path: Path, prompt_bars: int
-) -> None:
+def write_sample(ids: NDArray[np.integer], tokenizer: Remi, path: Path, prompt_bars: int) -> None:
     """Write the piece that ids encode as `path`.mid, and its piano roll as `path`.png.
 
     `path` has no suffix. The first `prompt_bars` bars are shaded.

@@ -22,7 +22,6 @@ from app.batch.manifest import Row, sha256_of
 from app.batch.mirex import PROMPT_BARS, is_mirex, midi_of_prompt
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
 from app.compose.piece import Opening
-from app.compose.plan.asked import Needs
 from app.compose.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
 from app.errors import CommandError
@@ -212,7 +211,7 @@ def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
 
 def sources_of_nothing(options: BatchOptions, models: Models) -> list[Source]:
     """The sources of pieces without a prompt: one for each condition or model."""
-    usual = models.suited(None, Needs.of(options.music))
+    usual = models.suited(None, options.music.style or "")
     asked = models.names if options.models else (usual,)
     conditions = options.conditions or [
         Condition(name, options.music, model=name) for name in asked
@@ -242,8 +241,8 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
             bars = condition.music.bars
             splice = check_real_music(data, source.said, last_bar, bars, options.beats)
         else:
-            needs = Needs.of(condition.music)
-            model = models.load(condition.model or models.suited(score, needs))
+            style = condition.music.style or ""
+            model = models.load(condition.model or models.suited(score, style))
             source = Source(name, condition, model.name, path, sha256, last_bar)
             if model.name not in prompts:
                 prompts[model.name] = _prompt(options, source, model, data, score)

@@ -27,7 +27,14 @@ from app.cli.outputs import Targets
 from app.compose import replay
 from app.compose.fill.passage import find_instrument, parse_bars
 from app.compose.options import NEW_PIECE_BARS, MusicOptions, only_for
-from app.compose.plan.asked import Needs, chords_met, form_bars, form_cut, form_met, heard_before
+from app.compose.plan.asked import (
+    cannot_write,
+    chords_met,
+    form_bars,
+    form_cut,
+    form_met,
+    heard_before,
+)
 from app.errors import CommandError
 from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
@@ -217,14 +224,14 @@ def fill_command(options: argparse.Namespace) -> None:
         )
     except ValueError as error:
         raise CommandError(f"{name}: {error}") from error
-    models, needs = chosen_models(options, options.model), Needs.of(music)
-    model = models.to_continue(score, needs)
+    models, style = chosen_models(options, options.model), music.style or ""
+    model = models.to_continue(score, style)
     read = partial(read_prompt, data, name, beats=options.beats, score=score, passage=passage)
     try:
         prompt = read(tokenizer=model.tokenizer)
     except TokenizerError:
-        other = models.to_fill(score, passage, needs)
-        if other is None or other is model:
+        other = models.to_fill(score, passage, style)
+        if other is model:
             raise
         model, prompt = other, read(tokenizer=other.tokenizer)
     music = passage_options(music, passage, prompt)
@@ -237,11 +244,10 @@ def fill_command(options: argparse.Namespace) -> None:
 
 def _automatic(models: Models, score: Score | None, music: MusicOptions) -> MusicModel:
     """The model for a prompt or for music without one; says why, if it is not the usual one."""
-    needs = Needs.of(music)
-    usual, name = models.suited(score), models.suited(score, needs)
+    style = music.style or ""
+    usual, name = models.suited(score), models.suited(score, style)
     if name != usual:
-        why = needs.cannot(usual, needs.lacked_by(models.tokenizer(usual)))
-        print(f"model {name}: {why}", file=sys.stderr)
+        print(f"model {name}: {cannot_write(style, usual)}", file=sys.stderr)
     return models.load(name)
 
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from app.compose.plan.asked import NOTHING, Needs, styles_of
+from app.compose.plan.asked import lacks_style, styles_of
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.models.checkpoint import (
@@ -28,9 +28,8 @@ from relpe.models.checkpoint import (
 )
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi
 from tokenization.score import Score
-from tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
@@ -70,7 +69,7 @@ class MusicModel:
 
     name: str
     decoder: Decoder
-    tokenizer: Tokenizer
+    tokenizer: Remi
     device: torch.device
     steps: StepsMaker
     """Makes the steps, which compute the logits of one token after another."""
@@ -193,7 +192,7 @@ class Models:
         self.names = tuple(self._places)
         self.compute = compute
         self._loaded: dict[str, MusicModel] = {}
-        self._tokenizers: dict[str, Tokenizer] = {}
+        self._tokenizers: dict[str, Remi] = {}
         self._loading = threading.Lock()
 
     @classmethod
@@ -218,7 +217,7 @@ class Models:
         except (CheckpointError, KeyError):
             return None
 
-    def tokenizer(self, name: str) -> Tokenizer:
+    def tokenizer(self, name: str) -> Remi:
         """The tokenizer of one of `names`, without loading its weights; errors as in `load`."""
         if name in self._loaded:
             return self._loaded[name].tokenizer
@@ -226,36 +225,35 @@ class Models:
             self._tokenizers[name] = load_tokenizer(find_checkpoint(self._places[name]))
         return self._tokenizers[name]
 
-    def to_generate(self, needs: Needs = NOTHING) -> MusicModel:
+    def to_generate(self, style: str = "") -> MusicModel:
         """The automatic choice for music without a prompt: see `suited`."""
-        return self.load(self.suited(None, needs))
+        return self.load(self.suited(None, style))
 
-    def to_continue(self, score: Score, needs: Needs = NOTHING) -> MusicModel:
+    def to_continue(self, score: Score, style: str = "") -> MusicModel:
         """The automatic choice for a prompt: see `suited`."""
-        return self.load(self.suited(score, needs))
+        return self.load(self.suited(score, style))
 
-    def suited(self, score: Score | None, needs: Needs = NOTHING) -> str:
+    def suited(self, score: Score | None, style: str = "") -> str:
         """Name of the automatic choice for a prompt, or for music without one.
 
-        The usual one for such music, unless another one lacks less of what is needed. Music of
-        several instruments needs a model that distinguishes them. For a style that no model has,
-        it is one with styles, whose error lists them.
+        The usual one for such music, unless it lacks the style that is asked and another one has
+        it. Music of several instruments needs a model that distinguishes them. For a style that no
+        model has, it is one with styles, whose error lists them.
         """
         usual = self._usual(score)
-        if not needs.lacked_by(self.tokenizer(usual)):
+        if not lacks_style(style, self.tokenizer(usual)):
             return usual
 
-        def rank(name: str) -> tuple[int, bool]:
+        def rank(name: str) -> tuple[bool, bool]:
             tokenizer = self.tokenizer(name)
-            has_no_style = bool(needs.style) and not styles_of(tokenizer)
-            return len(needs.lacked_by(tokenizer)), has_no_style
+            return lacks_style(style, tokenizer), not styles_of(tokenizer)
 
         return min([usual, *self._playing(score)], key=rank)
 
-    def able(self, score: Score | None, needs: Needs) -> list[str]:
-        """Names of the models for a prompt, or for none, that lack nothing of what is needed."""
+    def with_style(self, score: Score | None, style: str) -> list[str]:
+        """Names of the models for a prompt, or for none, that have a style."""
         names = self._playing(score)
-        return [name for name in names if not needs.lacked_by(self.tokenizer(name))]
+        return [name for name in names if not lacks_style(style, self.tokenizer(name))]
 
     def _playing(self, score: Score | None) -> list[str]:
         """Names of the models for the instruments of a prompt, those like the usual one first."""
@@ -276,24 +274,23 @@ class Models:
 
     def _plays_several(self, name: str) -> bool:
         """Whether a model distinguishes instruments."""
-        return families_of(self.tokenizer(name)).only_track < 0
+        return self.tokenizer(name).families.only_track < 0
 
-    def to_fill(self, score: Score, passage: Passage, needs: Needs = NOTHING) -> MusicModel | None:
-        """The automatic choice for a part of a piece; None if no model can write parts.
+    def to_fill(self, score: Score, passage: Passage, style: str = "") -> MusicModel:
+        """The automatic choice for a part of a piece.
 
-        Single tracks and new ones need a model of several instruments. Then it is the first that
-        lacks least of what is needed, if possible one for the instruments of the piece.
+        Single tracks and new ones need a model of several instruments. Then it is one that has the
+        style, if possible one for the instruments of the piece.
         """
-        able = [n for n in self.names if families_of(self.tokenizer(n)).has_plans]
         is_part = passage.tracks is not None and len(passage.tracks) < len(score.tracks)
         must = is_part or passage.instrument is not None
         several = must or suited_to(score) == "groove"
 
-        def rank(name: str) -> tuple[bool, int, bool]:
-            plays, lacked = self._plays_several(name), needs.lacked_by(self.tokenizer(name))
-            return must and not plays, len(lacked), plays != several
+        def rank(name: str) -> tuple[bool, bool, bool]:
+            plays, lacks = self._plays_several(name), lacks_style(style, self.tokenizer(name))
+            return must and not plays, lacks, plays != several
 
-        return self.load(min(able, key=rank)) if able else None
+        return self.load(min(self.names, key=rank))
 
 
 def released() -> list[Path]:

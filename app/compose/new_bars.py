@@ -15,15 +15,15 @@ from tokenization.errors import MidiError
 from tokenization.grid import nearest_step, notated_lines
 from tokenization.remi.bars import BarMap
 from tokenization.remi.quantize import quantize_tempos
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import (
     BAR,
     POSITION,
     TEMPO,
+    TEMPO_GRID,
     TIME_SIGNATURE,
-    Families,
 )
 from tokenization.score import MAX_BEATS
-from tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -70,26 +70,25 @@ class NewBars:
         """Converts notes (n, 4) from grid steps after the splice to ticks of the file."""
         return notes_on_file(table, self.map, self.prompt.timing)
 
-    def opening(self, context: NDArray[np.integer], families: Families) -> list[int]:
+    def opening(self, context: NDArray[np.integer]) -> list[int]:
         """Ids that open the first new bar, with its metre and tempo if they differ from before.
 
-        `context` are the ids of the prompt, and `families` those of the model's vocabulary.
+        `context` are the ids of the prompt.
         """
         opening = [BAR]
         metre = self.planned[0].time_signature
         if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
             opening.append(metre)
         timing = self.prompt.timing
-        tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos), families)
+        tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos))
         splice = nearest_step(self.prompt.splice, timing.counted.ticks_per_beat)
         tempo = TEMPO + int(tempos.tempos[np.searchsorted(tempos.steps, splice, side="right") - 1])
-        last = context[(context >= TEMPO) & (context < families.program)][-1]
+        last = context[(context >= TEMPO) & (context < TEMPO + len(TEMPO_GRID))][-1]
         if last != tempo:
-            # in version 2, a tempo at the start of a bar is part of its head
-            opening += [tempo] if families.has_plans else [POSITION, tempo]
+            opening.append(tempo)
         return opening
 
-    def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:
+    def still_sounding(self, tokenizer: Remi, start: int) -> list[tuple[int, int, int]]:
         """Notes of the prompt that sound beyond the splice: rank of the track, pitch, end in steps.
 
         `start` is the splice in steps from the first bar of the context. Ends are read from the

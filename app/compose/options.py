@@ -200,8 +200,8 @@ class MusicOptions:
     form: str | None = option(
         None,
         "sections of the new music with their numbers of bars, such as A8 B8 A8; letters of a "
-        "piece that is continued (see relpe inspect) bring its sections back (models of version 2; "
-        "default: chosen by the model)",
+        "piece that is continued (see relpe inspect) bring its sections back "
+        "(default: chosen by the model)",
         widget=Widget(
             "text",
             "Form",
@@ -214,8 +214,8 @@ class MusicOptions:
     chords: str | None = option(
         None,
         "chords of the new music, bars separated by |, such as 'Am | F | C | G7 E7'; %% repeats "
-        "the bar before, ? leaves a bar to the model, and a shorter chart repeats; models of "
-        "version 2 follow them best (default: chosen by the model)",
+        "the bar before, ? leaves a bar to the model, and a shorter chart repeats "
+        "(default: chosen by the model)",
         widget=Widget(
             "text",
             "Chords",
@@ -227,8 +227,8 @@ class MusicOptions:
     )
     style: str | None = option(
         None,
-        "style of the new music, one of those of the model, such as waltz (models of version 2; "
-        "default: chosen by the model)",
+        "style of the new music, one of those of the model, such as waltz "
+        "(default: chosen by the model)",
         widget=Widget("text", "Style", "plan", "One of the styles of the model."),
     )
     density: float = option(
@@ -296,8 +296,7 @@ class MusicOptions:
     ending: Literal["bar", "cadence", "natural"] = option(
         "bar",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
-        "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar "
-        "(models of version 2)",
+        "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar",
         widget=Widget(
             "choice",
             "Ending",

@@ -11,7 +11,7 @@ from app.compose.new_bars import NewBars, in_bars
 from app.compose.plan.asked import (
     asked_bars,
     asked_chords,
-    check_asked,
+    check_style,
     closing_key,
     heard_before,
     with_style,
@@ -28,8 +28,6 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.remi.documents.coordinates import Coordinates
-from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.remi import Remi, families_of
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
 
@@ -93,20 +91,19 @@ class Opening:
         Raises MidiError if the piece is too long for a file.
         """
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
-        families, gap = families_of(tokenizer), prompt.gap
+        families, gap = tokenizer.families, prompt.gap
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         ends = options.ending == "natural"
-        check_asked(options, model.name, tokenizer)
+        check_style(options, model.name, tokenizer)
         fixed: tuple[FixedBar, ...] = ()
         if gap is None or gap.is_last:
             context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
-            context = np.append(context, bars.opening(context, families))
+            context = np.append(context, bars.opening(context))
             # tracks that may not play are generated too, since the others depend on them
             playing, silent = tracks, []
             joining = prompt.parts.joining(tracks, tokenizer)
         else:
-            assert isinstance(tokenizer, Remi)
             context, fixed = gap.document(
                 tokenizer, prompt.bar_lengths, HEARD_TOKENS, options.prompt_bars
             )
@@ -139,7 +136,6 @@ class Opening:
         chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
         biases += steer(options, grammar, tokenizer, context.tolist(), chords)
         if options.distance:
-            assert isinstance(grammar, RemiGrammar)  # see `steer`
             biases += (Distance.after(context, grammar, options.distance, ranks),)
         limit = BarLimit(
             grammar.bar,
@@ -156,13 +152,13 @@ class Opening:
     @classmethod
     def of_nothing(cls, model: MusicModel, options: MusicOptions) -> Opening:
         """The opening of a piece from nothing."""
-        tokenizer, families = model.tokenizer, families_of(model.tokenizer)
+        tokenizer, families = model.tokenizer, model.tokenizer.families
         ends = options.ending == "natural"
         context = [BOS]
-        key = named_key(options.key) if options.key and families.has_plans else None
+        key = named_key(options.key) if options.key else None
         if key is not None:
             context.append(families.key + key.tonic + 12 * key.minor)
-        check_asked(options, model.name, tokenizer)
+        check_style(options, model.name, tokenizer)
         # for seconds, an estimate that is long enough
         count = options.bars if options.seconds is None else int(options.seconds) + 1
         key = closing_key(options)
@@ -189,7 +185,7 @@ class Opening:
         """A request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
-        families, ids = families_of(self.model.tokenizer), self.context
+        families, ids = self.model.tokenizer.families, self.context
         if self.prompt is not None and self.prompt.gap is not None:
             ids = np.append(ids, families.write)  # the last bar is to be written
         coordinates = Coordinates.before(ids, families)

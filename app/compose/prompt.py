@@ -24,10 +24,10 @@ from tokenization.errors import MidiError
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap
-from tokenization.remi.remi import PianoRemi, Remi, families_of
-from tokenization.remi.vocabulary import BAR, EOS, Families
+from tokenization.remi.remi import PianoRemi, Remi
+from tokenization.remi.vocabulary import BAR
 from tokenization.score import MAX_BEATS, Score, Track
-from tokenization.tokenizer import Tokenizer, TokenSequence
+from tokenization.tokenizer import TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
 """How long the last notes may sound into the first new bar: a quarter note."""
@@ -135,7 +135,7 @@ def read_prompt(
     name: str = "prompt.mid",
     last_bar: int | None = None,
     *,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Remi | None = None,
     beats: BeatSource = "auto",
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
@@ -175,7 +175,7 @@ def read_prompt(
             return _read_around(passage, name, data, whole, tokenizer)
         parts = Parts.of(score, heard, played)
         bars = _check_region(whole, first_bar, last_bar)
-    data, timing = _cut(data, name, score, whole, bars, families_of(tokenizer))
+    data, timing = _cut(data, name, score, whole, bars)
     lines = whole.lines[: bars + 2]
     with _naming(name):
         bars_heard = BarMap.of(lines[:-1], timing.counted.ticks_per_beat)
@@ -187,7 +187,6 @@ def read_prompt(
         whole.source,
         tokenizer,
         bars=whole.bars,
-        dropped=sequence.dropped,
         parts=parts,
         region=Region.of(timing, lines, first_bar or 1, bars),
         more=_bar_notices(
@@ -229,7 +228,7 @@ def _naming(name: str) -> Iterator[None]:
         raise MidiError(f"{name}: {error}") from error
 
 
-def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _CountedFile:
+def _count_bars(score: Score, tokenizer: Remi, beats: BeatSource) -> _CountedFile:
     """Counts a file in bars and beats, and finds the bar line at which new music can begin."""
     if not heard_tracks(score, tokenizer):
         raise MidiError(
@@ -239,7 +238,7 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     source, found = find_beats(score, beats)
     least = STEPS_PER_BEAT if found is None else FINE_TICKS
     file = score.refined(-(-least // score.ticks_per_beat))
-    timing = Timing.of(file, found, families=families_of(tokenizer))
+    timing = Timing.of(file, found)
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
@@ -277,7 +276,7 @@ def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | No
 
 
 def _cut(
-    data: bytes, name: str, score: Score, whole: _CountedFile, bars: int, families: Families
+    data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
 ) -> tuple[bytes, Timing]:
     """The file, cut after its first `bars` bars, and its timing.
 
@@ -293,10 +292,10 @@ def _cut(
     until = float(file.seconds_at(end))
     cut = read_midi(data, name=name).refined(factor)
     resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
-    return data, Timing.of(cut, whole.beats, until, resolution, families)
+    return data, Timing.of(cut, whole.beats, until, resolution)
 
 
-def _continues(passage: Passage, whole: _CountedFile, tokenizer: Tokenizer) -> bool:
+def _continues(passage: Passage, whole: _CountedFile, tokenizer: Remi) -> bool:
     """Whether a passage of all tracks begins after the end of a file. Raises MidiError."""
     bars, first = whole.bars, passage.first_bar
     last = bars if passage.last_bar is None else passage.last_bar
@@ -319,7 +318,7 @@ def _continues(passage: Passage, whole: _CountedFile, tokenizer: Tokenizer) -> b
 
 
 def _read_around(
-    passage: Passage, name: str, data: bytes, whole: _CountedFile, tokenizer: Tokenizer
+    passage: Passage, name: str, data: bytes, whole: _CountedFile, tokenizer: Remi
 ) -> Prompt:
     """The prompt whose passage is to be written."""
     timing, counted = whole.timing, whole.timing.counted
@@ -341,7 +340,6 @@ def _read_around(
         whole.source,
         tokenizer,
         bars=whole.bars,
-        dropped=sequence.dropped,
         parts=ALL_PARTS,
         region=Region.of(timing, lines, 1, whole.bars),
         more=more,
@@ -353,22 +351,15 @@ def _read_around(
     )
 
 
-def _encode(
-    score: Score, bars: BarMap, tokenizer: Tokenizer
-) -> tuple[TokenSequence, NDArray[np.int64]]:
+def _encode(score: Score, bars: BarMap, tokenizer: Remi) -> tuple[TokenSequence, NDArray[np.int64]]:
     """Tokens of the notated `bars` of a score in grid steps, and where each of these begins.
 
     The latter is the number of Bar tokens before each bar line (bars + 1,), since a long notated
-    bar has several. In version 2, the tokens include the plan.
+    bar has several.
     """
     bar_tokens = np.searchsorted(bars.vocabulary_lines(), bars.starts)
-    if isinstance(tokenizer, Remi) and tokenizer.families.has_plans:
-        num_bars = int(bar_tokens[-1])
-        return tokenizer.encode(score, analyse(score), ends=False, num_bars=num_bars), bar_tokens
-    sequence = tokenizer.encode(score)
-    ids = sequence.ids
-    ends = np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))
-    return replace(sequence, ids=ids[: ends[bar_tokens[-1]]]), bar_tokens
+    num_bars = int(bar_tokens[-1])
+    return tokenizer.encode(score, analyse(score), ends=False, num_bars=num_bars), bar_tokens
 
 
 def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
@@ -391,7 +382,7 @@ def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
 
 def _check_tracks(
     sequence: TokenSequence,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     parts: Parts,
     file: Score,
     bars: int,
@@ -408,7 +399,7 @@ def _check_tracks(
         elif is_cut:
             problem = f"no usable notes up to bar {bars}; end the prompt at a later bar"
         else:
-            problem = "no notes between A0 and C8, the range of a piano; choose another file"
+            problem = "no notes that the model reads; choose another file"
         raise MidiError(problem)
     players = [track for track in parts.of_score(file) if parts.may_play(track)]
     if max(tokenizer.track_ranks(players), default=-1) < 0:

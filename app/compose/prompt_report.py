@@ -16,10 +16,10 @@ from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.losses import losses
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import tempos_out_of_range
+from tokenization.remi.vocabulary import TEMPO_GRID
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import Tokenizer
 
 _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
@@ -96,10 +96,9 @@ class PromptFacts:
 def prompt_facts(
     timing: Timing,
     beats: BeatSource,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     *,
     bars: int,
-    dropped: int,
     region: Region,
     parts: Parts,
     more: Iterable[str] = (),
@@ -112,13 +111,12 @@ def prompt_facts(
         beats: the source of bars and beats.
         tokenizer: the model's tokenizer.
         bars: see `PromptFacts`.
-        dropped: number of notes that the tokenizer left out.
         region: the bars of the prompt.
         parts: the tracks that the model reads.
         more: further notices.
         is_continued: whether new music follows at the end.
     """
-    score, families = timing.file, families_of(tokenizer)
+    score = timing.file
     heard = heard_tracks(score, tokenizer)
     metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
     fit = on_grid(score)
@@ -130,15 +128,10 @@ def prompt_facts(
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
-    if dropped:
-        notices.append(
-            f"{plural(dropped, 'note')} outside the 88 piano keys "
-            f"{'is' if dropped == 1 else 'are'} ignored"
-        )
     if unread := _losses(timing, tokenizer, beats):
         notices.append(unread)
-    if beats == "file" and (others := tempos_out_of_range(score, families)):
-        least, most = families.bpm[[0, -1]].tolist()
+    if beats == "file" and (others := tempos_out_of_range(score)):
+        least, most = TEMPO_GRID[[0, -1]].tolist()
         notices.append(_tempo_notice(others, least, most))
     if is_continued and beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
@@ -159,11 +152,9 @@ def prompt_facts(
     )
 
 
-def _rows(
-    score: Score, tokenizer: Tokenizer, region: Region, parts: Parts
-) -> tuple[TrackFacts, ...]:
+def _rows(score: Score, tokenizer: Remi, region: Region, parts: Parts) -> tuple[TrackFacts, ...]:
     names = track_names(score.tracks)
-    is_piano, families = _is_piano(tokenizer), families_of(tokenizer)
+    is_piano = _is_piano(tokenizer)
     playing = parts.of_score(score)
     ranks = dict(zip(map(id, playing), tokenizer.track_ranks(playing), strict=True))
     first_of_rank: dict[int, str] = {}
@@ -174,8 +165,6 @@ def _rows(
         rank = ranks.get(id(track), -1)
         hears = parts.hears(track)
         other = first_of_rank.setdefault(rank, name) if hears and rank >= 0 else name
-        pitches = inside[:, 2] - families.lowest_pitch
-        lost = int(np.count_nonzero((pitches < 0) | (pitches >= families.num_pitches)))
         unheard, changed = "", ""
         if not hears:
             unheard = "not part of the prompt"
@@ -185,10 +174,6 @@ def _rows(
             unheard = f"no notes in {region}"
         elif not is_piano:
             changed = f"read as part of {other}" if other != name else ""
-        elif lost == len(inside):
-            unheard = "all notes are outside the 88 piano keys"
-        elif lost:
-            changed = f"{plural(lost, 'note')} outside the 88 piano keys ignored"
         elif track.program >= _PIANOS:
             changed = "read as a piano"
         facts = (number, name, instrument_name(track), track.is_drum, len(track))
@@ -219,7 +204,7 @@ def _tempo_notice(others: Sequence[float], least: float, most: float) -> str:
     )
 
 
-def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
+def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Remi) -> list[str]:
     """Notices about instruments that the model reads as others or ignores."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not _is_piano(tokenizer):
@@ -238,13 +223,13 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
     return notices
 
 
-def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
+def _losses(timing: Timing, tokenizer: Remi, beats: BeatSource) -> str:
     """What the model does not read of the file's events and times; empty if nothing.
 
     Notes are read as sustained by the pedal. Drums have a notice of their own.
     """
     counted = timing.counted
-    lost = losses(counted, tokenizer.track_ranks(counted.tracks), families_of(tokenizer))
+    lost = losses(counted, tokenizer.track_ranks(counted.tracks))
     unread = [
         plural(count, name)
         for count, name in ((lost.controllers, "controller change"), (lost.bends, "pitch bend"))
@@ -262,7 +247,7 @@ def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
     return "; ".join(clauses)
 
 
-def _is_piano(tokenizer: Tokenizer) -> bool:
+def _is_piano(tokenizer: Remi) -> bool:
     """Whether the model reads all tracks as one piano."""
     return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
@@ -308,7 +293,7 @@ def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
     return max(total, key=lambda kind: total[kind])
 
 
-def heard_tracks(score: Score, tokenizer: Tokenizer) -> tuple[Track, ...]:
+def heard_tracks(score: Score, tokenizer: Remi) -> tuple[Track, ...]:
     """Tracks with notes that the model can read."""
     tracks = tuple(track for track in score.tracks if len(track))
     ranks = tokenizer.track_ranks(tracks)

@@ -10,24 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.compose.options import OPTIONS, STEERING, MusicOptions
+from app.compose.options import MusicOptions
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.harmony import Harmony
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
-from tokenization.errors import TokenizerError
 from tokenization.plan import PlannedChord
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import PIANO_FAMILIES
-from tokenization.tokenizer import Grammar, Tokenizer
+from tokenization.remi.remi import Remi
 
 
 def steer(
     options: MusicOptions,
-    grammar: Grammar,
-    tokenizer: Tokenizer,
+    grammar: RemiGrammar,
+    tokenizer: Remi,
     context: Sequence[int],
     chords: Sequence[tuple[PlannedChord, ...] | None] = (),
 ) -> tuple[Bias, ...]:
@@ -35,18 +33,13 @@ def steer(
 
     `context` are the ids that the model has read, `grammar` is the state after them, and `chords`
     those that each new bar should have, see `asked_chords`.
-
-    Raises:
-        TokenizerError: the options require a grammar that the model's vocabulary does not have.
     """
-    families = grammar.families if isinstance(grammar, RemiGrammar) else PIANO_FAMILIES
+    families = grammar.families
     biases: list[Bias] = []
     if options.key is not None:
         biases.append(Key.of(options.key, families))
     if any(chords):
-        # a model that reads the chords in its plan needs less
-        strength = 1.0 if families.has_plans else 2.0
-        biases.append(Harmony.of(chords, strength))
+        biases.append(Harmony.of(chords))
     if options.density:
         biases.append(Density(options.density))
     if options.ending == "cadence":
@@ -56,15 +49,4 @@ def steer(
         biases.append(Cadence(last[-1].chord if last else None))
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
-    used = [
-        name
-        for name in ("seconds", "chords", "distance", *STEERING)
-        if getattr(options, name) != OPTIONS[name].default
-    ]
-    if used and not isinstance(grammar, RemiGrammar):
-        raise TokenizerError(
-            f"the model has the vocabulary {tokenizer.config.kind}, expected piano_remi or "
-            f"multitrack_remi for the options: {', '.join(used)}; leave these options out or "
-            "choose another model"
-        )
     return tuple(biases)

@@ -15,7 +15,6 @@ from tokenization.errors import MidiError
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
@@ -47,16 +46,15 @@ class Timing(NamedTuple):
         beats: Beats | None,
         until: float = np.inf,
         ticks_per_beat: int | None = None,
-        families: Families = PIANO_FAMILIES,
     ) -> Timing:
         """Counts a file in `beats`, or in its own beats if None.
 
         Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
-        are halved or doubled where the tempo is outside the range of the model's `families`
+        are halved or doubled where the tempo is outside the range of the vocabulary
         (`in_tempo_range`), with `ticks_per_beat` as resolution.
         """
         if beats is None:
-            counted = in_tempo_range(file, ticks_per_beat, families=families)
+            counted = in_tempo_range(file, ticks_per_beat)
             return cls(file, counted, None if counted is file else 0.0)
         seconds = beats.seconds[: max(np.searchsorted(beats.seconds, until + 1e-6), 2)]
         period = float(np.median(np.diff(seconds[-_STEADY_BEATS - 1 :])))

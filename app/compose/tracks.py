@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.remi.remi import Remi
 from tokenization.score import Score, Track
-from tokenization.tokenizer import Tokenizer
 
 _HEIGHT_NOTES = 200
 """The height of a track is the median pitch of at most this many of its last notes."""
@@ -70,7 +70,7 @@ class Parts:
             if len(track) and (self.hears(track) or self.may_play(track))
         ]
 
-    def joining(self, tracks: Sequence[Track], tokenizer: Tokenizer) -> frozenset[int]:
+    def joining(self, tracks: Sequence[Track], tokenizer: Remi) -> frozenset[int]:
         """Ranks that may play but have no track that the model reads; `tracks` have all ranks."""
         ranks = list(zip(tokenizer.track_ranks(tracks), tracks, strict=True))
         heard = {rank for rank, track in ranks if self.hears(track)}
@@ -113,7 +113,7 @@ def track_names(tracks: Sequence[Track]) -> list[str]:
 
 
 def share_among_tracks(
-    new: Score, upload: Score, tokenizer: Tokenizer, splice: int, parts: Parts = ALL_PARTS
+    new: Score, upload: Score, tokenizer: Remi, splice: int, parts: Parts = ALL_PARTS
 ) -> Score:
     """Assigns new notes to the tracks of the upload that they continue.
 

@@ -36,8 +36,6 @@ class PlanFrame(TypedDict):
     new."""
     known: list[str]
     """Chords of the piece, in order of their first bars."""
-    no_form: str
-    """Why no form can be asked for, as a sentence; empty if it can."""
     no_chords: str
     """Why no chords can be asked for."""
     problem: str
@@ -49,7 +47,7 @@ class PlanFrame(TypedDict):
 
 
 def plan_frame(
-    sheet: LeadSheet, first: int, options: MusicOptions, texts: tuple[str, str], no_form: str
+    sheet: LeadSheet, first: int, options: MusicOptions, texts: tuple[str, str]
 ) -> PlanFrame:
     """The frame of what is asked.
 
@@ -58,7 +56,6 @@ def plan_frame(
         first: number of bars before the new ones.
         options: the length, distance and ending of the new music.
         texts: form and chords as they were typed, which may be wrong.
-        no_form: why the model cannot be asked for a form; empty if it can.
     """
     before = [phrase for phrase in sheet.phrases if phrase.first_bar < first]
     lengths = {phrase.letter: phrase.num_bars for phrase in before}
@@ -89,7 +86,7 @@ def plan_frame(
     letters = lengths | dict(sections)
     new = new_letter([*letters])
     size = before[-1].num_bars if before else min(options.bars, 8)
-    ways = presets(sheet, first, has_plans=not no_form) if first else {}
+    ways = presets(sheet, first) if first else {}
     now = (options.bars, options.distance, form.strip() or None, options.ending)
     return PlanFrame(
         first=first + 1,
@@ -100,7 +97,6 @@ def plan_frame(
         written=written,
         letters=[*letters.items(), (new, size)],
         known=list(dict.fromkeys(one for bar in sheet.chords for one in bar))[:_MOST_CHORDS],
-        no_form=no_form,
         no_chords=no_chords(sheet),
         problem=problem,
         asked=_asked(sections, chords, options),

@@ -20,7 +20,6 @@ from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
-from app.compose.plan.asked import Needs
 from app.errors import DiskError
 from app.files import appearing
 from app.player.frames import Frame, blank_timeline
@@ -195,7 +194,7 @@ class Studio:
             elif model_name is not None:
                 model = self.models.load(model_name)
             else:
-                model = self.models.to_generate(Needs.of(options))
+                model = self.models.to_generate(options.style or "")
             job = Job(model, upload, options, soundfont=self.soundfont)
             if listens:
                 job.listen(partial(self.folders.new, session))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
-from app.compose.plan.asked import NOTHING
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import instrument_name
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
     from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
-    from app.compose.plan.asked import Needs
     from app.compose.prompt import Prompt
     from tokenization.analysis.form import Phrase
     from tokenization.score import Score
@@ -190,13 +188,13 @@ class Upload:
         prompt = replace(prompt, sections=self.sheet.phrases)
         return replace(self, prompt=prompt, passage=passage, problem="")
 
-    def writing_by_any(self, passage: Passage, models: Models, needs: Needs = NOTHING) -> Upload:
+    def writing_by_any(self, passage: Passage, models: Models, style: str = "") -> Upload:
         """`writing`, by another one of `models` if only that one can."""
         try:
             return self.writing(passage)
         except TokenizerError:
-            other = models.to_fill(self.whole.score, passage, needs)
-            if other is None or other is self.model:
+            other = models.to_fill(self.whole.score, passage, style)
+            if other is self.model:
                 raise
             return self.for_model(other).writing(passage)
 
@@ -278,7 +276,7 @@ def read_upload(
     max_bytes: int,
     models: Models,
     beats: BeatSource = "auto",
-    needs: Needs = NOTHING,
+    style: str = "",
 ) -> Upload:
     """Reads a file as an upload whose continuation begins at its end.
 
@@ -302,7 +300,7 @@ def read_upload(
             "part"
         )
     data, score = _in_sandbox(path.name, read_music, data, path.name)
-    return _accepted(data, score, path.name, models, beats, needs)
+    return _accepted(data, score, path.name, models, beats, style)
 
 
 def upload_of(
@@ -326,7 +324,7 @@ def _accepted(
     name: str,
     models: Models,
     beats: BeatSource,
-    needs: Needs = NOTHING,
+    style: str = "",
     sections: tuple[Phrase, ...] = (),
 ) -> Upload:
     """A file with its score as an upload. Raises MidiError if it has too much music."""
@@ -341,7 +339,7 @@ def _accepted(
             f"{name}: found {controls:,} controllers and bends in all tracks together, "
             f"expected at most {MOST_CONTROLS:,}; remove some of them and export it again"
         )
-    return _whole(data, name, models.to_continue(score, needs), beats, score, sections)
+    return _whole(data, name, models.to_continue(score, style), beats, score, sections)
 
 
 def _whole(

@@ -36,7 +36,6 @@ from app.compose.options import (
     only_for,
     with_seed,
 )
-from app.compose.plan.asked import Needs
 from app.compose.prompt import passage_options
 from app.errors import input_errors
 from app.server.studio import Studio
@@ -152,7 +151,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             passage = passage_of(sent, upload)
             automatic = sent["model"] in (None, "")
             upload = (
-                upload.writing_by_any(passage, studio.models, Needs.of(options))
+                upload.writing_by_any(passage, studio.models, options.style or "")
                 if automatic
                 else upload.writing(passage)
             )
@@ -168,7 +167,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         with job_of(request) as job:
             options = options_of(sent)
             models = models_of(sent)
-            name = models.suited(None, Needs.of(options))
+            name = models.suited(None, options.style or "")
             return compose(None, options, job, request, name)
 
     def models_of(sent: Mapping[str, object]) -> Models:
@@ -181,7 +180,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def read(sent: Mapping[str, object], options: MusicOptions) -> Upload:
         """Reads the prompt of a call for the named model, or for the one that suits it."""
         path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
-        return read_upload(path, max_upload_bytes, models_of(sent), beats, Needs.of(options))
+        return read_upload(path, max_upload_bytes, models_of(sent), beats, options.style or "")
 
     def beats_of(value: object) -> BeatSource:
         return choice_of("beats", value, get_args(BeatSource))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions
-from app.compose.plan.asked import Needs
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.replay import Replay
 from app.player.frames import Frame, PromptFrame, VariationFrame, blank_timeline
@@ -124,15 +123,12 @@ class Workspace:
         return Step(self.upload, self.frame, self.heard, self.played, self.model, self.discards)
 
     @property
-    def needs(self) -> Needs:
-        """What is asked that only some models can do."""
-        return Needs(bool(self.form.strip()), self.style.strip(), self.ending == "natural")
+    def asked_style(self) -> str:
+        """The style that is asked, which only some models have; empty: none."""
+        return self.style.strip()
 
-    def plan(self, no_form: str) -> PlanFrame | None:
-        """What is asked of the new bars by the form; None if there is nothing to ask of.
-
-        `no_form` says why no form can be asked for; empty if it can.
-        """
+    def plan(self) -> PlanFrame | None:
+        """What is asked of the new bars by the form; None if there is nothing to ask of."""
         upload = self.upload
         if upload is not None and upload.problem:
             return None
@@ -145,7 +141,7 @@ class Workspace:
             else:
                 options = replace(options, bars=int(self.length))
         options = upload.with_length(options) if upload else without_prompt(options)
-        return _plan(upload, options, (self.form, self.chords), no_form)
+        return _plan(upload, options, (self.form, self.chords))
 
     def go(self, step: Step) -> None:
         """Moves to another state; undo restores the present one, unless it is empty."""
@@ -184,14 +180,12 @@ def without_prompt(options: MusicOptions) -> MusicOptions:
     return replace(options, **defaults)
 
 
-def _plan(
-    upload: Upload | None, options: MusicOptions, texts: tuple[str, str], no_form: str
-) -> PlanFrame:
+def _plan(upload: Upload | None, options: MusicOptions, texts: tuple[str, str]) -> PlanFrame:
     """What is asked of the new bars: after an upload, in its selected bars, or from nothing."""
     if upload is None:
-        return plan_frame(_NO_SHEET, 0, options, texts, no_form)
+        return plan_frame(_NO_SHEET, 0, options, texts)
     first = upload.passage.first_bar - 1 if upload.passage else upload.bars
-    return plan_frame(upload.sheet, first, options, texts, no_form)
+    return plan_frame(upload.sheet, first, options, texts)
 
 
 _NO_SHEET = LeadSheet("", (), (), ())
@@ -260,11 +254,8 @@ class Session:
         self.work.form = self.work.chords = self.work.style = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
-    def shown(self, no_form: str) -> Frame:
-        """The frame that the player shows, with the actions that are possible.
-
-        `no_form` says why no form can be asked for; empty if it can.
-        """
+    def shown(self) -> Frame:
+        """The frame that the player shows, with the actions that are possible."""
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
         job = work.frame.get("job", "")
@@ -279,9 +270,9 @@ class Session:
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
             texts = options.form or "", options.chords or ""
-            plan = _plan(asked, options, texts, no_form)
+            plan = _plan(asked, options, texts)
         else:
-            plan = work.plan(no_form) if work.frame.get("phase") == "prompt" else None
+            plan = work.plan() if work.frame.get("phase") == "prompt" else None
         if plan is not None:
             state["plan"] = plan
         if "timeline" not in work.frame and work.frame.get("phase") == "prompt":

@@ -11,7 +11,7 @@ import gradio as gr
 
 from app.compose.new_bars import in_bars
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED, Needs, styles_of
+from app.compose.plan.asked import ASKED, cannot_write, lacks_style, styles_of
 from app.player.frames import Frame
 from app.player.plan import no_chords
 from app.server.studio import Studio
@@ -111,7 +111,7 @@ class View:
 
     def frame(self, session: Session) -> Frame:
         """The frame that the player shows."""
-        return session.shown(self.unable(session.work, Needs(form=True)))
+        return session.shown()
 
     @property
     def unchanged(self) -> tuple[object, ...]:
@@ -132,13 +132,11 @@ class View:
         models = self.studio.models
         names = models.names if work.model == AUTOMATIC else (work.model,)
         styles = sorted({one for name in names for one in styles_of(models.tokenizer(name))})
-        told = {"form": self.unable(work, Needs(form=True)), "chords": "", "style": ""}
-        if upload := work.upload:
-            told["chords"] = no_chords(upload.sheet)
+        reasons = {"chords": no_chords(work.upload.sheet) if work.upload else ""}
         if not styles:
-            told["style"] = f"The {self._model(work)} model has no styles."
+            reasons["style"] = f"The {self._model(work)} model has no styles."
         for option in ASKED:
-            why, widget = told[option], OPTIONS[option].widget
+            why, widget = reasons.get(option, ""), OPTIONS[option].widget
             info = widget.info if widget else ""
             if option == "style":
                 info = f"One of: {', '.join(styles)}."
@@ -157,8 +155,8 @@ class View:
         """Name of the model that will be used."""
         return work.upload.model.name if work.upload else self.new_model(work)
 
-    def unable(self, work: Workspace, needs: Needs) -> str:
-        """Why what is needed cannot be asked for, as sentences; empty if it can.
+    def unable(self, work: Workspace, style: str) -> str:
+        """Why a style cannot be asked for, as sentences; empty if it can.
 
         If the choice of the model is automatic, any suitable one will do.
         """
@@ -166,17 +164,14 @@ class View:
         score = upload.whole.score if upload else None
         name = self._model(work)
         if work.model == AUTOMATIC and upload is not None and upload.passage is not None:
-            other = models.to_fill(upload.whole.score, upload.passage, needs)
-            name = other.name if other else name
+            name = models.to_fill(upload.whole.score, upload.passage, style).name
         elif work.model == AUTOMATIC:
-            name = models.suited(score, needs)
-        if not (lacked := needs.lacked_by(models.tokenizer(name))):
+            name = models.suited(score, style)
+        if not lacks_style(style, models.tokenizer(name)):
             return ""
-        without = {"form": "clear Form", "style": "clear Style", "ending": "choose another Ending"}
-        do = " and ".join(without[field] for field in lacked)
-        able = models.able(score, needs)
-        do = f"Choose {' or '.join(able)}, or {do}" if able else f"{do[:1].upper()}{do[1:]}"
-        return f"{sentence(needs.cannot(name, lacked))} {do}."
+        able = models.with_style(score, style)
+        remedy = f"Choose {' or '.join(able)}, or clear Style" if able else "Clear Style"
+        return f"{sentence(cannot_write(style, name))} {remedy}."
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
         """The chosen model, and a line about the model that will be used."""
@@ -194,9 +189,8 @@ class View:
         usual = models.suited(upload.whole.score if upload else None)
         if name == usual:
             return ""
-        lacked = work.needs.lacked_by(models.tokenizer(usual))
-        if lacked:
-            return work.needs.cannot(usual, lacked)
+        if lacks_style(work.asked_style, models.tokenizer(usual)):
+            return cannot_write(work.asked_style, usual)
         is_part = upload is not None and upload.passage is not None
         return f"the {usual} model cannot write these bars" if is_part else ""
 
@@ -255,4 +249,4 @@ class View:
     def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""
         models = self.studio.models
-        return work.model if work.model in models.names else models.suited(None, work.needs)
+        return work.model if work.model in models.names else models.suited(None, work.asked_style)

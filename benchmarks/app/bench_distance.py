@@ -19,7 +19,6 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import Families
 
 DISTANCES = (0.0, 0.125, 0.25, 0.5, 1.0)
@@ -51,11 +50,11 @@ def main() -> int:
             drafts = engine.add(opening, range(given.seeds))
             while not all(draft.done for draft in drafts):
                 engine.step()
-            known = bars_of(opening.context, families_of(model.tokenizer))[:-1]
+            known = bars_of(opening.context, model.tokenizer.families)[:-1]
             nearest = [
                 [max(_similarity(bar, one) for one in known) for bar in new]
                 for draft in drafts
-                for new in [bars_of(np.array(draft.ids), families_of(model.tokenizer))]
+                for new in [bars_of(np.array(draft.ids), model.tokenizer.families)]
             ]
             others = [value for piece in nearest for value in piece if value < 1]
             copies = ", ".join(str(sum(value == 1 for value in piece)) for piece in nearest)

@@ -31,14 +31,13 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import read_midi
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from relpe.models.decoder import Decoder
-    from tokenization.tokenizer import Tokenizer
 
 EXAMPLES = {"piano": "pop", "piano-spe": "pop", "groove": "groove"}
 """Models, and the example prompt of each."""
@@ -76,9 +75,9 @@ def main() -> None:
         print(f"{count},{microseconds:.1f}", flush=True)
 
 
-def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
+def pointer_of(tokenizer: Remi) -> PointerConfig:
     """A pointer for the vocabulary of a tokenizer, with bars as units and without fitted gates."""
-    families = families_of(tokenizer)
+    families = tokenizer.families
     firsts = (0, families.pitch, families.velocity, families.duration)
     return PointerConfig(
         unit=BAR,
@@ -88,7 +87,7 @@ def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
     )
 
 
-def long_prompt(tokenizer: Tokenizer, path: Path, length: int) -> np.ndarray:
+def long_prompt(tokenizer: Remi, path: Path, length: int) -> np.ndarray:
     """At least `length` ids of a repeated file, followed by the Bar token of a new bar."""
     ids = np.asarray(tokenizer.encode(read_midi(path.read_bytes())).ids)
     bars = np.flatnonzero(ids == BAR)
@@ -98,7 +97,7 @@ def long_prompt(tokenizer: Tokenizer, path: Path, length: int) -> np.ndarray:
 
 
 def step_times(
-    decoder: Decoder, tokenizer: Tokenizer, ids: np.ndarray, rows: int, steps: int
+    decoder: Decoder, tokenizer: Remi, ids: np.ndarray, rows: int, steps: int
 ) -> tuple[float, float]:
     """Median CPU milliseconds of a step of all rows, without and with a pointer."""
     grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(ids)

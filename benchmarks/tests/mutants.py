@@ -198,12 +198,10 @@ class _Finder(ast.NodeVisitor):
         for part in parts:
             bounds = [part.lower, part.upper] if isinstance(part, ast.Slice) else [part]
             for bound in bounds:
-                if bound is not None and not isinstance(bound, ast.Constant | ast.Slice):
-                    if not isinstance(bound, ast.UnaryOp):
-                        continue
-                elif not isinstance(getattr(bound, "value", None), int):
-                    continue
-                self._replace("index", bound, f"{self._source(bound)} + 1")
+                if isinstance(bound, ast.UnaryOp) or (
+                    isinstance(bound, ast.Constant) and isinstance(bound.value, int)
+                ):
+                    self._replace("index", bound, f"{self._source(bound)} + 1")
         self.visit(node.value)
 
     def _condition(self, node: ast.If | ast.IfExp) -> None:

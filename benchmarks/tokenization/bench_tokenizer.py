@@ -2,7 +2,6 @@
 
     python -m benchmarks.tokenization.bench_tokenizer CORPUS [CORPUS ...]
         [--files 60] [--rounds 7] > x.csv
-    python -m benchmarks.tokenization.bench_tokenizer CORPUS [CORPUS ...] --versions > x.csv
 
 A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` selects the
 files with `original/` in their paths. The two tokenizers of a row take turns in one process; CPU
@@ -12,10 +11,6 @@ matters little. MidiTok has the same grid, velocities and tempos. `encode` start
 file` is decoding and writing. Reading and writing is compiled if Numba is installed. Memory is the
 growth of a new process after its imports. `whole corpus` converts all files from bytes to ids in
 two warm processes; its columns are wall and CPU seconds.
-
-`--versions` compares version 2 of the vocabulary with version 1 instead: `encode` and `decode` with
-and without a plan, and `step`, the grammar's mask and next state for each token of a piece. The
-plan has a Return and two chords in every bar. A ratio over 1 means that version 2 is faster.
 
 Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
@@ -36,7 +31,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +42,7 @@ import symusic
 from benchmarks.tokenization.midi_corpora import midi_files, spread
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
-from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.presets import PRESETS
-from tokenization.remi.vocabulary import BAR
 
 SPAWN = multiprocessing.get_context("spawn")
 WORKERS = 2
@@ -152,8 +144,8 @@ def skytnt() -> Codec:
 
 
 CODECS: dict[str, Callable[[], Codec]] = {
-    "piano": lambda: ours("piano"),
-    "multitrack": lambda: ours("multitrack"),
+    "piano-2": lambda: ours("piano-2"),
+    "multitrack-2": lambda: ours("multitrack-2"),
     "MidiTok, notes only": lambda: miditok_remi(with_tempo=False),
     "MidiTok": miditok_remi,
     "MidiTok, programs": lambda: miditok_remi(with_programs=True),
@@ -163,77 +155,13 @@ CODECS: dict[str, Callable[[], Codec]] = {
 }
 
 
-def version_2(preset: str, *, with_plan: bool) -> Codec:
-    """Version 2 of a tokenizer, optionally with a plan."""
-    tokenizer: Any = PRESETS[f"{preset}-2"].build()
-
-    def parse(content: bytes) -> tuple[Any, Plan | None]:
-        score = read_midi(content)
-        if not with_plan:
-            return score, None
-        bars = int((tokenizer.encode(score).ids == BAR).sum())
-        return score, Plan(
-            tuple(_PLANNED_BARS[bar % 4] for bar in range(bars)), Key(0, minor=False)
-        )
-
-    def decode(sequence: Any) -> object:  # noqa: ANN401  as in `ours`
-        decode = tokenizer.decode_document if with_plan else tokenizer.decode
-        return decode(sequence.ids, sequence.signatures, sequence.tracks)
-
-    return Codec(parse, lambda parsed: tokenizer.encode(*parsed), decode)
-
-
-_PLANNED_BARS = tuple(
-    BarPlan(source, (PlannedChord(0, Chord(root, 1)), PlannedChord(2, Chord(root, 4, 0))))
-    for source, root in enumerate((0, 9, 5, 7))
-)
-
-
-def grammar_steps(tokenizer: Any, ids: Any) -> None:  # noqa: ANN401
-    """The mask and the next state for each token."""
-    state = tokenizer.grammar()
-    for token in ids:
-        state.allowed.any()
-        state = state.advance(token)
-
-
-def version_rows(sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
-    """The rows that compare both versions of the vocabulary."""
-    for preset in ("piano", "multitrack"):
-        own = ours(preset)
-        for with_plan in (False, True):
-            name = f"{preset}-2{' with plan' if with_plan else ''}"
-            codec = version_2(preset, with_plan=with_plan)
-            for step in ("encode", "decode"):
-                yield [name, preset, f"{step}, ms", *measure(codec, own, step, sample, num_rounds)]
-            works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
-            counts: list[int] = []
-            for one, which in ((codec, f"{preset}-2"), (own, preset)):
-                rows = [one.ids(content).ids[:STEP_TOKENS].tolist() for content in sample]
-                steps = partial(grammar_steps, PRESETS[which].build())
-                works.append((steps, rows))
-                counts.append(sum(map(len, rows)) // len(rows))
-            rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
-            each = [[1e3 * ms / n for ms, n in zip(one, counts, strict=True)] for one in rounds]
-            mine, theirs = zip(*each, strict=True)
-            ratios = [that / this for this, that in each]
-            yield [
-                *(name, preset, "step, us a token"),
-                *(statistics.median(mine), statistics.median(theirs), statistics.median(ratios)),
-                *(min(ratios), max(ratios), min(theirs) / min(mine)),
-            ]
-
-
-STEP_TOKENS = 1000
-"""Number of tokens of each piece whose grammar steps are measured."""
-
 STEPS = ("encode", "decode", "parse", "file to ids")
 BOTH_WAYS = (*STEPS, "ids to file")
 COMPARED = (
-    ("piano", "MidiTok, notes only", STEPS[:1]),
-    ("piano", "MidiTok", BOTH_WAYS),
-    ("multitrack", "MidiTok, programs", BOTH_WAYS),
-    *(("multitrack", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
+    ("piano-2", "MidiTok, notes only", STEPS[:1]),
+    ("piano-2", "MidiTok", BOTH_WAYS),
+    ("multitrack-2", "MidiTok, programs", BOTH_WAYS),
+    *(("multitrack-2", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
 )
 
 
@@ -326,10 +254,10 @@ def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> It
             yield [own, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
     if sys.platform == "linux":
         largest = sorted(files, key=len)[-10:]
-        for own, other in (("piano", "MidiTok"), ("multitrack", "MidiTok, programs")):
+        for own, other in (("piano-2", "MidiTok"), ("multitrack-2", "MidiTok, programs")):
             grown = [in_fresh_process(grown_megabytes, name, largest) for name in (own, other)]
             yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
-    for preset in ("piano", "multitrack"):
+    for preset in ("piano-2", "multitrack-2"):
         what = f"whole corpus, {len(files)} files, s"
         yield [preset, "(processor time)", what, *whole_corpus(preset, files)]
 
@@ -342,9 +270,6 @@ def main() -> None:
         "--files", type=int, default=60, help="number of files, evenly spread over each corpus"
     )
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument(
-        "--versions", action="store_true", help="compare both versions of the vocabulary"
-    )
     options = parser.parse_args()
     out = csv.writer(sys.stdout)
     out.writerow(["# command", " ".join(sys.argv)])
@@ -361,12 +286,7 @@ def main() -> None:
             parser.error(f"{corpus} has no .mid files")
         files = [content for _, content in named]
         sample = [content for _, content in spread(named, options.files)]
-        compared = (
-            version_rows(sample, options.rounds)
-            if options.versions
-            else rows(files, sample, options.rounds)
-        )
-        for texts in compared:
+        for texts in rows(files, sample, options.rounds):
             shown = (f"{value:.3g}" if isinstance(value, float) else value for value in texts)
             out.writerow([Path(corpus).name, *shown])
             sys.stdout.flush()

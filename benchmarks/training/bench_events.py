@@ -1,7 +1,7 @@
 """Speed of training steps: models in which every token passes the blocks, and with events.
 
 Run from the top of the repository: `python -m benchmarks.training.bench_events --data data/piano`.
-The models have the shape of `piano/piano.yaml` and train on windows of the validation split, on one
+The models have the shape of `recall/base.yaml` and train on windows of the validation split, on one
 thread, in float32 or with `--bfloat16`, in turns. Prints the median CPU time of a step, with the
 shares of the forward pass, the backward pass and the optimizer, and tokens and notes per second.
 """
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true", help="train with autocast to bfloat16")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    path = Path(training.__file__).parent / "configs" / "piano" / "piano.yaml"
+    path = Path(training.__file__).parent / "configs" / "recall" / "base.yaml"
     experiment = build_experiment(read_yaml(path))
     tokenizer = load_tokenizer(options.data)
     flat = replace(experiment.task.model, vocabulary_size=len(tokenizer.vocabulary))

@@ -3,7 +3,7 @@
     python -m benchmarks.training.bench_plan_cost DATA [--split test] [--order 5] > plan_cost.csv
     python -m benchmarks.training.bench_plan_cost DATA --models RUN [RUN ...] > plan_models.csv
 
-DATA is a corpus prepared with a tokenizer of version 2. With `--models`, nats per note of trained
+DATA is a prepared corpus. With `--models`, nats per note of trained
 models over whole pieces, each read from its beginning: of the plan, of tempos and of all other
 tokens; then the same pieces without their plans.
 
@@ -29,7 +29,6 @@ from benchmarks.tokenization.midi_corpora import spread
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families, Kind
-from tokenization.tokenizer import Tokenizer
 from training.data.corpus import Corpus, note_ids
 from training.data.masks import masked_ids
 from training.evaluation.likelihood import streaming_nats
@@ -55,8 +54,6 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=100, help="maximum number for --models")
     options = parser.parse_args()
     tokenizer = load_tokenizer(options.data)
-    if not isinstance(tokenizer, Remi) or not tokenizer.families.has_plans:
-        parser.error(f"{options.data}: found a tokenizer without plans, expected version 2")
     families = tokenizer.families
     train, held = (Corpus.load(options.data, split) for split in ("train", options.split))
     out = csv.writer(sys.stdout)
@@ -122,9 +119,7 @@ def of_model(
     return found
 
 
-def transposed(
-    plans: list[NDArray[np.int32]], tokenizer: Tokenizer
-) -> Iterator[NDArray[np.integer]]:
+def transposed(plans: list[NDArray[np.int32]], tokenizer: Remi) -> Iterator[NDArray[np.integer]]:
     """Plans in all 12 transpositions."""
     for shift in SHIFTS:
         for plan in plans:

@@ -40,7 +40,7 @@ from tokenization.score import Score, Track
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus
 from training.data.corpus_writer import COUNTS, Encoded, Member, join
-from training.data.examples import Crops
+from training.data.documents import Documents
 from training.data.mixtures.listing import Listing
 from training.data.mixtures.mixture import CorpusConfig
 from training.data.prepare import plan_batches, prepare
@@ -78,14 +78,14 @@ def memory_mb() -> dict[str, float]:
 def planning(path: Path, output: Path) -> dict[str, Any]:
     """Finds the names of all files, and assigns them to splits and batches."""
     listing = Listing.of(path.name, CorpusConfig(source=str(path)), Path(), None)
-    batches = plan_batches([listing], output, PRESETS["piano"].build())
+    batches = plan_batches([listing], output, PRESETS["piano-2"].build())
     return {"files": sum(len(batch.source.names) for batch in batches)}
 
 
 def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
     """Joins batches to the split train of a corpus."""
     folder.mkdir()
-    tokenizer = PRESETS["piano"].build()
+    tokenizer = PRESETS["piano-2"].build()
     tokenizer.save(folder)
     encoded = [Encoded(batch, 0, "train") for batch in batches]
     data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
@@ -105,7 +105,7 @@ def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> 
 
 def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
     """Draws training examples as one process of the groove recipe does."""
-    crops = Crops(
+    examples = Documents(
         corpus=Corpus.load(folder, "train"),
         tokenizer=load_tokenizer(folder),
         length=2048,
@@ -113,7 +113,7 @@ def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, A
         seed=0,
         augmentation=augmentation,
     )
-    tokens = sum(int((crops[step][:, 1:] != 0).sum()) for step in range(steps))
+    tokens = sum(int((examples[step][:, 1:] != 0).sum()) for step in range(steps))
     return {"tokens": tokens} | memory_mb()
 
 
@@ -162,7 +162,7 @@ def show(what: str, found: dict[str, Any]) -> None:
 def read_all(folder: Path, label: str, steps: int) -> None:
     """Draw examples of a prepared corpus."""
     show(f"read {label}", measured(reading, folder, NOTHING, steps))
-    if load_tokenizer(folder).config.kind == PRESETS["multitrack"].kind:
+    if load_tokenizer(folder).config.kind == PRESETS["multitrack-2"].kind:
         show(f"read {label}, augmented", measured(reading, folder, GROOVE, steps))
 
 
@@ -201,7 +201,7 @@ def bench_names(work: Path, options: argparse.Namespace) -> None:
 
 def bench_shards(work: Path, options: argparse.Namespace) -> None:
     """Join batches of 200 pieces of 5,000 tokens, 130 bars each, and read them."""
-    tokenizer = PRESETS["piano"].build()
+    tokenizer = PRESETS["piano-2"].build()
     piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
     bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
     ids = np.tile(piece, (200, 1))
@@ -233,7 +233,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="number of files, names or batches")
     parser.add_argument("--corpus", type=Path, help="folder or zip of MIDI files")
     parser.add_argument("--include")
-    parser.add_argument("--tokenizer", default="piano")
+    parser.add_argument("--tokenizer", default="piano-2")
     parser.add_argument("--data", type=Path, nargs="*", default=[], help="prepared corpora")
     parser.add_argument("--steps", type=int, default=200, help="batches to draw")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ is needed; `--tokenizer` names the tokenizer of the config's corpus.
 With `--midi FOLDER`, steps read the MIDI files in a folder, and the last figure is the ratio of
 notes per second, also of models with different vocabularies:
 
-    python -m benchmarks.training.bench_step ../before --other-config piano/long \
+    python -m benchmarks.training.bench_step ../before --other-config recall/events_windowed \
         --config release/relpe --tokenizer multitrack-2 --midi data/midi
 """
 
@@ -30,11 +30,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.analysis.plan import analyse
 from tokenization.midi.reader import read_midi
 from tokenization.presets import PRESETS
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
 from training.data.corpus import note_ids
-from training.data.reading import Reading, encode_with_plan
+from training.data.reading import Reading
 
 STEP = """
 import json, sys, time, warnings
@@ -87,10 +88,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("other", type=Path, help="folder of the other checkout")
-    parser.add_argument("--config", default="piano/long")
+    parser.add_argument("--config", default="recall/events_delta")
     parser.add_argument("--other-config", help="default: the same")
-    parser.add_argument("--tokenizer", choices=PRESETS, default="piano")
-    parser.add_argument("--other-tokenizer", choices=PRESETS, default="piano")
+    parser.add_argument("--tokenizer", choices=PRESETS, default="piano-2")
+    parser.add_argument("--other-tokenizer", choices=PRESETS, default="piano-2")
     parser.add_argument("--midi", type=Path, help="folder of MIDI files, in place of random tokens")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--rounds", type=int, default=5)
@@ -136,12 +137,12 @@ def main() -> None:
     )
 
 
-def tokens_of(folder: Path, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The tokens of the MIDI files in a folder, with plans in version 2; repeated if too few."""
+def tokens_of(folder: Path, tokenizer: Remi) -> NDArray[np.int64]:
+    """The tokens of the MIDI files in a folder, with plans; repeated if too few."""
     pieces: list[NDArray[np.int64]] = []
     for path in sorted(folder.rglob("*.mid")):
         score = Reading().prepared(read_midi(path.read_bytes()))
-        pieces.append(encode_with_plan(tokenizer, score, score).ids.astype(np.int64))
+        pieces.append(tokenizer.encode(score, analyse(score)).ids.astype(np.int64))
         if sum(map(len, pieces)) > MOST_TOKENS:
             break
     if not pieces:

@@ -24,7 +24,7 @@ from training.config import read_yaml
 from training.experiment import build_experiment
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
 
-CONFIGS = ("piano/piano", "groove/groove")
+CONFIGS = ("recall/flat_delta", "recall/flat_windowed")
 WAYS = ("whole", "recomputed", "chunks", "truncated")
 
 

@@ -20,7 +20,7 @@ from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 from tokenization.midi.chunks import MidiFile, open_midi
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def folder(tmp_path: Path, small_model: MusicModel) -> Path:
 @pytest.fixture
 def filling(folder: Path) -> Path:
     """A folder that also contains a piece of a band and a model of version 2 for it."""
-    tokenizer = MultitrackRemi(MultitrackRemiConfig(version=2))
+    tokenizer = MultitrackRemi()
     save_model(model_of(tokenizer).decoder, folder / "second")
     tokenizer.save(folder / "second")
     (folder / "piece.mid").write_bytes(write_midi(band(bars=5)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
@@ -12,7 +10,7 @@ from tests.support.bands import model_of
 from tests.support.browser import PATIENCE, opened
 from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.served import MARKS, served
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed: apt install chromium"
@@ -43,10 +41,8 @@ def running(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def bands(tmp_path_factory):
-    """Address of a page with two small models of bands: the first, of version 1, only continues."""
-    models = Models.only(model_of(MultitrackRemi(MultitrackRemiConfig(version=2))))
-    models.names = ("first", "second")
-    models._loaded["first"] = replace(model_of(MultitrackRemi()), name="first")
+    """Address of a page with a small model of bands."""
+    models = Models.only(model_of(MultitrackRemi()))
     with served(tmp_path_factory.mktemp("bands"), models=models) as page:
         yield page.address
 

@@ -34,28 +34,18 @@ def empty(bands, browser, request):
 
 @pytest.fixture
 def page(empty):
-    """A page with a band of four bars and a model of version 2."""
+    """A page with a band of four bars."""
     upload_prompt(empty, write_midi(band(bars=BARS)), "band.mid")
-    choose_model(empty, "second")
     return empty
 
 
 @pytest.fixture
 def planned(empty):
-    """The bars of a piece from nothing, by a model of version 2."""
+    """The bars of a piece from nothing."""
     part(empty, "plan-new").click()
     phase(empty, "prompt")
-    empty.locator(".model label", has_text="second").click()
     empty.wait_for_selector("[data-part=asked-sections] button:enabled")
     return empty
-
-
-def choose_model(page, name):
-    page.locator(".model label", has_text=name).click()
-    page.wait_for_function(
-        "name => document.querySelector('#write-facts').innerText.includes(`The ${name} model`)",
-        arg=name,
-    )
 
 
 def field(page, name):
@@ -216,22 +206,6 @@ def test_sections_are_chosen_changed_removed_and_dragged_and_the_length_grows(pa
     assert f"form A{BARS}" in write(page)
 
 
-def test_a_model_of_version_1_has_no_form_and_says_why(page):
-    choose_model(page, "first")
-    new_bars(page, 2)
-    assert sections(page).is_disabled()
-    assert "Choose second" in sections(page).get_attribute("title")
-    type_chord(page, 1, "C")
-    row(page, "chords", "C", "·")
-    assert "chords C | ?" in write(page)
-    go_back(page)
-    chord(page, 1).focus()
-    page.keyboard.press("Delete")
-    part(page, "growth").get_by_role("button", name="Ending", exact=True).click()
-    asked(page, "Asked: a cadence")
-    assert "cadence" in write(page)
-
-
 def test_the_rows_are_those_of_the_selected_bars(page):
     part(page, "in-bars").click()
     part(page, "select-from").press("ArrowRight")
@@ -360,7 +334,7 @@ def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
     assert part(page, "pick").is_hidden()
 
 
-def test_on_an_empty_page_chords_show_the_rows_and_a_form_chooses_the_model(empty):
+def test_on_an_empty_page_chords_show_the_rows_and_a_form_is_written(empty):
     assert part(empty, "asked").is_hidden()
     bars = int(length(empty).input_value())
     field(empty, "chords").fill("C | G7")

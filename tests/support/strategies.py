@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
-from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi, Remi
 from tokenization.remi.vocabulary import BAR, BOS, EOS
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -71,8 +71,6 @@ def first_ids(remi: Remi) -> tuple[int, ...]:
 def to_the_end(state: RemiGrammar) -> list[int]:
     """Tokens that lead to the end of a piece, the first of them that is allowed soonest."""
     families = state.families
-    if not families.has_plans:
-        return [BAR]
     needs_write = state.document.gap > 0
     return [families.last, *([families.write] if needs_write else []), BAR, families.write]
 
@@ -83,7 +81,7 @@ def canonical_ids(
 ) -> np.ndarray:
     """Whole pieces drawn from the grammar; for each token, first its kind is drawn.
 
-    With `write`, they are documents of version 2 of all kinds; half of them have a gap.
+    With `write`, they are documents of all kinds; half of them have a gap.
     """
     families = first_ids(remi)
     state = remi.grammar(write=write).advance(BOS)
@@ -116,7 +114,7 @@ def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[
         | st.integers(-3, of.size + 3)
     )
     velocity = st.integers(of.velocity, of.duration - 1)
-    drum_velocity = st.integers(of.drum_velocity, of.return_ - 1) if of.has_plans else velocity
+    drum_velocity = st.integers(of.drum_velocity, of.return_ - 1)
     few = st.integers(0, 3)
     duration = st.integers(of.duration, of.drum_velocity)
     note = st.tuples(few.map(of.pitch.__add__), velocity, duration)
@@ -126,33 +124,27 @@ def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[
 
 
 class Case(NamedTuple):
-    """A vocabulary, and strategies to test its properties."""
+    """A tokenizer, and strategies to test its properties."""
 
     name: str
     remi: Remi
-    pitches: range
-    """Pitches of tracks other than drums."""
     scores: st.SearchStrategy[Score]
     ids: st.SearchStrategy[np.ndarray]
-    """Canonical pieces, in version 2 without bars to be written."""
+    """Canonical pieces without bars to be written."""
     any_ids: st.SearchStrategy[list[int]]
 
     @classmethod
-    def of(cls, name: str, remi: Remi, pitches: range, programs: tuple[int, ...]) -> Case:
-        of_remi = (scores(programs=programs), canonical_ids(remi), any_ids(remi))
-        return cls(name, remi, pitches, *of_remi)
+    def of(cls, name: str, remi: Remi, programs: tuple[int, ...]) -> Case:
+        return cls(name, remi, scores(programs=programs), canonical_ids(remi), any_ids(remi))
 
 
 PROGRAMS = (0, 0, 0, 33, 48, 65)
-PIANO_CASE = Case.of("piano", PIANO, range(21, 109), (0,))
-MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), PROGRAMS)
-PIANO_2 = PianoRemi(PianoRemiConfig(version=2))
-MULTITRACK_2 = MultitrackRemi(MultitrackRemiConfig(version=2))
-PIANO_2_CASE = Case.of("piano-2", PIANO_2, range(128), (0,))
-MULTITRACK_2_CASE = Case.of("multitrack-2", MULTITRACK_2, range(128), PROGRAMS)
+PIANO_CASE = Case.of("piano", PIANO, (0,))
+MULTITRACK = MultitrackRemi()
+MULTITRACK_CASE = Case.of("multitrack", MULTITRACK, PROGRAMS)
 
 
-def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test with the argument `case` for each vocabulary."""
-    cases = (PIANO_CASE, MULTITRACK_CASE, PIANO_2_CASE, MULTITRACK_2_CASE)
+def for_each_tokenizer(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with the argument `case` for each tokenizer."""
+    cases = (PIANO_CASE, MULTITRACK_CASE)
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

@@ -73,11 +73,11 @@ def corpora(data, lra, parallel, tmp_path_factory):
         for seed in seeds:
             (midi / split / f"{seed}.mid").write_bytes(write_midi(band(seed)))
     groove = tmp_path_factory.mktemp("prepared_bands") / "data"
-    prepare(midi, groove, PRESETS["multitrack"].build())
+    prepare(midi, groove, PRESETS["multitrack-2"].build())
     pieces = {"train": (1, 2, 3), "validation": (4,)}
     mixtures = write_corpus(
         tmp_path_factory.mktemp("mixtures") / "data",
-        MultitrackRemiConfig(version=2).build(),
+        MultitrackRemiConfig().build(),
         {split: [(band(seed), (0, -1, 0)) for seed in seeds] for split, seeds in pieces.items()},
     )
     return {

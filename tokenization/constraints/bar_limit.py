@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
 from tokenization.remi.grammar import After, RemiGrammar
-from tokenization.remi.vocabulary import BAR, DURATIONS, EOS, POSITION, TEMPO, TIME_SIGNATURE
-from tokenization.tokenizer import Grammar
+from tokenization.remi.vocabulary import (
+    BAR,
+    DURATIONS,
+    EOS,
+    POSITION,
+    TEMPO,
+    TEMPO_GRID,
+    TIME_SIGNATURE,
+)
 
 DEFAULT_BPM = 120.0
 """Tempo before any is set, as in MIDI."""
@@ -62,25 +69,25 @@ class BarLimit(NamedTuple):
     holds_notes: bool = False
     """Whether no note may sound beyond the last bar, as in a gap; implied by a Last."""
 
-    def notated_bar(self, grammar: Grammar) -> int:
+    def notated_bar(self, grammar: RemiGrammar) -> int:
         """Index, from 0, of the notated bar that is being generated."""
         bar = max(grammar.bar - self.first_bar, 0)
         return self.planned[bar].notated if self.planned else bar
 
-    def seconds_after(self, grammar: Grammar) -> float:
+    def seconds_after(self, grammar: RemiGrammar) -> float:
         """Duration of the music up to the end of the current bar."""
         bpm = DEFAULT_BPM
-        if isinstance(grammar, RemiGrammar) and grammar.tempo:
-            bpm = float(grammar.families.bpm[grammar.tempo - TEMPO])
+        if grammar.tempo:
+            bpm = float(TEMPO_GRID[grammar.tempo - TEMPO])
         return self.seconds_before + grammar.bar_length / STEPS_PER_BEAT * 60 / bpm
 
-    def in_last_bar(self, grammar: Grammar) -> bool:
+    def in_last_bar(self, grammar: RemiGrammar) -> bool:
         """Whether the next Bar token ends the music."""
         if self.seconds is not None:
             return self.seconds_after(grammar) > self.seconds - 1e-6
         return grammar.bar == self.last_bar
 
-    def allowed(self, grammar: Grammar) -> NDArray[np.bool_]:
+    def allowed(self, grammar: RemiGrammar) -> NDArray[np.bool_]:
         """Mask (v,) of the tokens that may follow; all False once finished."""
         allowed = grammar.allowed
         if self.finished:
@@ -93,9 +100,8 @@ class BarLimit(NamedTuple):
             allowed = self._within(allowed, grammar)
         return self._with_last(allowed, grammar) if self.last else allowed
 
-    def _with_last(self, allowed: NDArray[np.bool_], grammar: Grammar) -> NDArray[np.bool_]:
+    def _with_last(self, allowed: NDArray[np.bool_], grammar: RemiGrammar) -> NDArray[np.bool_]:
         """A Last in the last bar only, unless a note of the prompt sounds beyond it."""
-        assert isinstance(grammar, RemiGrammar)
         if allowed[self.last]:
             allowed = allowed.copy()
             if self.in_last_bar(grammar):
@@ -105,9 +111,8 @@ class BarLimit(NamedTuple):
                 allowed[self.last] = False
         return allowed
 
-    def _within(self, allowed: NDArray[np.bool_], grammar: Grammar) -> NDArray[np.bool_]:
+    def _within(self, allowed: NDArray[np.bool_], grammar: RemiGrammar) -> NDArray[np.bool_]:
         """No duration beyond the last bar, which would rule out its Last or enter the next bar."""
-        assert isinstance(grammar, RemiGrammar)
         if grammar.after is not After.VELOCITY:
             return allowed
         first = grammar.families.duration
@@ -116,13 +121,13 @@ class BarLimit(NamedTuple):
         allowed[first + int(DURATIONS.searchsorted(room, side="right")) :] = False
         return allowed
 
-    def _steps_left(self, grammar: Grammar) -> int:
+    def _steps_left(self, grammar: RemiGrammar) -> int:
         """Steps from the start of the bar to the end of the last one, in the same metre if free."""
         if self.planned:
             return sum(bar.length for bar in self.planned[grammar.bar - self.first_bar :])
         return grammar.bar_length * (self.last_bar - grammar.bar + 1)
 
-    def _as_planned(self, grammar: Grammar) -> NDArray[np.bool_]:
+    def _as_planned(self, grammar: RemiGrammar) -> NDArray[np.bool_]:
         bar = self.planned[grammar.bar - self.first_bar]
         allowed = grammar.allowed.copy()
         allowed[TIME_SIGNATURE:POSITION] = False
@@ -133,7 +138,7 @@ class BarLimit(NamedTuple):
             allowed[bar.time_signature] = True
         return allowed
 
-    def advance(self, token: int, grammar: Grammar) -> BarLimit:
+    def advance(self, token: int, grammar: RemiGrammar) -> BarLimit:
         """The limit after `token`."""
         if token == EOS:
             return self._replace(finished=True)

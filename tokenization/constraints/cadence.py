@@ -12,7 +12,7 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import Chord
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, Families
+from tokenization.remi.vocabulary import BAR, DURATIONS, NUM_PITCHES, POSITION, Families
 
 LAST_BEAT, LONG, LONGER_LATE = 40.0, 2.0, 6.0
 """`LAST_BEAT` is large since a model that is sure of its groove outweighs a smaller bias."""
@@ -60,7 +60,7 @@ class Cadence(NamedTuple):
         return bias
 
     def _against(self, families: Families, chord: Chord) -> NDArray[np.float64]:
-        pitches = np.arange(families.num_pitches) + families.lowest_pitch
+        pitches = np.arange(NUM_PITCHES)
         inside = np.isin((pitches - chord.root) % 12, CHORD_INTERVALS[chord.quality])
         bias = np.where(inside, 0.0, -OUTSIDE)
         bias[(pitches % 12 != _bass(chord)) & ((pitches < LOW) | (not self.has_root))] -= NOT_ROOT
@@ -73,7 +73,7 @@ class Cadence(NamedTuple):
             return self._replace(has_root=False)
         if self.chord is None or self.has_root or not families.pitch <= token < families.drum:
             return self
-        pitch = token - families.pitch + families.lowest_pitch
+        pitch = token - families.pitch
         return self._replace(has_root=pitch % 12 == _bass(self.chord))
 
 

@@ -64,9 +64,7 @@ class Distance(NamedTuple):
         first = np.searchsorted(starts, notes.onsets, side="right") - 1
         places = notes.onsets - starts[first]
         drums = (notes.keys < 128) & (families.only_track < 0)
-        pitches = (notes.keys & 127) + np.where(
-            drums, families.drum, families.pitch - families.lowest_pitch
-        )
+        pitches = (notes.keys & 127) + np.where(drums, families.drum, families.pitch)
         notes_of: list[set[tuple[_Place, int]]] = [set() for _ in starts[1:]]
         rows = np.column_stack([first, places, notes.keys >> 7, pitches])[first < len(notes_of)]
         for bar, place, rank, pitch in rows.astype(int):

@@ -14,7 +14,7 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
 from tokenization.plan import Chord, PlannedChord
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import Families
+from tokenization.remi.vocabulary import NUM_PITCHES, Families
 
 ON_BEAT, OFF_BEAT = 3.0, 1.5
 """Bias against pitches outside the chord; between beats they may pass."""
@@ -27,18 +27,16 @@ class Harmony(NamedTuple):
 
     bars: tuple[tuple[PlannedChord, ...], ...]
     """The chords of each new bar; a bar without chords has no bias."""
-    strength: float = 1.0
-    """Factor of the bias."""
 
     @classmethod
-    def of(cls, bars: Sequence[Sequence[PlannedChord] | None], strength: float = 1.0) -> Harmony:
+    def of(cls, bars: Sequence[Sequence[PlannedChord] | None]) -> Harmony:
         """The bias for the chords of each new bar; None repeats the last chord before it."""
         held: tuple[PlannedChord, ...] = ()
         kept: list[tuple[PlannedChord, ...]] = []
         for chords in bars:
             held = held[-1:] if chords is None else tuple(chords)
             kept.append(held)
-        return cls(tuple(kept), strength)
+        return cls(tuple(kept))
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
@@ -50,7 +48,7 @@ class Harmony(NamedTuple):
         chord = others[0].chord if later else first.chord
         if chord is None:
             return None
-        return self.strength * _against(grammar.families, chord, position % STEPS_PER_BEAT == 0)
+        return _against(grammar.families, chord, position % STEPS_PER_BEAT == 0)
 
     def advance(self, token: int, grammar: RemiGrammar) -> Harmony:
         """See `Bias.advance`."""
@@ -66,7 +64,7 @@ def second_half(length: int) -> int:
 
 @lru_cache(maxsize=256)
 def _against(families: Families, chord: Chord, on_beat: bool) -> NDArray[np.float64]:
-    pitches = np.arange(families.num_pitches) + families.lowest_pitch
+    pitches = np.arange(NUM_PITCHES)
     above = (pitches - chord.root) % 12
     bias = np.where(np.isin(above, CHORD_INTERVALS[chord.quality]), 0.0, -1.0)
     bias *= ON_BEAT if on_beat else OFF_BEAT

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tokenization.analysis.keys import pitch_classes
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import Families
+from tokenization.remi.vocabulary import NUM_PITCHES, Families
 
 OUTSIDE_KEY = 4.0
 """Bias against pitches outside the key, which become e^4 times less likely; drums have none."""
@@ -25,7 +25,7 @@ class Key(NamedTuple):
     @classmethod
     def of(cls, key: str, families: Families) -> Key:
         """The bias for a key or scale by name. Raises ValueError if it is unknown."""
-        pitches = np.arange(families.num_pitches) + families.lowest_pitch
+        pitches = np.arange(NUM_PITCHES)
         inside = np.isin(pitches % 12, list(pitch_classes(key)))
         outside = np.zeros(families.size)
         outside[families.pitch : families.drum] = np.where(inside, 0, -OUTSIDE_KEY)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.vocabulary import DRUMS, NUM_PARTS, PROGRAM_ORDER, Families
+from tokenization.remi.vocabulary import DRUMS, NUM_PARTS, NUM_PITCHES, PROGRAM_ORDER, Families
 
 OUTSIDE_RANGE = 4.0
 """Bias against pitches outside the range, which become e^4 times less likely."""
@@ -99,16 +99,16 @@ def _lowest_given(grammar: RemiGrammar) -> int:
     """The lowest pitch that is given in the present bar; a large number if there is none."""
     bar, families = grammar.rules.bars.get(grammar.bar), grammar.families
     pitches = [
-        token - families.pitch + families.lowest_pitch
+        token - families.pitch
         for token in (bar and bar.given) or ()
         if families.pitch <= token < families.drum
     ]
-    return min(pitches, default=families.lowest_pitch + families.num_pitches)
+    return min(pitches, default=NUM_PITCHES)
 
 
 @lru_cache(maxsize=2 * len(_RANGES))
 def _outside(families: Families, lowest: int, highest: int) -> NDArray[np.float64]:
-    pitches = np.arange(families.num_pitches) + families.lowest_pitch
+    pitches = np.arange(NUM_PITCHES)
     bias = np.zeros(families.size)
     bias[families.pitch : families.drum] = np.where(
         (pitches < lowest) | (pitches > highest), -OUTSIDE_RANGE, 0

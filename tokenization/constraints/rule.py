@@ -14,7 +14,6 @@ from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
 from tokenization.constraints.register import Register
 from tokenization.remi.grammar import After, RemiGrammar
-from tokenization.tokenizer import Grammar
 
 
 class Bias(Protocol):
@@ -33,7 +32,7 @@ class Bias(Protocol):
 
 
 class _Parts(NamedTuple):
-    grammar: Grammar
+    grammar: RemiGrammar
     limit: BarLimit
     biases: tuple[Bias, ...] = ()
 
@@ -58,8 +57,6 @@ class ConstrainedGrammar(_Parts):
     @property
     def imposed(self) -> bool:
         """Whether the present bar is to repeat its source as closely as possible."""
-        if not isinstance(self.grammar, RemiGrammar):
-            return False
         fixed = self.grammar.rules.bars.get(self.grammar.bar)
         return fixed is not None and fixed.exact
 
@@ -72,18 +69,16 @@ class ConstrainedGrammar(_Parts):
         """
         total = None
         for bias in self.biases:
-            assert isinstance(self.grammar, RemiGrammar)  # other grammars have no biases
             logits = bias.logits(self.grammar, self.limit)
             if logits is not None:
                 total = logits if total is None else total + logits
         if total is not None:
-            assert isinstance(self.grammar, RemiGrammar)
             self._lift_plan(total, self.grammar)
         return total
 
     def _lift_plan(self, bias: NDArray[np.float64], grammar: RemiGrammar) -> None:
         families = grammar.families
-        if not (families.has_plans and After.BAR <= grammar.after <= After.LAST):
+        if not After.BAR <= grammar.after <= After.LAST:
             return
         of_plan = self.allowed.copy()
         of_plan[: families.return_] = of_plan[families.write] = False
@@ -98,14 +93,13 @@ class ConstrainedGrammar(_Parts):
             return self._replace(limit=limit)
         biases = self.biases
         if biases:
-            assert isinstance(grammar, RemiGrammar)
             biases = tuple([bias.advance(token, grammar) for bias in biases])
         return ConstrainedGrammar(grammar.advance(token), limit, biases)
 
 
 def biases_of_prompt(
     ids: Sequence[int] | NDArray[np.integer],
-    grammar: Grammar,
+    grammar: RemiGrammar,
     joining: Collection[int] = (),
     *,
     ranks: Collection[int] | None = None,
@@ -120,7 +114,7 @@ def biases_of_prompt(
     instruments, see `register.py`. `ranks` are those of the tracks that are written beside given
     ones; None: all tracks are written.
     """
-    if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
+    if grammar.families.only_track >= 0:
         return ()
     biases: list[Bias] = []
     if presence:

@@ -15,6 +15,7 @@ from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
     PROGRAM_ORDER,
+    TEMPO_GRID,
     VELOCITY_STEP,
     Families,
     Kind,
@@ -114,7 +115,7 @@ def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDA
     return values.repeat(edges[1:] - edges[:-1])
 
 
-def read_tempos(tokens: Tokens, bars: Bars, families: Families) -> tuple[Tempo, ...]:
+def read_tempos(tokens: Tokens, bars: Bars) -> tuple[Tempo, ...]:
     """Tempos of any tokens, in any place.
 
     If bars are not in the order of the music, a Tempo that repeats the one before it is left out.
@@ -127,7 +128,7 @@ def read_tempos(tokens: Tokens, bars: Bars, families: Families) -> tuple[Tempo, 
         times, tempos = times[order], tempos[order]
         changes = starts_of_runs(tempos)
         times, tempos = times[changes], tempos[changes]
-    return tuple(map(Tempo, times.tolist(), families.bpm[tempos].tolist()))
+    return tuple(map(Tempo, times.tolist(), TEMPO_GRID[tempos].tolist()))
 
 
 class Notes(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenization.remi.documents.heads import BarHeads
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import SeparateNotes, TempoMap, starts_of_runs
-from tokenization.remi.vocabulary import NUM_PARTS, POSITION, TEMPO, Families
+from tokenization.remi.vocabulary import NUM_PARTS, NUM_PITCHES, POSITION, TEMPO, Families
 
 _EVENT = Packing(21, 10, 10, 10, 10)
 """Step in the order of the document, type of the event, and up to three ids, 0 if unused."""
@@ -102,7 +102,6 @@ def _note_events(
 @cache
 def _first_ids(families: Families, per_head: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Offsets that convert pitches, velocities and durations to ids, and Pitch ids to Drum ids."""
-    first_pitch = families.pitch - families.lowest_pitch
-    notes = _EVENT.row(0, per_head + 1, first_pitch, families.velocity, families.duration)
-    louder = families.drum_velocity - families.velocity if families.has_plans else 0
-    return notes, _EVENT.row(0, 0, families.num_pitches, louder, -families.duration)
+    notes = _EVENT.row(0, per_head + 1, families.pitch, families.velocity, families.duration)
+    louder = families.drum_velocity - families.velocity
+    return notes, _EVENT.row(0, 0, NUM_PITCHES, louder, -families.duration)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, auto
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,13 +18,11 @@ from tokenization.remi.vocabulary import (
     BAR,
     BOS,
     DURATIONS,
-    EOS,
     MULTITRACK_FAMILIES,
     NUM_PARTS,
+    NUM_PITCHES,
     PAD,
     PIANO_FAMILIES,
-    PLANNED_FAMILIES,
-    PLANNED_PIANO_FAMILIES,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
@@ -34,7 +33,7 @@ from tokenization.tokenizer import Rules
 
 
 class After(IntEnum):
-    """Kind of the last token; NOTE is one that completes a note. Version 1 does not have all."""
+    """Kind of the last token; NOTE is one that completes a note."""
 
     NOTHING = auto()
     BOS = auto()
@@ -75,52 +74,18 @@ def mask_of(families: Families, *ranges: tuple[int, int]) -> NDArray[np.bool_]:
     return allowed
 
 
-class FixedMasks(NamedTuple):
-    """Read-only masks (v,) that depend only on the last token."""
-
-    always: dict[After, NDArray[np.bool_]]
-    first_bar: dict[After, NDArray[np.bool_]]
-    """Masks before the first Tempo."""
-
-    @classmethod
-    def of(cls, families: Families) -> FixedMasks:
-        """The masks of one vocabulary."""
-
-        def mask(*ranges: tuple[int, int]) -> NDArray[np.bool_]:
-            return mask_of(families, *ranges)
-
-        velocity = mask((families.velocity, families.duration))
-        position = mask((POSITION, POSITION + 1))
-        pad = mask((PAD, PAD + 1))
-        if families.has_plans:
-            drum_velocity = mask((families.drum_velocity, families.return_))
-            return cls({After.PITCH: velocity, After.DRUM: drum_velocity, After.EOS: pad}, {})
-        return cls(
-            {
-                After.NOTHING: mask((BOS, BOS + 1), (BAR, BAR + 1)),
-                After.BOS: mask((BAR, BAR + 1)),
-                After.PITCH: velocity,
-                After.DRUM: velocity,
-                After.VELOCITY: mask((families.duration, families.size)),
-                After.EOS: pad,
-            },
-            {
-                After.BAR: mask((TIME_SIGNATURE, POSITION)),
-                After.TIME_SIGNATURE: position,
-                After.POSITION: mask((TEMPO, families.program)),
-                # for a prompt of bars without a tempo
-                After.NOTE: position,
-            },
-        )
+def _fixed_masks(families: Families) -> dict[After, NDArray[np.bool_]]:
+    return {
+        After.PITCH: mask_of(families, (families.velocity, families.duration)),
+        After.DRUM: mask_of(families, (families.drum_velocity, families.return_)),
+        After.EOS: mask_of(families, (PAD, PAD + 1)),
+    }
 
 
 FIXED_MASKS = {
-    families: FixedMasks.of(families)
-    for families in (
-        *(PIANO_FAMILIES, MULTITRACK_FAMILIES),
-        *(PLANNED_PIANO_FAMILIES, PLANNED_FAMILIES),
-    )
+    families: _fixed_masks(families) for families in (PIANO_FAMILIES, MULTITRACK_FAMILIES)
 }
+"""Read-only masks (v,) that depend only on the last token."""
 
 
 class Players(NamedTuple):
@@ -151,7 +116,7 @@ def players(
     tracks.setflags(write=False)
     playing: list[int] = np.flatnonzero(tracks).tolist()
     # drums have no duration, so one can always be played
-    full = 1 << 60 if tracks[0] else families.num_pitches * len(playing)
+    full = 1 << 60 if tracks[0] else NUM_PITCHES * len(playing)
     return Players(tracks, playing, full)
 
 
@@ -185,7 +150,6 @@ class _State(NamedTuple):
     sounds_until: int = 0
     """Step at which the last note ends."""
     document: DocumentState = DocumentState()
-    """Never changes in version 1."""
 
 
 class RemiGrammar(_State):
@@ -206,42 +170,9 @@ class RemiGrammar(_State):
         return players(self.families, self.rules.tracks)
 
     @property
+    @abstractmethod
     def allowed(self) -> NDArray[np.bool_]:
         """Read-only mask (v,) of the tokens that may follow; at least one."""
-        fixed = FIXED_MASKS[self.families]
-        always = fixed.always.get(self.after)
-        if always is not None:
-            return always
-        return self._mask if self.tempo else fixed.first_bar[self.after]
-
-    @cached_property
-    def _mask(self) -> NDArray[np.bool_]:
-        """The mask, cached because both sampling and `advance` need it."""
-        after, families = self.after, self.families
-        mask = np.zeros(families.size, bool)
-        if after is After.PROGRAM or after is After.PART:
-            self._allow_track(mask)
-        else:
-            if after is not After.POSITION:
-                self._allow_times(mask)
-            elif self._tempo_at(self.position):
-                mask[TEMPO : families.program] = True
-                mask[self.tempo] = False
-            if after in AT_POSITION:
-                self._allow_notes(mask)
-        mask.setflags(write=False)
-        return mask
-
-    def _allow_times(self, mask: NDArray[np.bool_]) -> None:
-        """Allows later bars and positions, and the tokens that may follow a Bar."""
-        mask[BAR] = True
-        mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
-        mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
-        if len(self.sounding) >= self._players.full:
-            self._forbid_full_positions(mask)
-        if self.after is After.BAR and self.rules.time_signature:
-            mask[TIME_SIGNATURE:POSITION] = True
-            mask[TIME_SIGNATURE + self.bar_length // BAR_UNIT - 1] = False
 
     def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
         """Allows more notes of the current track, and Programs of later tracks."""
@@ -277,7 +208,7 @@ class RemiGrammar(_State):
         """Mask (ranks,) of the tracks that may follow the track of rank `track` at the position."""
         tracks = self._players.tracks.copy()
         tracks[: track + 1] = False
-        if len(self.sounding) >= self.families.num_pitches:
+        if len(self.sounding) >= NUM_PITCHES:
             now = self.bar_start + self.position
             tracks[[rank for rank, until in self._full_until().items() if until > now]] = False
         return tracks
@@ -297,8 +228,7 @@ class RemiGrammar(_State):
         for rank, pitch, end in self.sounding:
             of_track = ends.setdefault(rank, {})
             of_track[pitch] = max(end, of_track.get(pitch, 0))
-        num_pitches = self.families.num_pitches
-        return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
+        return {rank: min(of.values()) for rank, of in ends.items() if len(of) == NUM_PITCHES}
 
     def advance(self, token: int) -> Self:
         """State after one more token. Raises ValueError for a token that is not allowed."""
@@ -354,15 +284,10 @@ class RemiGrammar(_State):
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
         """The same state with more notes sounding: rank of the track, MIDI pitch, step of its end.
 
-        Notes without a token are ignored: drums, and pitches outside the range.
+        Drums are ignored.
         """
-        families = self.families
-        first = families.pitch - families.lowest_pitch
-        held = tuple(
-            (rank, first + pitch, end)
-            for rank, pitch, end in notes
-            if rank > 0 and families.pitch <= first + pitch < families.drum
-        )
+        first = self.families.pitch
+        held = tuple((rank, first + pitch, end) for rank, pitch, end in notes if rank > 0)
         until = max((end for *_, end in held), default=0)
         return self._replace(
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)

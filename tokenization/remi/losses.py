@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
+from tokenization.remi.vocabulary import TEMPO_EDGES, TEMPO_GRID
 from tokenization.score import Score, all_notes
 
 _SUSTAIN_PEDAL: Final = 64
@@ -37,18 +37,15 @@ class Losses(NamedTuple):
     """Shift of the end of the score by rounded tempos."""
 
 
-def losses(score: Score, ranks: Sequence[int], families: Families = PIANO_FAMILIES) -> Losses:
-    """Losses of a score; `ranks` are those of its tracks by `Tokenizer.track_ranks`.
-
-    `families` is the vocabulary; by default, version 1.
-    """
+def losses(score: Score, ranks: Sequence[int]) -> Losses:
+    """Losses of a score; `ranks` are those of its tracks by `Remi.track_ranks`."""
     of_channel = {track.channel: track for track in score.tracks}.values()
     numbers = [track.controls[:, 1] for track in of_channel]
     pedals = sum(int(np.count_nonzero(of_track == _SUSTAIN_PEDAL)) for of_track in numbers)
-    fitted = in_tempo_range(score, families=families)
+    fitted = in_tempo_range(score)
     bpm = np.array([tempo.bpm for tempo in fitted.tempos])
-    nearest = families.tempo_edges[1:-1].searchsorted(bpm, side="right")
-    as_tokens = families.bpm[nearest].astype(float).tolist()
+    nearest = TEMPO_EDGES[1:-1].searchsorted(bpm, side="right")
+    as_tokens = TEMPO_GRID[nearest].tolist()
     rounded = [t._replace(bpm=bpm) for t, bpm in zip(fitted.tempos, as_tokens, strict=True)]
     as_rounded = replace(fitted, tempos=tuple(rounded))
     ends = [float(timed.seconds_at(timed.end_ticks)) for timed in (fitted, as_rounded)]

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.quantize import starts_of_runs
-from tokenization.remi.remi import Remi, checked_styles
+from tokenization.remi.remi import Remi, RemiConfig
 from tokenization.remi.vocabulary import (
     DRUMS,
     MULTITRACK_FAMILIES,
     NUM_PARTS,
-    PLANNED_FAMILIES,
     PROGRAM_ORDER,
 )
 from tokenization.score import NO_NOTES, Track
@@ -31,17 +30,10 @@ _EMPTY = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultitrackRemiConfig:
+class MultitrackRemiConfig(RemiConfig):
     """Configuration of a `MultitrackRemi`."""
 
     kind: Literal["multitrack_remi"] = "multitrack_remi"
-    version: Literal[1, 2] = 1
-    """Version of the vocabulary; released models have version 2."""
-    styles: tuple[str, ...] = ()
-    """Names of the styles of version 2, in the order of their tokens."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "styles", checked_styles(self.styles))
 
     def build(self) -> MultitrackRemi:
         """The tokenizer."""
@@ -49,7 +41,7 @@ class MultitrackRemiConfig:
 
 
 class MultitrackRemi(Remi):
-    """Music with several tracks, in 812 tokens (version 2: 1,246); see `Remi`.
+    """Music with several tracks; see `Remi`.
 
     At a position, each track has one group: a Program, a Part unless it is the first track of that
     program, then its notes. Groups are in the order drums, basses, chords, others. A drum note is a
@@ -61,7 +53,7 @@ class MultitrackRemi(Remi):
 
     def __init__(self, config: MultitrackRemiConfig | None = None) -> None:
         config = MultitrackRemiConfig() if config is None else config
-        super().__init__(config, MULTITRACK_FAMILIES if config.version == 1 else PLANNED_FAMILIES)
+        super().__init__(config, MULTITRACK_FAMILIES)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
         """Rank of each track, its place among the groups of a position, from program and part."""

@@ -18,7 +18,7 @@ from tokenization.grid import (
     quantize_time_signatures,
 )
 from tokenization.remi.packing import Packing
-from tokenization.remi.vocabulary import DURATIONS, VELOCITY_STEP, Families
+from tokenization.remi.vocabulary import DURATIONS, TEMPO_EDGES, TEMPO_GRID, VELOCITY_STEP
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
 DEFAULT_BPM = 120.0
@@ -147,20 +147,20 @@ class TempoMap(NamedTuple):
     steps: NDArray[np.int64]
     """Strictly ascending from 0."""
     tempos: NDArray[np.int64]
-    """Indices into the tempos of the vocabulary, `Families.bpm`."""
+    """Indices into `TEMPO_GRID`."""
     clipped: int
     """Number of tempos of the score outside the range of the vocabulary."""
 
 
-def quantize_tempos(score: Score, families: Families) -> TempoMap:
+def quantize_tempos(score: Score) -> TempoMap:
     """Quantises tempos; of several at one step the last applies, and repetitions are removed."""
     tempos = score.tempos
     if not tempos or tempos[0].tick > 0:
         tempos = (Tempo(0, DEFAULT_BPM), *tempos)
     ticks, exact = zip(*tempos, strict=True)
     steps = nearest_step(np.array(ticks), score.ticks_per_beat)
-    places = families.tempo_edges.searchsorted(exact, side="right") - 1
-    nearest = np.minimum(np.maximum(places, 0), len(families.bpm) - 1)
+    places = TEMPO_EDGES.searchsorted(exact, side="right") - 1
+    nearest = np.minimum(np.maximum(places, 0), len(TEMPO_GRID) - 1)
     clipped = int(np.count_nonzero(nearest != places))
     if len(nearest) > 1:
         last = ends_of_runs(steps)
@@ -207,9 +207,7 @@ class Timeline(NamedTuple):
     tempos: TempoMap
 
 
-def quantize_timeline(
-    score: Score, end: int, families: Families, num_bars: int | None = None
-) -> Timeline:
+def quantize_timeline(score: Score, end: int, num_bars: int | None = None) -> Timeline:
     """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
 
     If `num_bars` is given, there are exactly that many bars, at least one. A score of more than
@@ -227,7 +225,7 @@ def quantize_timeline(
             lines = bar_lines(signatures, int(lines[-1]) + missing * MAX_BAR_STEPS)
         lines = lines[: max(num_bars, 1) + 1]
     end = int(lines[-1])
-    steps, tempos, clipped = quantize_tempos(score, families)
+    steps, tempos, clipped = quantize_tempos(score)
     count = int(steps.searchsorted(end))
     return Timeline(
         lines,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -26,11 +28,10 @@ from tokenization.remi.decode import (
     read_tempos,
 )
 from tokenization.remi.documents.grammar import DocumentGrammar
-from tokenization.remi.documents.heads import plain_heads, planned_heads
+from tokenization.remi.documents.heads import planned_heads
 from tokenization.remi.documents.order import Order
 from tokenization.remi.documents.read import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.encode import Body, write_ids
-from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.quantize import SeparateNotes, name_bars, quantize_notes, quantize_timeline
 from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
@@ -41,7 +42,6 @@ from tokenization.remi.vocabulary import (
     NUM_PARTS,
     NUM_STYLES,
     PIANO_FAMILIES,
-    PLANNED_PIANO_FAMILIES,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
@@ -50,16 +50,17 @@ from tokenization.remi.vocabulary import (
 )
 from tokenization.score import NO_NOTES, Score, TimeSignature, Track, all_notes
 from tokenization.tokenizer import (
-    BaseTokenizer,
-    Config,
+    FILE_NAME,
+    FORMAT_VERSION,
+    NO_BARS,
+    FixedBar,
     Rules,
-    Tokenizer,
+    TempoRule,
     TokenSequence,
     end_of_crop,
 )
 
 _PIANO = Track(NO_NOTES)
-_BOS = np.array([BOS], np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,24 +78,48 @@ class RemiTokens(TokenSequence):
         return read_bars(Tokens.of(self.ids, self.families)).times[:-1] / STEPS_PER_BEAT
 
 
-class Remi(BaseTokenizer[RemiGrammar]):
+@dataclass(frozen=True, kw_only=True)
+class RemiConfig(ABC):
+    """What the configurations of all tokenizers have."""
+
+    version: Literal[2] = 2
+    """Version of the vocabulary."""
+    styles: tuple[str, ...] = ()
+    """Names of the styles, in the order of their tokens."""
+    kind: str
+    """Name of the tokenizer in `tokenizer.json`."""
+
+    def __post_init__(self) -> None:
+        styles = tuple(map(str, self.styles))
+        if len(styles) > NUM_STYLES or len(set(styles)) < len(styles):
+            raise TokenizerError(
+                f"found {len(styles)} names of styles ({', '.join(styles)}), expected at most "
+                f"{NUM_STYLES} different names"
+            )
+        object.__setattr__(self, "styles", styles)
+
+    @abstractmethod
+    def build(self) -> Remi:
+        """The tokenizer."""
+
+
+class Remi(ABC):
     """Music as `Bar`, `Position` and note tokens on twelfths of a quarter note.
 
-    A canonical sequence of version 1 is `BOS Bar TimeSignature Position_0 Tempo`, notes, further
-    positions and bars, `EOS`. A TimeSignature comes right after the first Bar to which it applies,
-    a Tempo right after the first Position to which it applies, and each only if it changes. A note
-    is a Pitch, Velocity and Duration. Positions are ascending within a bar, and pitches of a track
-    within a position. No pitch is struck while it sounds. Each Position is followed by a Tempo or a
-    note. Bars continue until all notes have ended.
-
-    Version 2 has plans, headers and documents (see `tokenization/README.md`). Its differences are
-    in its `Families`; both versions have the same code.
+    A canonical sequence is `BOS`, a header, bars and `EOS`. A bar is a head, `Bar TimeSignature
+    Tempo` and its plan, then positions. A TimeSignature and a Tempo are in the head of the first
+    bar to which they apply, and a Tempo within a bar right after its Position, each only if it
+    changes. A note is a Pitch, Velocity and Duration. Positions are ascending within a bar, and
+    pitches of a track within a position. No pitch is struck while it sounds. Each Position is
+    followed by a Tempo or a note. Bars continue until all notes have ended. See
+    `tokenization/README.md` for plans, headers and documents.
     """
 
-    def __init__(self, config: Config, families: Families) -> None:
-        super().__init__(config)
+    def __init__(self, config: RemiConfig, families: Families) -> None:
+        self.config = config
         self.families = families
         self.vocabulary = families.vocabulary
+        """Names of the token ids."""
 
     def encode(
         self,
@@ -111,58 +136,48 @@ class Remi(BaseTokenizer[RemiGrammar]):
         A tempo outside the range of the vocabulary is halved or doubled, together with its beats;
         see `in_tempo_range`.
 
-        The other arguments are those of a `Document`, which only version 2 can represent. A source
-        of the plan that is not in the document before its bar becomes New, and so does a bar after
-        the last one of the plan; bars of the plan after the end of the piece are left out. A note
-        that begins before the end of a gap ends there at the latest.
+        The other arguments are those of a `Document`. A source of the plan that is not in the
+        document before its bar becomes New, and so does a bar after the last one of the plan; bars
+        of the plan after the end of the piece are left out. A note that begins before the end of a
+        gap ends there at the latest.
 
         Raises MidiError if a note is later than 65,536 quarters, and TokenizerError if the document
         cannot be represented.
         """
         families = self.families
-        tempos_scaled = len(tempos_out_of_range(score, families))
+        tempos_scaled = len(tempos_out_of_range(score))
         if tempos_scaled:
-            score = in_tempo_range(score, families=families)
+            score = in_tempo_range(score)
         ranks = self.track_ranks(score.tracks)
-        table, keys, dropped = _heard(score.tracks, ranks, families)
+        table, keys = _heard(score.tracks, ranks)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
         merged = len(keys) - len(notes.onsets)
         durations = notes.duration_tokens()
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
-        timeline = quantize_timeline(score, end, families, num_bars)
+        timeline = quantize_timeline(score, end, num_bars)
         if num_bars is not None:
             begins_inside = notes.onsets < timeline.lines[-1]
             notes = SeparateNotes(*(column[begins_inside] for column in notes))
             durations = durations[begins_inside]
-        if not families.has_plans:
-            if plan or selection or header != UNKNOWN:
-                raise TokenizerError(
-                    f"{self.config.kind} of version 1 has no plan, header or selection; "
-                    "use version 2"
-                )
-            heads, tempos = plain_heads(timeline.lines, has_end=ends), timeline.tempos
-            prefix = _BOS[:begins]
-        else:
-            order = Order.of(timeline.lines, selection)
-            heads, tempos = planned_heads(
-                order,
-                timeline.tempos,
-                plan.bars if plan else (),
-                families,
-                has_last=ends,
-                has_end=ends or (selection is not None and selection.stop is not None),
-            )
-            prefix = self._prefix(plan, header, selection, begins=begins)
-            if not order.is_plain:
-                if selection is not None and selection.stop is not None:
-                    notes = notes.cut_at(int(order.lines[order.stop]))
-                    durations = notes.duration_tokens()
-                is_given = self._is_given(notes.keys >> 7, ranks, selection)
-                notes = notes._replace(onsets=order.times(notes.onsets, is_given))
+        order = Order.of(timeline.lines, selection)
+        heads, tempos = planned_heads(
+            order,
+            timeline.tempos,
+            plan.bars if plan else (),
+            families,
+            has_last=ends,
+            has_end=ends or (selection is not None and selection.stop is not None),
+        )
+        prefix = self._prefix(plan, header, selection, begins=begins)
+        if not order.is_plain:
+            if selection is not None and selection.stop is not None:
+                notes = notes.cut_at(int(order.lines[order.stop]))
+                durations = notes.duration_tokens()
+            is_given = self._is_given(notes.keys >> 7, ranks, selection)
+            notes = notes._replace(onsets=order.times(notes.onsets, is_given))
         ids = write_ids(Body(heads, tempos, notes, durations), families)
         return RemiTokens(
             ids=np.concatenate([prefix, ids]),
-            dropped=dropped,
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
             merged=merged,
             tempos_clipped=timeline.tempos.clipped,
@@ -239,7 +254,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         score = Score(
             ticks_per_beat=STEPS_PER_BEAT,
             tracks=self._tracks(table, ranks, tracks),
-            tempos=read_tempos(tokens, bars, self.families),
+            tempos=read_tempos(tokens, bars),
             time_signatures=name_bars(lines, signatures),
             end_ticks=int(lines[-1]),
         )
@@ -264,7 +279,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             ranks = self.track_ranks(score.tracks)
             given = tuple(at for at, rank in enumerate(ranks) if rank in written.given)
             selection = Selection(written.first, written.stop, given)
-        ends = signs.has(Kind.LAST) or not self.families.has_plans
+        ends = signs.has(Kind.LAST)
         return Document(
             score,
             Plan(plans, key) if plans or key else None,
@@ -303,27 +318,58 @@ class Remi(BaseTokenizer[RemiGrammar]):
     ) -> tuple[Track, ...]:
         """Tracks of notes sorted by rank, time and pitch."""
 
-    def _grammar(self, rules: Rules) -> RemiGrammar:
-        if self.families.only_track >= 0:
-            rules = rules._replace(tracks=None)
-        if self.families.has_plans:
-            return DocumentGrammar(self.families, rules)
-        return RemiGrammar(self.families, rules)
+    def grammar(
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
+        write: bool = True,
+        bars: Mapping[int, FixedBar] | None = None,
+    ) -> DocumentGrammar:
+        """Initial state of the grammar, which accepts exactly the canonical sequences.
+
+        If tokens distinguish tracks, only `tracks` may play, except those at the indices `silent`.
+        The other arguments are those of `Rules`.
+        """
+        ranks = None
+        if tracks is not None and self.families.only_track < 0:
+            every = enumerate(self.track_ranks(tuple(tracks)))
+            ranks = frozenset(rank for index, rank in every if index not in silent)
+        rules = Rules(tempo, time_signature, end, ranks, write, bars or NO_BARS)
+        return DocumentGrammar(self.families, rules)
+
+    @abstractmethod
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """Rank of each track among the tracks at one position; -1 if the track is not encoded."""
+
+    def save(self, folder: Path) -> None:
+        """Writes the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
+        content = {
+            "format_version": FORMAT_VERSION,
+            "config": asdict(self.config),
+            "vocabulary_hash": self.vocabulary.hash,
+        }
+        beside = folder / f"{FILE_NAME}.part"
+        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        beside.replace(folder / FILE_NAME)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
         """Canonical ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        They start with `Bar TimeSignature Position_0 Tempo` (version 2: the header, then `Bar
-        TimeSignature Tempo`), the settings in effect there. BOS is kept with the first bar, EOS
-        with the last; parts keep their numbers, and sources before the first bar become New. Raises
-        ValueError if there is no such bar, or if the ids are a document with a gap.
+        They start with the header, then `Bar TimeSignature Tempo`, the settings in effect there.
+        BOS is kept with the first bar, EOS with the last; parts keep their numbers, and sources
+        before the first bar become New. Raises ValueError if there is no such bar, or if the ids
+        are a document with a gap.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         stop = [*bars, len(ids)][end_of_crop(first_bar, num_bars, len(bars))]
         families = self.families
-        if families.gap < families.size and (ids[: bars[0]] >= families.gap).any():
+        if (ids[: bars[0]] >= families.gap).any():
             raise ValueError("the ids have a gap, expected a document without one")
         if first_bar == 0:
             return ids[:stop]
@@ -333,17 +379,10 @@ class Remi(BaseTokenizer[RemiGrammar]):
         if rest < stop and TIME_SIGNATURE <= ids[rest] < POSITION:
             rest += 1
         head = [BAR, _last_between(ids[:rest], TIME_SIGNATURE, POSITION)]
-        if families.has_plans:
-            header = ids[int(ids[0] == BOS) : bars[0]]
-            rest += bool(rest < stop and TEMPO <= ids[rest] < after_tempos)
-            head = [*header.tolist(), *head, _last_between(ids[:rest], TEMPO, after_tempos)]
-            return self._in_crop(np.concatenate([np.array(head, ids.dtype), ids[rest:stop]]))
-        head.append(POSITION)
-        if rest < stop and ids[rest] == POSITION:
-            rest += 1
-        if not (rest < stop and TEMPO <= ids[rest] < after_tempos):
-            head.append(_last_between(ids[:start], TEMPO, after_tempos))
-        return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
+        header = ids[int(ids[0] == BOS) : bars[0]]
+        rest += bool(rest < stop and TEMPO <= ids[rest] < after_tempos)
+        head = [*header.tolist(), *head, _last_between(ids[:rest], TEMPO, after_tempos)]
+        return self._in_crop(np.concatenate([np.array(head, ids.dtype), ids[rest:stop]]))
 
     def _in_crop(self, ids: NDArray[np.integer]) -> NDArray[np.integer]:
         """Replaces the sources that are not in a crop by New, in place."""
@@ -364,11 +403,6 @@ class Remi(BaseTokenizer[RemiGrammar]):
         return moved.astype(ids.dtype)
 
 
-def families_of(tokenizer: Tokenizer) -> Families:
-    """The families of a tokenizer's vocabulary; those of version 1 for other vocabularies."""
-    return tokenizer.families if isinstance(tokenizer, Remi) else PIANO_FAMILIES
-
-
 @lru_cache(maxsize=64)
 def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
     """For each id (v,), the transposed one; -1 for a pitch that leaves the range."""
@@ -376,42 +410,23 @@ def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
     pitches = ids[families.pitch : families.drum]
     pitches += semitones
     pitches[(pitches < families.pitch) | (pitches >= families.drum)] = -1
-    if families.has_plans:
-        qualities, by = len(QUALITIES), semitones % 12
-        for first, stop, shift in (
-            (families.chord, families.bass - 1, by * qualities),  # without the last, no chord
-            (families.bass, families.later, by),
-            (families.key, families.key + 12, by),
-            (families.key + 12, families.plays, by),
-        ):
-            ids[first:stop] = np.roll(ids[first:stop], -shift)
+    qualities, by = len(QUALITIES), semitones % 12
+    for first, stop, shift in (
+        (families.chord, families.bass - 1, by * qualities),  # without the last, no chord
+        (families.bass, families.later, by),
+        (families.key, families.key + 12, by),
+        (families.key + 12, families.plays, by),
+    ):
+        ids[first:stop] = np.roll(ids[first:stop], -shift)
     ids.setflags(write=False)
     return ids
 
 
-def checked_styles(names: Iterable[object]) -> tuple[str, ...]:
-    """Names of styles as a tuple. Raises TokenizerError if there are too many, or two are equal."""
-    styles = tuple(map(str, names))
-    if len(styles) > NUM_STYLES or len(set(styles)) < len(styles):
-        raise TokenizerError(
-            f"found {len(styles)} names of styles ({', '.join(styles)}), expected at most "
-            f"{NUM_STYLES} different names"
-        )
-    return styles
-
-
 @dataclass(frozen=True, kw_only=True)
-class PianoRemiConfig:
+class PianoRemiConfig(RemiConfig):
     """Configuration of a `PianoRemi`."""
 
     kind: Literal["piano_remi"] = "piano_remi"
-    version: Literal[1, 2] = 1
-    """Version of the vocabulary; released models have version 2."""
-    styles: tuple[str, ...] = ()
-    """Names of the styles of version 2, in the order of their tokens."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "styles", checked_styles(self.styles))
 
     def build(self) -> PianoRemi:
         """The tokenizer."""
@@ -419,15 +434,11 @@ class PianoRemiConfig:
 
 
 class PianoRemi(Remi):
-    """All tracks except drums, merged to one piano; see `Remi`.
-
-    Version 1 has 512 tokens and 88 keys, version 2 the 1,246 tokens of `MultitrackRemi`.
-    """
+    """All tracks except drums, merged to one piano; see `Remi`."""
 
     def __init__(self, config: PianoRemiConfig | None = None) -> None:
         config = PianoRemiConfig() if config is None else config
-        families = PIANO_FAMILIES if config.version == 1 else PLANNED_PIANO_FAMILIES
-        super().__init__(config, families)
+        super().__init__(config, PIANO_FAMILIES)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
         """1 for each melodic track, -1 for drums, which are not encoded."""
@@ -443,12 +454,9 @@ class PianoRemi(Remi):
 
 
 def _heard(
-    tracks: Sequence[Track], ranks: Sequence[int], families: Families
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Notes (n, 4) that the vocabulary can represent, their keys (n,), and the number of others.
-
-    Drum notes have length 0.
-    """
+    tracks: Sequence[Track], ranks: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Notes (n, 4) of the tracks that are encoded, and their keys (n,); drums have length 0."""
     heard = [(rank, track) for rank, track in zip(ranks, tracks, strict=True) if rank >= 0]
     heard.sort(key=lambda of_track: of_track[0])
     table = all_notes(track for _, track in heard)
@@ -456,14 +464,7 @@ def _heard(
     keys = table[:, 2] + np.repeat(np.array([rank << 7 for rank, _ in heard], np.int64), lengths)
     num_drums = sum(len(track) for rank, track in heard if rank == 0)
     table[:num_drums, 1] = 0
-    if families.num_pitches == 128:
-        return table, keys, 0
-    pitches = table[:, 2] - families.lowest_pitch
-    has_token = pitches.view(np.uint64) < families.num_pitches
-    dropped = len(table) - int(np.count_nonzero(has_token))
-    if dropped:
-        table, keys = table[has_token], keys[has_token]
-    return table, keys, dropped
+    return table, keys
 
 
 def _last_between(ids: NDArray[np.integer], first: int, stop: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.grid import notated_lines
-from tokenization.remi.vocabulary import PIANO_FAMILIES, Families
+from tokenization.remi.vocabulary import TEMPO_EDGES
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, once_each
 
 _MOST: Final = 6
@@ -20,15 +20,12 @@ _LARGEST_NUMERATOR: Final = 255
 _LARGEST_DENOMINATOR: Final = 128
 
 
-def tempos_out_of_range(score: Score, families: Families = PIANO_FAMILIES) -> list[float]:
+def tempos_out_of_range(score: Score) -> list[float]:
     """The tempos (bpm) that `in_tempo_range` changes, in order."""
-    limits: tuple[float, float] = (*families.tempo_edges[[0, -1]].tolist(),)
-    return [tempo.bpm for tempo in score.tempos if _doublings(tempo.bpm, *limits)]
+    return [tempo.bpm for tempo in score.tempos if _doublings(tempo.bpm)]
 
 
-def in_tempo_range(
-    score: Score, ticks_per_beat: int | None = None, *, families: Families = PIANO_FAMILIES
-) -> Score:
+def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
     """The same music with all tempos in the range of the vocabulary; seconds do not change.
 
     A tempo outside the range is doubled or halved until it is inside, and so are the lengths in
@@ -40,10 +37,8 @@ def in_tempo_range(
         score: a score.
         ticks_per_beat: the resolution of the result, a multiple of that of the score. Default: one
             at which no time has to be rounded.
-        families: the vocabulary; by default, version 1.
     """
-    limits: tuple[float, float] = (*families.tempo_edges[[0, -1]].tolist(),)
-    doublings = [_doublings(tempo.bpm, *limits) for tempo in score.tempos]
+    doublings = [_doublings(tempo.bpm) for tempo in score.tempos]
     finer = _EXACT << -min([0, *doublings]) if any(doublings) else 1
     if ticks_per_beat is not None:
         finer = ticks_per_beat // score.ticks_per_beat
@@ -75,12 +70,12 @@ def in_tempo_range(
     )
 
 
-def _doublings(bpm: float, lowest: float, highest: float) -> int:
-    """How often a tempo must be doubled to be in a range; negative: halved."""
+def _doublings(bpm: float) -> int:
+    """How often a tempo must be doubled to be in the range of the vocabulary; negative: halved."""
     doublings = 0
-    while doublings < _MOST and bpm * 2.0**doublings < lowest:
+    while doublings < _MOST and bpm * 2.0**doublings < TEMPO_EDGES[0]:
         doublings += 1
-    while doublings > -_MOST and bpm * 2.0**doublings >= highest:
+    while doublings > -_MOST and bpm * 2.0**doublings >= TEMPO_EDGES[-1]:
         doublings -= 1
     return doublings
 

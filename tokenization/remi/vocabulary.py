@@ -1,7 +1,4 @@
-"""Names and ids of REMI tokens. Released weights depend on the ids, so none may change.
-
-Version 1 has a vocabulary for piano and one for several tracks. Version 2 has one for both.
-"""
+"""Names and ids of REMI tokens. Released weights depend on the ids, so none may change."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from tokenization.tokenizer import Vocabulary
 
 PAD, BOS, EOS, MASK, BAR = range(5)
 
-MIN_BPM, MAX_BPM = 30, 240
-MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4
 """Number of MIDI velocities in a bin; a bin is decoded to its middle."""
 DURATIONS = np.array(
@@ -30,26 +25,9 @@ NUM_TIME_SIGNATURES = MAX_BAR_STEPS // BAR_UNIT
 POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
-NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-"""Ids up to the first tempo are the same in all vocabularies. For the others, see `Families`."""
+"""For later ids, see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
-
-_NOTE_VALUES = (
-    *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
-    *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
-)
-
-PIANO_VOCABULARY = Vocabulary(
-    (
-        *("PAD", "BOS", "EOS", "MASK", "Bar"),
-        *(f"TimeSignature_{steps}" for steps in range(BAR_UNIT, MAX_BAR_STEPS + 1, BAR_UNIT)),
-        *(f"Position_{steps}" for steps in range(NUM_POSITIONS)),
-        *(f"Tempo_{bpm}" for bpm in range(MIN_BPM, MAX_BPM + 1)),
-        *(f"Pitch_{pitch}" for pitch in range(MIN_PITCH, MAX_PITCH + 1)),
-        *_NOTE_VALUES,
-    )
-)
-"""The 512 tokens of `PianoRemi`, version 1."""
+NUM_PITCHES = 128
 
 DRUMS = 128
 """Program number of the drums; other programs are 0 to 127."""
@@ -58,34 +36,33 @@ PROGRAM_ORDER = (DRUMS, *range(32, 40), *range(32), *range(48, 56), *range(40, 4
 NUM_PARTS = 4
 """Number of distinguished tracks of one program; the first one has no Part token."""
 
-MULTITRACK_VOCABULARY = Vocabulary(
-    (
-        *PIANO_VOCABULARY.names[: TEMPO + NUM_TEMPOS],
-        *(f"Program_{'Drums' if p == DRUMS else p}" for p in PROGRAM_ORDER),
-        *(f"Part_{part}" for part in range(1, NUM_PARTS)),
-        *(f"Pitch_{pitch}" for pitch in range(128)),
-        *(f"Drum_{pitch}" for pitch in range(128)),
-        *_NOTE_VALUES,
-    )
-)
-"""The 812 tokens of `MultitrackRemi`, version 1."""
-
 TEMPOS_PER_OCTAVE = 36
-"""Tempos of version 2 are a geometric grid through 120; neighbours differ by 1.9 %."""
+"""Tempos are a geometric grid through 120; neighbours differ by 1.9 %."""
 TEMPO_GRID = 15 * 2 ** (np.arange(183) / TEMPOS_PER_OCTAVE)
-"""Quarter notes per minute of each Tempo token of version 2: 15 to 499."""
+"""Quarter notes per minute of each Tempo token: 15 to 499."""
 TEMPO_GRID.setflags(write=False)
+TEMPO_EDGES = np.asarray(
+    15 * 2 ** ((np.arange(len(TEMPO_GRID) + 1) - 0.5) / TEMPOS_PER_OCTAVE), np.float64
+)
+"""Limits (n + 1,) between which each Tempo token is the nearest."""
 MAX_DISTANCE = 64
 """Maximum distance in bars of a Return, in both directions."""
 MAX_GAP = 64
 """Maximum number of bars of a gap."""
 NUM_STYLES = 64
 
-PLANNED_VOCABULARY = Vocabulary(
+VOCABULARY = Vocabulary(
     (
-        *MULTITRACK_VOCABULARY.names[:TEMPO],
+        *("PAD", "BOS", "EOS", "MASK", "Bar"),
+        *(f"TimeSignature_{steps}" for steps in range(BAR_UNIT, MAX_BAR_STEPS + 1, BAR_UNIT)),
+        *(f"Position_{steps}" for steps in range(NUM_POSITIONS)),
         *(f"Tempo_{bpm:.1f}" for bpm in TEMPO_GRID.tolist()),
-        *MULTITRACK_VOCABULARY.names[TEMPO + NUM_TEMPOS :],
+        *(f"Program_{'Drums' if p == DRUMS else p}" for p in PROGRAM_ORDER),
+        *(f"Part_{part}" for part in range(1, NUM_PARTS)),
+        *(f"Pitch_{pitch}" for pitch in range(NUM_PITCHES)),
+        *(f"Drum_{pitch}" for pitch in range(NUM_PITCHES)),
+        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
+        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
         *(f"DrumVelocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
         "Return_New",
         *(f"Return_{distance}" for distance in range(1, MAX_DISTANCE + 1)),
@@ -99,14 +76,13 @@ PLANNED_VOCABULARY = Vocabulary(
         *(f"Gap_{bars}" for bars in range(1, MAX_GAP + 1)),
     )
 )
-"""The 1,246 tokens of version 2."""
+"""The 1,246 tokens of all models."""
 
 
 def closing_ids(vocabulary: Vocabulary) -> list[int]:
     """Ids of the tokens that close an event, such as a note: all that do not begin or continue one.
 
-    PAD does not, so that padding costs little. In version 1, the Velocity of a Drum does not close
-    its event, as that of a Pitch does not.
+    PAD does not, so that padding costs little.
     """
     return [i for i, name in enumerate(vocabulary.names) if name.split("_")[0] not in _CONTINUED]
 
@@ -163,16 +139,6 @@ class Families:
         self.style, self.key, self.plays, self.gap = first[13:]
         self.vocabulary = vocabulary
         self.size = len(vocabulary)
-        self.has_plans = self.return_ < self.size
-        """Whether the vocabulary is that of version 2."""
-        self.num_pitches = self.drum - self.pitch
-        """Number of pitches of a melodic track."""
-        self.lowest_pitch = int(values[self.pitch])
-        """MIDI pitch of the first Pitch token."""
-        self.bpm = TEMPO_GRID if self.has_plans else _WHOLE_TEMPOS
-        """Quarter notes per minute of each Tempo token (n,)."""
-        self.tempo_edges: NDArray[np.floating] = _PLANNED_EDGES if self.has_plans else _WHOLE_EDGES
-        """Limits (n + 1,) between which each Tempo token is the nearest."""
         self.only_track = only_track
         """Rank of the only track; -1 if Program tokens distinguish tracks."""
         kinds[kinds == Kind.DRUM_VELOCITY] = Kind.VELOCITY
@@ -186,14 +152,6 @@ class Families:
         """
         kinds.setflags(write=False)
         values.setflags(write=False)
-
-
-_WHOLE_TEMPOS = np.arange(MIN_BPM, MAX_BPM + 1, dtype=np.float64)
-_WHOLE_TEMPOS.setflags(write=False)
-_WHOLE_EDGES = np.arange(MIN_BPM, MAX_BPM + 2) - 0.5
-_PLANNED_EDGES = np.asarray(
-    15 * 2 ** ((np.arange(len(TEMPO_GRID) + 1) - 0.5) / TEMPOS_PER_OCTAVE), np.float64
-)
 
 
 def _number(text: str) -> int:
@@ -214,8 +172,7 @@ def _first_ids(kinds: NDArray[np.uint8]) -> dict[str, int]:
     return dict(sorted(ids.items(), key=lambda item: item[1]))
 
 
-PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
+PIANO_FAMILIES = Families(VOCABULARY, only_track=1)
 """All notes belong to one track, with rank 1; there are no drums."""
-MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)
-PLANNED_PIANO_FAMILIES = Families(PLANNED_VOCABULARY, only_track=1)
-PLANNED_FAMILIES = Families(PLANNED_VOCABULARY)
+MULTITRACK_FAMILIES = Families(VOCABULARY)
+"""Program tokens distinguish tracks."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenization.remi.losses import Losses
-from tokenization.remi.vocabulary import PIANO_FAMILIES
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import TEMPO_GRID
 from training.data.corpus_writer import COUNTS, LISTS
 
 
-def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
+def card(data: dict[str, Any], tokenizer: Remi) -> str:
     """The data card of a corpus in Markdown; `data` is the contents of `data.json`."""
     counts = data["listed"]
     columns = ("files", "bars", "notes", "tokens", *COUNTS)
@@ -23,7 +23,7 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
     ]
     refused, damaged, copies, moved = (_listed(data, key) for key in LISTS)
     taken = f", files {data['include']}" if data["include"] else ""
-    low, high = (_whole(bpm) for bpm in _tempo_limits(tokenizer))
+    low, high = (_whole(bpm) for bpm in TEMPO_GRID[[0, -1]].tolist())
     return "\n".join(
         [
             f"# {data['source']} as tokens",
@@ -38,7 +38,7 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             "|---|" + "---|" * (len(columns) + 1),
             *rows,
             "",
-            "Dropped: notes outside the pitch range. Clipped: notes shortened to the maximum "
+            "Clipped: notes shortened to the maximum "
             "duration. Merged: notes left out because another note has the same pitch and "
             f"position. Tempos scaled: tempos outside {low} to {high}, halved or doubled together "
             "with their beats, so that the music keeps its speed. Tempos clipped: tempos that this "
@@ -70,12 +70,6 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             moved,
         ]
     )
-
-
-def _tempo_limits(tokenizer: Tokenizer) -> tuple[float, float]:
-    """The lowest and highest tempo of a vocabulary."""
-    bpm = getattr(tokenizer, "families", PIANO_FAMILIES).bpm
-    return float(bpm[0]), float(bpm[-1])
 
 
 def _whole(bpm: float) -> str:

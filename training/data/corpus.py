@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
 from training.data.masks import masked_ids
 from training.data.shards import PieceFacts, Shard, shard_folders
 from training.errors import TrainingError
@@ -155,7 +155,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def windows(
-    corpus: Corpus, tokenizer: Tokenizer, length: int, count: int | None = None
+    corpus: Corpus, tokenizer: Remi, length: int, count: int | None = None
 ) -> NDArray[np.int64]:
     """Cut all pieces into windows of length + 1 tokens, padded with PAD (0): (n, length + 1).
 
@@ -181,7 +181,7 @@ def windows(
     return rows
 
 
-def note_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+def note_ids(tokenizer: Remi) -> NDArray[np.int64]:
     """Ids of the tokens that start a note."""
     kinds = ("Pitch_", "Drum_", "Note_Pitch_")
     names = tokenizer.vocabulary.names

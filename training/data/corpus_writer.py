@@ -18,7 +18,7 @@ from training.data.copies import near_copies
 from training.data.copies.placement import Pieces, place
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES, PIECE, ShardWriter
 
-COUNTS = ("dropped", "clipped", "merged", "tempos_scaled", "tempos_clipped")
+COUNTS = ("clipped", "merged", "tempos_scaled", "tempos_clipped")
 """Changes to notes and tempos by the encoding, counted per split. `Losses` has others."""
 LISTS = ("refused", "damaged", "copies", "moved")
 """Lists of files in `data.json`: those that cannot be read, those read only in part, those left out

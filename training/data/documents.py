@@ -1,4 +1,4 @@
-"""Training examples of version 2: pieces as documents of five kinds."""
+"""Training examples: pieces as documents of five kinds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tokenization.document import Document, Header, Selection
 from tokenization.grid import notated_lines
 from tokenization.plan import Plan
 from tokenization.remi.quantize import part_of
-from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import EOS, MAX_PITCH, MIN_PITCH, POSITION, TEMPO
+from tokenization.remi.vocabulary import EOS, POSITION, TEMPO, TEMPO_GRID
 from tokenization.score import Score, Track, all_notes
 from training.data.examples import Examples, draw_bar
 from training.data.masks import masked_ids
@@ -29,6 +28,8 @@ _NEEDS_TRACKS: tuple[Kind, ...] = ("accompaniment", "infilling_with_given")
 _LONGEST_GAP = 16
 _AT_EDGE = 0.125
 """Probability that no bars stand before a gap; the same for after it."""
+_PIANO_KEYS = 21, 108
+"""Lowest and highest pitch of a piano."""
 _LEAST_ROOM = 256
 """Tokens that have to be left in an example for another document."""
 _HEADER_ROOM = 12
@@ -106,12 +107,11 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Documents(Examples):
-    """Parts of pieces as documents of version 2, drawn anew for each row.
+    """Parts of pieces as documents, drawn anew for each row.
 
     A corpus is drawn by its weight, a piece of it in proportion to its tokens, and a part of the
     piece. The part is decoded, transposed and changed, analysed as if it were an upload, and
-    encoded. If it ends before the example does, another document follows. `beginnings` is the share
-    of accompaniments that are the beginning of a piece.
+    encoded. If it ends before the example does, another document follows.
     """
 
     shares: DocumentShares = DocumentShares()
@@ -155,7 +155,7 @@ class Documents(Examples):
             )
             if has_players:
                 document = self._with_players(document)
-            ids = self._remi.encode(*document).ids
+            ids = self.tokenizer.encode(*document).ids
             excess = len(ids) - room
             if excess <= 0 or selection is None or selection.stop is None:
                 break
@@ -173,14 +173,9 @@ class Documents(Examples):
         return Drawn(kind, piece, part.first_bar, document, ids, masked)
 
     @property
-    def _remi(self) -> Remi:
-        assert isinstance(self.tokenizer, Remi)
-        return self.tokenizer
-
-    @property
     def _has_tracks(self) -> bool:
         """Whether the tokenizer distinguishes tracks."""
-        return self._remi.families.only_track < 0
+        return self.tokenizer.families.only_track < 0
 
     def _draw_kind(self, draw: np.random.Generator) -> Kind:
         kinds: list[Kind] = [
@@ -225,7 +220,7 @@ class Documents(Examples):
         ids, bars, families = (
             self._read(piece),
             self.corpus.piece_bars(piece),
-            self._remi.families,
+            self.tokenizer.families,
         )
         is_kept = np.ones(len(ids), bool)
         if not has_plan:
@@ -252,8 +247,8 @@ class Documents(Examples):
                 first = draw_bar(starts, length, (room - 1) // 2, share, draw)
             stop = int(np.searchsorted(starts, starts[first] + room))
         has_more = stop < len(bars)
-        crop = self._remi.crop(ids[: bars[stop] if has_more else None], first)
-        score = self._remi.decode(crop)
+        crop = self.tokenizer.crop(ids[: bars[stop] if has_more else None], first)
+        score = self.tokenizer.decode(crop)
         # what sounds beyond the last bar ends there
         end = notated_lines(score, max(score.end_ticks, 1))[stop - first]
         return _Part(part_of(score, 0, int(end)), first, not has_more)
@@ -266,7 +261,7 @@ class Documents(Examples):
         masked = facts.masked
         score = part.score
         end = int(part.lines[-1])
-        low, high = (0, 127) if self._has_tracks else (MIN_PITCH, MAX_PITCH)
+        low, high = (0, 127) if self._has_tracks else _PIANO_KEYS
         pitches = all_notes(track for track in score.tracks if not track.is_drum)[:, 2]
         if len(pitches):
             low, high = min(low, int(pitches.min())), max(high, int(pitches.max()))
@@ -287,7 +282,7 @@ class Documents(Examples):
             return self._draw_part(found, "continuation", 0, room, draw, has_plan=True).score
 
         score = self.augmentation(score, other, draw)
-        slowest, fastest = self._remi.families.bpm[[0, -1]].tolist()
+        slowest, fastest = TEMPO_GRID[[0, -1]].tolist()
         tempos = tuple(
             tempo._replace(bpm=min(max(tempo.bpm, slowest), fastest)) for tempo in score.tempos
         )
@@ -321,7 +316,7 @@ class Documents(Examples):
             players = sorted(self._players(part.score, selection))
             if len(players) > 1:
                 given = draw.permutation(players)[: int(draw.integers(1, len(players)))].tolist()
-                ranks = self._remi.track_ranks(part.score.tracks)
+                ranks = self.tokenizer.track_ranks(part.score.tracks)
                 at = tuple(index for index, rank in enumerate(ranks) if rank in given)
                 return selection._replace(given=at), kind
         if selection is not None and kind != "accompaniment":
@@ -334,7 +329,7 @@ class Documents(Examples):
         if selection is not None and selection.stop is not None:
             lines = notated_lines(score, max(end, 1))
             start, end = lines[[selection.first, selection.stop]].tolist()
-        ranks = self._remi.track_ranks(score.tracks)
+        ranks = self.tokenizer.track_ranks(score.tracks)
         return {
             rank
             for track, rank in zip(score.tracks, ranks, strict=True)
@@ -365,7 +360,7 @@ class Documents(Examples):
             return document
         score, selection = document.score, document.selection
         players = self._players(score, selection)
-        ranks = self._remi.track_ranks(score.tracks)
+        ranks = self.tokenizer.track_ranks(score.tracks)
         players -= {ranks[index] for index in (selection.given if selection else ())}
         return document._replace(header=document.header._replace(players=tuple(sorted(players))))
 

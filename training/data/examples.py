@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.vocabulary import BOS, EOS, PAD
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import PAD
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus
-from training.data.masks import masked_ids
 from training.errors import TrainingError
 from training.learning.seeding import generator
 
@@ -25,14 +24,13 @@ class Examples(ABC):
     """
 
     corpus: Corpus
-    tokenizer: Tokenizer
+    tokenizer: Remi
     length: int
     """Tokens that the model reads; an example has one more token, the last target."""
     batch_size: int
     seed: int
     beginnings: float = 0.1
-    """Share of examples that are the beginning of a piece and start with BOS; of documents, see
-    `Documents`."""
+    """Share of accompaniments that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
     """Smallest and largest transposition in semitones."""
     augmentation: Augmentation = NOTHING
@@ -74,44 +72,6 @@ class Examples(ABC):
     @abstractmethod
     def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
         """An example, which may be too long."""
-
-
-@dataclass(frozen=True)
-class Crops(Examples):
-    """Transposed parts of pieces, from a bar on."""
-
-    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
-        piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
-        ids = self._any_crop(piece, draw)
-        low, high = self.transposition
-        for _ in range(100):
-            moved = self.tokenizer.transpose(ids, int(draw.integers(low, high + 1)))
-            if moved is not None:
-                ids = moved
-                break
-        if self.augmentation != NOTHING:
-            decode = self.tokenizer.decode
-            score = self.augmentation(
-                decode(ids),
-                lambda: decode(self._any_crop(int(draw.integers(len(self.corpus))), draw)),
-                draw,
-            )
-            begins, ends = ids[:1].tolist() == [BOS], ids[-1:].tolist() == [EOS]
-            ids = self.tokenizer.encode(score).ids
-            ids = ids[0 if begins else 1 : None if ends else -1]
-        return masked_ids(ids, self.corpus.facts(piece).masked, self.tokenizer.vocabulary)
-
-    def _any_crop(self, piece: int, draw: np.random.Generator) -> NDArray[np.integer]:
-        starts, length = self.corpus.piece_bars(piece), self.corpus.length(piece)
-        return self.crop(piece, draw_bar(starts, length, self.length // 2, self.beginnings, draw))
-
-    def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
-        """Up to length + 1 tokens of a piece, starting at a bar."""
-        bars = self.corpus.piece_bars(piece)
-        next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
-        stop = int(bars[next_bar]) if next_bar < len(bars) else None
-        ids = self._read(piece, stop)  # from the start, to find the metre and tempo
-        return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
 
 
 def draw_bar(

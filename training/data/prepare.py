@@ -19,8 +19,8 @@ from tqdm import tqdm
 
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.remi.losses import Losses, losses
-from tokenization.remi.vocabulary import NUM_STYLES, PIANO_FAMILIES
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import NUM_STYLES
 from training.data.card import card
 from training.data.copies.melody import melody_runs
 from training.data.corpus import FORMAT_VERSION, note_ids
@@ -41,7 +41,7 @@ BATCH_FILES = 200
 def prepare(
     corpora: Path | Sequence[Path],
     output: Path,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     *,
     include: str | Sequence[str] | None = None,
     splits: Path | None = None,
@@ -85,7 +85,7 @@ def prepare(
 def prepare_mixture(
     mixture: Mixture,
     output: Path,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     *,
     splits: Path | None = None,
     workers: int | None = None,
@@ -220,14 +220,14 @@ class Batch:
     prefix: str
     """Prefix of names in all output."""
     reading: Reading
-    tokenizer: Tokenizer
+    tokenizer: Remi
     path: Path
     strict: bool = False
     """Whether damaged files are refused."""
 
 
 def plan_batches(
-    listings: Sequence[Listing], output: Path, tokenizer: Tokenizer, *, strict: bool = False
+    listings: Sequence[Listing], output: Path, tokenizer: Remi, *, strict: bool = False
 ) -> list[Batch]:
     """All batches by corpus and split.
 
@@ -326,8 +326,7 @@ def _encode(batch: Batch) -> int:
             damaged[name] = piece.file.damage
         ids = np.asarray(piece.sequence.ids).astype("<u2")
         notes = int(np.count_nonzero(np.isin(ids, of_notes)))
-        families = getattr(batch.tokenizer, "families", PIANO_FAMILIES)
-        lost = losses(piece.score, piece.ranks, families)
+        lost = losses(piece.score, piece.ranks)
         counts.append([notes, *(getattr(piece.sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
@@ -371,7 +370,7 @@ def _join_all(
     return join(encoded, members, unassigned, folder, vocabulary.hash)
 
 
-def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:
+def _publish(data: dict[str, Any], tokenizer: Remi, folder: Path, output: Path) -> None:
     """Complete a corpus with its tokenizer, card and data.json, and move it to `output`."""
     tokenizer.save(folder)
     text = card(data, tokenizer)
@@ -383,7 +382,7 @@ def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: P
     shutil.rmtree(_partial(output))
 
 
-def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:
+def _check_output(output: Path, tokenizer: Remi, source: str) -> None:
     """Raise TrainingError unless a folder is empty, or a corpus of this source and tokenizer."""
     if not output.is_file() and not (output.is_dir() and any(output.iterdir())):
         return

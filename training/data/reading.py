@@ -14,7 +14,7 @@ from tokenization.analysis.plan import analyse
 from tokenization.midi import read_midi
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Tempo, all_notes
-from tokenization.tokenizer import Tokenizer, TokenSequence
+from tokenization.tokenizer import TokenSequence
 from training.data.mixtures.mixture import CorpusConfig
 from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
@@ -54,18 +54,6 @@ class Reading(NamedTuple):
         return has_one_velocity * MASKED_VELOCITIES + has_default_tempo * MASKED_TEMPOS
 
 
-def encode_with_plan(tokenizer: Tokenizer, score: Score, heard: Score) -> TokenSequence:
-    """Tokens of a score, with its plan if the vocabulary has one.
-
-    Raises:
-        MidiError: the score cannot be encoded.
-        TokenizerError: its plan cannot be encoded.
-    """
-    if not (isinstance(tokenizer, Remi) and tokenizer.families.has_plans):
-        return tokenizer.encode(score)
-    return tokenizer.encode(score, analyse(heard))
-
-
 class ReadPiece(NamedTuple):
     """A MIDI file as training data."""
 
@@ -83,7 +71,7 @@ class ReadPiece(NamedTuple):
 def read_piece(
     content: bytes,
     name: str,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     reading: Callable[[Score], Reading],
     *,
     strict: bool = False,
@@ -99,7 +87,7 @@ def read_piece(
     score = how.prepared(file)
     ranks = tokenizer.track_ranks(score.tracks)
     heard = _with_ranks(score, ranks)
-    sequence = encode_with_plan(tokenizer, score, heard)
+    sequence = tokenizer.encode(score, analyse(heard))
     return ReadPiece(_with_ranks(file, ranks), score, ranks, sequence, how.masked(score, heard))
 
 

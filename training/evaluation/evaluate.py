@@ -19,9 +19,8 @@ from relpe.decoding.choose import why_not_compiled
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import Remi, families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, Families
-from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
@@ -115,7 +114,7 @@ class _Subject:
     decoder: Decoder
     """Its weights are rounded as for a release."""
     origin: Origin
-    tokenizer: Tokenizer
+    tokenizer: Remi
     corpus: Corpus
     pieces: list[NDArray[np.int64]]
     hidden: list[NDArray[np.bool_]]
@@ -240,7 +239,7 @@ def _measure_likelihood(
 ) -> None:
     """Add the likelihood of real music to results; write nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
-    families = families_of(subject.tokenizer)
+    families = subject.tokenizer.families
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
@@ -284,21 +283,20 @@ def _measure_likelihood(
             nll_by_position(whole["streaming_pointer"], options.reach), options.reach
         )
     results["by_family"] = _by_family(subject, whole)
-    if isinstance(subject.tokenizer, Remi) and subject.tokenizer.families.has_plans:
-        results["by_part"] = {
-            key: nats_by_part(nats_of_families(subject, nats), results["notes"])
-            for key, nats in whole.items()
-        }
-        kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
-        bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
-        without, results["streaming_without_plan"] = measure(
-            WHOLE["streaming_without_plan"],
-            lambda seed, advance: streaming_nats(
-                decoder, bare, options.chunk, options.batch_size, seed, advance, families
-            ),
-            [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
-        )
-        whole["streaming_without_plan"] = _mean(without)
+    results["by_part"] = {
+        key: nats_by_part(nats_of_families(subject, nats), results["notes"])
+        for key, nats in whole.items()
+    }
+    kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
+    bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
+    without, results["streaming_without_plan"] = measure(
+        WHOLE["streaming_without_plan"],
+        lambda seed, advance: streaming_nats(
+            decoder, bare, options.chunk, options.batch_size, seed, advance, families
+        ),
+        [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
+    )
+    whole["streaming_without_plan"] = _mean(without)
     corpora = [one["name"] for one in subject.corpus.corpora]
     if len(corpora) > 1:
         results["by_corpus"] = nats_by_corpus(
@@ -388,7 +386,7 @@ def _loops(subject: _Subject) -> dict[str, Any]:
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
-        families = families_of(subject.tokenizer)
+        families = subject.tokenizer.families
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
     found = loop_nats(nats, made)
     return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}

@@ -16,8 +16,8 @@ from tqdm import tqdm
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
 from relpe.models.decoder import Decoder
+from tokenization.remi.remi import Remi
 from tokenization.score import Score
-from tokenization.tokenizer import Tokenizer
 from training.continuations import continuations, in_bars, write_sample
 from training.data.corpus import Corpus
 from training.errors import TrainingError, check_range
@@ -131,9 +131,7 @@ class Passage(NamedTuple):
     """Counts of faults, by kind."""
 
     @classmethod
-    def of(
-        cls, ids: NDArray[np.integer], tokenizer: Tokenizer, prompt_bars: int, bars: int
-    ) -> Passage:
+    def of(cls, ids: NDArray[np.integer], tokenizer: Remi, prompt_bars: int, bars: int) -> Passage:
         """Measure the `bars` bars that follow the prompt in a piece of token ids."""
         first = prompt_bars
         score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
@@ -150,7 +148,7 @@ def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
 
 def measure_music(
     decoder: Decoder,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     corpus: Corpus,
     train: Corpus,
     options: GenerationOptions,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from relpe.models.decoder import Decoder
 from tokenization.presets import PRESETS, load_tokenizer
-from tokenization.tokenizer import Tokenizer, Vocabulary
+from tokenization.remi.remi import Remi
+from tokenization.tokenizer import Vocabulary
 from training.data.corpus import Corpus, read_facts
 from training.data.masks import masked_ids
 from training.errors import TrainingError
@@ -26,7 +27,7 @@ class Subject(NamedTuple):
     decoder: Decoder
     """In evaluation mode; its weights are rounded as for a release."""
     origin: Origin
-    tokenizer: Tokenizer
+    tokenizer: Remi
 
 
 def load_subject(model: str, data: Path, weights: str) -> Subject:

@@ -10,7 +10,7 @@ from pathlib import Path
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
@@ -26,7 +26,7 @@ NAME = "training.json"
 """File of a released model that lists its runs."""
 
 
-def first_weights(model: str | Path, origin: Origin, tokenizer: Tokenizer | None) -> FirstWeights:
+def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> FirstWeights:
     """Origin and lineage of the weights of `--init-from`.
 
     `tokenizer` is that of the data; None for generated tasks, whose tokens are not compared.

@@ -22,7 +22,6 @@ from relpe.models.encoder_decoder.model import EncoderDecoder
 from relpe.models.growth import can_grow, grow
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 from tokenization.remi.remi import Remi
-from tokenization.tokenizer import Tokenizer
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
@@ -235,14 +234,14 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
 
 
 @torch.no_grad()
-def keep_styles(decoder: Decoder, before: Tokenizer, after: Tokenizer) -> None:
+def keep_styles(decoder: Decoder, before: Remi, after: Remi) -> None:
     """Give each style of `after` the weights that it has in a decoder of the tokenizer `before`.
 
     Styles are numbered in the order of their names, so that a new one changes the numbers of
     others. New styles get those of styles that are gone, or of unused numbers.
     """
-    old, new = (tuple(getattr(x.config, "styles", ())) for x in (before, after))
-    if old == new or not isinstance(after, Remi):
+    old, new = before.config.styles, after.config.styles
+    if old == new:
         return
     styles = slice(after.families.style, after.families.key)
     count = styles.stop - styles.start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +14,12 @@ from torch.utils.data import DataLoader
 
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
-from tokenization.remi.remi import Remi, families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families, closing_ids
-from tokenization.tokenizer import Tokenizer
 from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, read_facts, windows
 from training.data.documents import Documents, DocumentShares
-from training.data.examples import Crops, Examples
 from training.errors import TrainingError, check_range
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
 from training.learning.distributed import ALONE, Processes, rows_of
@@ -53,13 +51,13 @@ class MusicTask:
     truncated: bool = False
     """Whether gradients stop at chunk boundaries; if not, chunks do not change the results."""
     beginnings: float = 0.1
-    """Share of examples that are the beginning of a piece."""
+    """Share of accompaniments that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
     """Minimum and maximum transposition of an example in semitones."""
     augmentation: Augmentation = NOTHING
     """Further random changes to examples with several instruments."""
-    documents: DocumentShares | None = None
-    """Kinds of documents, for corpora of version 2; None: the defaults of `DocumentShares`."""
+    documents: DocumentShares = field(default_factory=DocumentShares)
+    """Kinds of documents."""
     validation_windows: int = 64
     """Number of windows of `length` tokens in a validation."""
 
@@ -104,7 +102,7 @@ class MusicTask:
         return replace(self.model, events=replace(events, closing=events.ranges(ids)))
 
     @property
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Remi:
         """The tokenizer of the data."""
         return load_tokenizer(self.data)
 
@@ -116,7 +114,7 @@ class MusicTask:
         """
         axes = 1 + len(AXES)
         decoder = new_model(self.decoder_config(self.data), trainer.seed, axes)
-        families = families_of(load_tokenizer(self.data))
+        families = load_tokenizer(self.data).families
         return MusicModule(decoder, self, optimizer, trainer, families)
 
 
@@ -167,7 +165,7 @@ class MusicData(StepData):
         return self.validation_loader(self.held_out)
 
 
-def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> Examples:
+def _examples(task: MusicTask, tokenizer: Remi, rows: range, seed: int) -> Documents:
     """The training examples of one process. Raises TrainingError."""
     settings: dict[str, Any] = {
         "corpus": Corpus.load(task.data, "train", task.corpora),
@@ -180,14 +178,7 @@ def _examples(task: MusicTask, tokenizer: Tokenizer, rows: range, seed: int) -> 
         "transposition": task.transposition,
         "augmentation": task.augmentation,
     }
-    if isinstance(tokenizer, Remi) and tokenizer.families.has_plans:
-        return Documents(**settings, shares=task.documents or DocumentShares())
-    if task.documents is not None:
-        raise TrainingError(
-            f"task.documents is set, but the tokenizer of {task.data} has no documents; leave it "
-            "out, or prepare the corpus with --tokenizer piano-2 or multitrack-2"
-        )
-    return Crops(**settings)
+    return Documents(**settings, shares=task.documents)
 
 
 class MusicModule(TaskModule[Decoder]):

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.models.pointer.config import LOG_ODDS, BalanceConfig, GateConfig, PointerConfig
-from tokenization.remi.remi import families_of
 from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary
 from training.config import MOST_THREADS
@@ -156,18 +155,19 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
     """A pointer for music, whose units are bars; it ignores differences of velocity and duration.
 
-    In version 2 a Return names an earlier bar. A match ignores what Returns name, so that each bar
+    A Return names an earlier bar. A match ignores what Returns name, so that each bar
     begins with a match. Its gates are not fitted; its balance is that of `before`.
     """
     families = Families(vocabulary)
     first = tuple(families.first_ids.values())
     gates = GateConfig(family=(0.0,) * len(first))
     balance = BalanceConfig() if before is None else before.balance
-    ignored = ((families.velocity, families.duration), (families.duration, families.return_))
-    names = None
-    if families.has_plans:
-        ignored += ((families.return_, families.chord),)
-        names = families.return_ + 1, families.return_ + 1 + MAX_DISTANCE
+    ignored = (
+        (families.velocity, families.duration),
+        (families.duration, families.return_),
+        (families.return_, families.chord),
+    )
+    names = families.return_ + 1, families.return_ + 1 + MAX_DISTANCE
     return PointerConfig(
         unit=BAR, ignored=ignored, names=names, families=first, gates=gates, balance=balance
     )
@@ -288,7 +288,7 @@ def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
             options.chunk,
             options.batch_size,
             advance=bar.update,
-            families=families_of(subject.tokenizer),
+            families=subject.tokenizer.families,
         )
     return predicted(nats, split.hidden)
 

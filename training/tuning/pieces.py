@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from tokenization.analysis.beats import is_off_grid
 from tokenization.errors import MidiError, TokenizerError
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
 from training.data.copies.melody import melody_runs
 from training.data.copies.placement import Pieces, place
 from training.data.corpus import Corpus, note_ids
@@ -58,7 +58,7 @@ class OwnPieces:
     """Whether pieces with one melody are on both sides, because most pieces have it."""
 
 
-def read_own_pieces(paths: Sequence[Path], tokenizer: Tokenizer) -> OwnPieces:
+def read_own_pieces(paths: Sequence[Path], tokenizer: Remi) -> OwnPieces:
     """Read MIDI files, and folders and zip archives of MIDI files.
 
     Notes are counted in estimated beats where they do not follow those of the file. Of pieces with
@@ -125,7 +125,7 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | MemberError]]:
                 given.add(file.resolve())
 
 
-def _read(content: bytes | MemberError, name: str, tokenizer: Tokenizer) -> _Piece:
+def _read(content: bytes | MemberError, name: str, tokenizer: Remi) -> _Piece:
     if isinstance(content, MemberError):
         raise content
     read = read_piece(content, name, tokenizer, lambda file: Reading(is_off_grid(file)))
@@ -177,7 +177,7 @@ def _divided(pieces: Sequence[_Piece]) -> tuple[list[bool], bool]:
     return held, False
 
 
-def _corpus(pieces: Sequence[_Piece], tokenizer: Tokenizer) -> Corpus:
+def _corpus(pieces: Sequence[_Piece], tokenizer: Remi) -> Corpus:
     bar = tokenizer.vocabulary.ids["Bar"]
     facts = [piece.facts for piece in pieces]
     return Corpus((Shard.of([piece.ids for piece in pieces], facts, bar),))

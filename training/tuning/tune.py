@@ -18,7 +18,7 @@ from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from training.config import MOST_THREADS, TrainerConfig
 from training.data.documents import Documents
-from training.data.examples import Crops, Examples
+from training.data.examples import Examples
 from training.errors import TrainingError, check_range
 from training.learning.averaging import Average
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
@@ -106,11 +106,6 @@ def tune(options: TuneOptions) -> Outcome:
     check_new(options.output)
     folder = model_folder(options.model)
     tokenizer = load_tokenizer(folder)
-    if not isinstance(tokenizer, Remi):
-        raise TrainingError(
-            f"{folder}: the model has the vocabulary {tokenizer.config.kind}, which cannot be "
-            "tuned; choose a model with another vocabulary, such as piano"
-        )
     pieces = read_own_pieces(options.corpus, tokenizer)
     for name, why in pieces.unused.items():
         logger.warning("not used: %s", why if name in why else f"{name}: {why}")
@@ -334,4 +329,4 @@ def _examples(pieces: OwnPieces, tokenizer: Remi, length: int, seed: int) -> Exa
         "batch_size": ROWS,
         "seed": seed,
     }
-    return Documents(**settings) if tokenizer.families.has_plans else Crops(**settings)
+    return Documents(**settings)

@@ -20,10 +20,10 @@ from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import BarPlan
 from tokenization.remi.bars import BarMap
 from tokenization.remi.quantize import part_of
-from tokenization.remi.remi import Remi, families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, MAX_GAP, POSITION, TEMPO, TIME_SIGNATURE
 from tokenization.score import Score, Tempo, Track
-from tokenization.tokenizer import FixedBar, Tokenizer
+from tokenization.tokenizer import FixedBar
 
 
 class Gap(NamedTuple):
@@ -64,7 +64,7 @@ class Gap(NamedTuple):
         timing: Timing,
         lines: NDArray[np.int64],
         stop: int,
-        tokenizer: Tokenizer,
+        tokenizer: Remi,
     ) -> Gap:
         """The gap of a passage that ends before the bar `stop`, from 0.
 
@@ -100,7 +100,6 @@ class Gap(NamedTuple):
                 "or generate a piece from nothing"
             )
         if not is_last:
-            _check_model(tokenizer)
             _check_length(bars, first, stop)
         _check_ranks(tracks, ranks, written, passage.rests, tokenizer)
         edges = np.array([_edge(bars, first), _edge(bars, stop)])
@@ -149,7 +148,7 @@ class Gap(NamedTuple):
         those to be replaced.
 
         Args:
-            tokenizer: a tokenizer of version 2.
+            tokenizer: the model's tokenizer.
             lengths: number of tokens of each notated bar that is kept (bars,).
             most_tokens: maximum number of tokens of the bars that are read.
             most_bars: maximum number of notated bars on each side of the gap; 0: no maximum.
@@ -212,7 +211,7 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
     return FixedBar((plan.source,), plan.chords if has_chords else None, given)
 
 
-def _numbers(passage: Passage, file: Score, tokenizer: Tokenizer) -> frozenset[int]:
+def _numbers(passage: Passage, file: Score, tokenizer: Remi) -> frozenset[int]:
     """Numbers of the tracks of a file that are to be written. Raises MidiError for unknown ones."""
     chosen = passage.rests | (passage.tracks or frozenset())
     if unknown := chosen.difference(range(len(file.tracks))):
@@ -236,21 +235,12 @@ def _check_length(bars: BarMap, first: int, stop: int) -> None:
         )
 
 
-def _check_model(tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError for a model that can only continue music."""
-    if not families_of(tokenizer).has_plans:
-        raise TokenizerError(
-            "the model can only continue a piece; choose one that writes parts, such as piano or "
-            "groove, or bars after the end of the piece"
-        )
-
-
 def _check_ranks(
     tracks: tuple[Track, ...],
     ranks: list[int],
     written: list[bool],
     rests: frozenset[int],
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
 ) -> None:
     """Raises an error if the model cannot write the chosen tracks without those that are kept."""
     names = track_names(tracks)
@@ -266,7 +256,7 @@ def _check_ranks(
                 "instruments; choose another model or other tracks"
             )
         given = [one for one in by_rank[ranks[at]] if not written[one] and one not in rests]
-        if given and families_of(tokenizer).only_track >= 0:
+        if given and tokenizer.families.only_track >= 0:
             raise TokenizerError(
                 f"the model reads all tracks as one piano, so it cannot write {names[at]} alone; "
                 "choose all tracks, or a model of several instruments"

@@ -18,9 +18,9 @@ from tokenization.analysis.keys import named_key
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.plan import Chord, Key, Plan, PlannedChord
 from tokenization.plan_text import MAX_DISTANCE, parse_chart, parse_form
-from tokenization.remi.remi import Remi, families_of
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BOS
-from tokenization.tokenizer import FixedBar, Tokenizer
+from tokenization.tokenizer import FixedBar
 
 if TYPE_CHECKING:
     from app.compose.options import MusicOptions
@@ -51,68 +51,36 @@ class Met(NamedTuple):
         return f"{text}, not in {'bar' if len(self.missed) == 1 else 'bars'} {bars}"
 
 
-class Needs(NamedTuple):
-    """What is asked of new music that only some models can do.
-
-    Any model can be asked for chords: `tokenization/constraints/harmony.py` leads it.
-    """
-
-    form: bool = False
-    style: str = ""
-    ending: bool = False
-    """Whether the model is to end the piece."""
-
-    @classmethod
-    def of(cls, options: MusicOptions) -> Needs:
-        """The needs of options."""
-        ending = options.ending == "natural"
-        return cls(options.form is not None, options.style or "", ending)
-
-    def lacked_by(self, tokenizer: Tokenizer) -> tuple[str, ...]:
-        """The fields that a model cannot be asked for."""
-        has_plans = families_of(tokenizer).has_plans
-        lacked = {
-            "form": self.form and not has_plans,
-            "style": bool(self.style) and self.style not in styles_of(tokenizer),
-            "ending": self.ending and not has_plans,
-        }
-        return tuple(name for name, is_lacked in lacked.items() if is_lacked)
-
-    def cannot(self, model: str, lacked: Sequence[str]) -> str:
-        """That a model of this name cannot do what it lacks."""
-        words = {
-            "form": "follow a form",
-            "style": f"write in the style {self.style[:40]!r}",
-            "ending": "end a piece",
-        }
-        return f"the {model} model cannot {' or '.join(words[name] for name in lacked)}"
+def lacks_style(style: str, tokenizer: Remi) -> bool:
+    """Whether a style is asked, and a model has none of this name."""
+    return bool(style) and style not in styles_of(tokenizer)
 
 
-NOTHING = Needs()
-"""Any model can do it."""
+def check_style(options: MusicOptions, model: str, tokenizer: Remi) -> None:
+    """Raises TokenizerError if the model of this name lacks the style that is asked."""
+    style, styles = options.style or "", styles_of(tokenizer)
+    if lacks_style(style, tokenizer):
+        choose = "choose a model with styles, such as piano or groove, or leave that out"
+        if styles:
+            choose = f"its styles are: {', '.join(styles)}"
+        raise TokenizerError(f"{cannot_write(style, model)}; {choose}")
 
 
-def check_asked(options: MusicOptions, model: str, tokenizer: Tokenizer) -> None:
-    """Raises TokenizerError if the model of this name lacks something that is asked."""
-    needs, styles = Needs.of(options), styles_of(tokenizer)
-    if not (lacked := needs.lacked_by(tokenizer)):
-        return
-    choose = "choose a model that can, such as piano or groove, or leave that out"
-    if lacked == ("style",) and styles:
-        choose = f"its styles are: {', '.join(styles)}"
-    raise TokenizerError(f"{needs.cannot(model, lacked)}; {choose}")
+def cannot_write(style: str, model: str) -> str:
+    """That a model of this name cannot write in a style."""
+    return f"the {model} model cannot write in the style {style[:40]!r}"
 
 
-def styles_of(tokenizer: Tokenizer) -> tuple[str, ...]:
+def styles_of(tokenizer: Remi) -> tuple[str, ...]:
     """Names of the styles of a model."""
-    return tuple(getattr(tokenizer.config, "styles", ()))
+    return tokenizer.config.styles
 
 
 def with_style(
-    ids: NDArray[np.integer], options: MusicOptions, tokenizer: Tokenizer
+    ids: NDArray[np.integer], options: MusicOptions, tokenizer: Remi
 ) -> NDArray[np.integer]:
     """The ids of a context, of which the header names the style."""
-    if options.style is None or not isinstance(tokenizer, Remi):
+    if options.style is None:
         return ids
     style = tokenizer.families.style + styles_of(tokenizer).index(options.style)
     return np.insert(ids, int(len(ids) > 0 and ids[0] == BOS), style)

@@ -27,7 +27,7 @@ class Preset(NamedTuple):
     ending: Literal["bar", "cadence", "natural"] = "bar"
 
 
-def presets(sheet: LeadSheet, num_bars: int, *, has_plans: bool) -> dict[Growth, Preset]:
+def presets(sheet: LeadSheet, num_bars: int) -> dict[Growth, Preset]:
     """The ways to continue the first bars of a piece.
 
     A loop of up to 16 bars is followed by as many bars, a longer piece by as many as its last
@@ -36,7 +36,6 @@ def presets(sheet: LeadSheet, num_bars: int, *, has_plans: bool) -> dict[Growth,
     Args:
         sheet: the lead sheet of the piece.
         num_bars: number of bars before the new music.
-        has_plans: whether the model can be asked for a form.
     """
     length = loop_bars(sheet, num_bars)
     new = new_letter([phrase.letter for phrase in sheet.phrases])
@@ -44,7 +43,7 @@ def presets(sheet: LeadSheet, num_bars: int, *, has_plans: bool) -> dict[Growth,
         "vary": Preset(length, 0.5),
         "fill_4": Preset(max(length, 4), 0.25),
         "fill_8": Preset(max(length, 8), 0.125),
-        "section": Preset(length, 1.0, form=f"{new}{length}" if has_plans else None),
+        "section": Preset(length, 1.0, form=f"{new}{length}"),
         "ending": Preset(min(length, _ENDING_BARS), 0.0, ending="cadence"),
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.compose.plan.asked import NOTHING
 from app.errors import input_errors
 from app.player.frames import Frame
 from app.server.downloads import SOUND_KINDS
@@ -15,7 +14,6 @@ from tokenization.errors import MidiError
 if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
     from app.compose.models import Models
-    from app.compose.plan.asked import Needs
     from app.server.uploads import Upload
 
 NO_TRACK = "Choose Write for at least one track, or the instrument of a new track."
@@ -34,35 +32,34 @@ def shown(upload: Upload, job: str) -> Frame:
     return frame | Frame(prompt=prompt)
 
 
-def for_model(models: Models, upload: Upload, name: str, needs: Needs = NOTHING) -> Upload:
+def for_model(models: Models, upload: Upload, name: str, style: str = "") -> Upload:
     """The whole file for the model of this name, or for the automatic choice."""
     score = upload.whole.score
-    model = models.to_continue(score, needs) if name == AUTOMATIC else models.load(name)
+    model = models.to_continue(score, style) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)
 
 
 def to_write(
-    models: Models, upload: Upload, name: str, passage: Passage, needs: Needs = NOTHING
+    models: Models, upload: Upload, name: str, passage: Passage, style: str = ""
 ) -> Upload:
     """The same file, of which a passage is to be written, or with the reason why it cannot be.
 
     The model is that of this name. By default, it is the one that continues the file, or another
-    one if only that one can fill gaps. The new notes end at the last bar line.
+    one if only that one can write these tracks. The new notes end at the last bar line.
     """
-    needs = needs._replace(ending=False)
     try:
-        upload = for_model(models, upload, name, needs)
+        upload = for_model(models, upload, name, style)
         if passage.tracks is not None and not passage.tracks and passage.instrument is None:
             return upload.unable(passage, NO_TRACK)
         if name != AUTOMATIC:
             return upload.writing(passage)
-        return upload.writing_by_any(passage, models, needs)
+        return upload.writing_by_any(passage, models, style)
     except input_errors() as error:
         text = str(error).removeprefix(f"{upload.whole.name}: ")
         return upload.unable(passage, sentence(text))
 
 
-def fitted(models: Models, step: Step, needs: Needs) -> tuple[Step, str]:
+def fitted(models: Models, step: Step, style: str) -> tuple[Step, str]:
     """A step with its upload for its model, or for the automatic choice, and a note.
 
     Raises MidiError if the model cannot continue it.
@@ -72,9 +69,9 @@ def fitted(models: Models, step: Step, needs: Needs) -> tuple[Step, str]:
         return step, ""
     if upload.passage is not None:
         passage = upload.passage
-        return step._replace(upload=to_write(models, upload, step.model, passage, needs)), ""
+        return step._replace(upload=to_write(models, upload, step.model, passage, style)), ""
     first, last = upload.prompt.first_bar, upload.bars
-    other = for_model(models, upload, step.model, needs)
+    other = for_model(models, upload, step.model, style)
     return (step, "") if other is upload else with_tracks(step, other, first, last)
 
 
@@ -82,7 +79,7 @@ def fit(models: Models, work: Workspace) -> None:
     """Takes the automatic choice for what is needed. Raises MidiError if it cannot continue."""
     if work.upload is None or work.model != AUTOMATIC:
         return
-    step, note = fitted(models, work.step, work.needs)
+    step, note = fitted(models, work.step, work.asked_style)
     if step.upload is not None and work.frame.get("phase") == "prompt":
         step = step._replace(frame=shown(step.upload, work.frame.get("job", "")))
     work.set(step)

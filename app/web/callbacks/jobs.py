@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from app.compose.options import MusicOptions, new_seed
-from app.compose.plan.asked import Needs
+from app.compose.plan.asked import lacks_style
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
@@ -61,7 +61,7 @@ class JobCallbacks:
                 options = options_of(unit, asked)
                 work.form, work.style = options.form or "", options.style or ""
                 work.ending = options.ending
-                if work.upload and Needs.of(options).lacked_by(work.upload.model.tokenizer):
+                if work.upload and lacks_style(work.style, work.upload.model.tokenizer):
                     fit(self._studio.models, work)
                 upload = work.upload
                 if upload is not None:
@@ -71,7 +71,7 @@ class JobCallbacks:
                 else:
                     options = without_prompt(options)
                 model = None if upload else self._view.new_model(work)
-                if unable := self._view.unable(work, Needs.of(options)):
+                if unable := self._view.unable(work, work.style):
                     raise AlertError(unable)
                 job = self._studio.begin(session_of(request))
                 session.asked = Asked(upload, options, model, job, work.step)

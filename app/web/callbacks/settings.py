@@ -11,7 +11,7 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED, Needs
+from app.compose.plan.asked import ASKED
 from app.compose.plan.growth import Preset, presets
 from app.errors import input_errors
 from app.web.callbacks.alerts import AlertError, alerting
@@ -151,7 +151,7 @@ class SettingsCallbacks:
         for, its length and distance go as well.
         """
         work = session.work
-        plan = work.plan(self._view.unable(work, Needs(form=True)))
+        plan = work.plan()
         cleared = [name for name in texts if getattr(work, name)]
         if work.ending != MusicOptions.ending:
             cleared.append("ending")
@@ -192,13 +192,13 @@ class SettingsCallbacks:
     ) -> tuple[object, ...]:
         """`View.show` with what is asked of new bars, after a field has changed; values as sent.
 
-        On an empty page, a form or chords begin a new piece. If something is asked that the model
-        cannot do, and the choice is automatic, another one is taken.
+        On an empty page, a form or chords begin a new piece. If the model does not have
+        the style, and the choice is automatic, another one is taken.
         """
         numbers = {"bars": length, "distance": distance, "ending": ending}
         with self._view.locked(request) as session:
             work = session.work
-            needed = work.needs
+            style = work.asked_style
             work.form, work.chords = _text("form", form), _text("chords", chords)
             work.style = _text("style", style)
             if form_problem(unit, numbers):
@@ -212,7 +212,7 @@ class SettingsCallbacks:
                 work.go(NEW._replace(model=work.model))
             if session.asked is not None:
                 return self._view.unchanged
-            if work.needs != needed:
+            if work.asked_style != style:
                 with suppress(*input_errors()):  # otherwise `begin` says why
                     fit(self._models, work)
                 return self._view.show(session)
@@ -233,8 +233,7 @@ class SettingsCallbacks:
             if plan is None or session.asked is not None:
                 return (gr.skip(),) * len(ASKED_BY_ROWS)
             if upload is not None and (way := sent.get("growth")) is not None:
-                has_plans = not plan["no_form"]
-                ways = presets(upload.sheet, upload.bars, has_plans=has_plans)
+                ways = presets(upload.sheet, upload.bars)
                 if way in ways:
                     preset = ways[cast("Growth", way)]
                     if way == plan["growth"]:  # pressed again

@@ -9,7 +9,6 @@ from pathlib import Path
 import gradio as gr
 
 from app.compose.options import BeatSource
-from app.compose.plan.asked import Needs
 from app.player.edits import Edit
 from app.player.frames import Frame
 from app.server.job import PROMPT_ALONE
@@ -134,7 +133,7 @@ class UploadCallbacks:
         """Chooses the model that continues the file, or generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            return fitted(self._models, step._replace(model=model), session.work.needs)
+            return fitted(self._models, step._replace(model=model), session.work.asked_style)
 
         with self._view.locked(request) as session:
             if model in (AUTOMATIC, *self._models.names):
@@ -166,11 +165,11 @@ class UploadCallbacks:
         passage = chosen_passage(event)
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            needs = self._view.session(request).work.needs
+            style = self._view.session(request).work.asked_style
             if passage is not None:
-                chosen = to_write(self._models, upload, step.model, passage, needs)
+                chosen = to_write(self._models, upload, step.model, passage, style)
             else:
-                upload = for_model(self._models, upload, step.model, needs)
+                upload = for_model(self._models, upload, step.model, style)
                 chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
@@ -259,7 +258,6 @@ class UploadCallbacks:
         """
         work = session.work
         before, is_result = work.upload, index != PROMPT_ALONE
-        needs = Needs(style=work.style.strip()) if is_result else work.needs
         try:
             with alerting(), _reading(session):
                 try:
@@ -271,7 +269,7 @@ class UploadCallbacks:
                 data, sections = edit.apply(*piece), _sections_of(frame, index)
                 upload = upload_of(data, f"{title}.mid", self._models, beats, sections)
                 wanted = before.model.name if before else work.model
-                upload = for_model(self._models, upload, wanted, needs)
+                upload = for_model(self._models, upload, wanted, work.asked_style)
                 step = Step(upload, frame, model=work.model)
                 if before is not None and not is_result:
                     step = _chosen_as(step, upload, before, work.step)

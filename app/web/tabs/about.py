@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from app.compose.plan.asked import styles_of
 from app.text import listed, plural
 from app.web.assets import SCRIPTS, static
-from tokenization.remi.remi import families_of
+from tokenization.remi.remi import Remi
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from app.compose.models import Models, MusicModel
-    from tokenization.tokenizer import Tokenizer
 
 _ENCODINGS = {
     "sine_spe": ("random sine waves", "sine stochastic positional encoding"),
@@ -72,13 +71,12 @@ def model_line(models: Models, name: str) -> str:
     return line[:1].upper() + line[1:]
 
 
-def _abilities(tokenizer: Tokenizer) -> str:
+def _abilities(tokenizer: Remi) -> str:
     """What a model can be asked for."""
-    families, styles = families_of(tokenizer), styles_of(tokenizer)
-    can = ["continue a piece", "write one from nothing"]
-    if families.has_plans:
-        can += ["write bars again", "follow a form", "end a piece"]
-    if families.has_plans and families.only_track < 0:
+    families, styles = tokenizer.families, styles_of(tokenizer)
+    can = ["continue a piece", "write one from nothing", "write bars again", "follow a form"]
+    can.append("end a piece")
+    if families.only_track < 0:
         can.append("write single and new tracks")
     if styles:
         can.append(f"write in {plural(len(styles), 'style')}")

@@ -10,12 +10,12 @@ from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tokenization.midi import write_midi
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 
 MODELS = {
     "piano": model_of(PianoRemi()),
-    "band": model_of(MultitrackRemi(MultitrackRemiConfig(version=2))),
+    "band": model_of(MultitrackRemi()),
 }
 
 

@@ -15,7 +15,7 @@ from app.compose.plan.asked import NOTHING, Needs
 from tests.support.bands import model_of
 from tests.support.scores import two_hands
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
-from tokenization.remi.remi import PianoRemi, PianoRemiConfig
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
 def several(small_model: MusicModel) -> Models:
     """Models of both versions, for pianos and for bands."""
     chosen = Models.only(small_model)
-    styles = MultitrackRemiConfig(version=2, styles=("jazz",))
+    styles = MultitrackRemiConfig(styles=("jazz",))
     tokenizers = {
         "piano": PianoRemi(),
         "groove": MultitrackRemi(),
-        "piano-new": PianoRemi(PianoRemiConfig(version=2)),
+        "piano-new": PianoRemi(),
         "groove-new": MultitrackRemi(styles),
     }
     chosen.names = tuple(tokenizers)
@@ -134,8 +134,8 @@ def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instrument
     chosen = Models.only(small_model)
     tokenizers = {
         "one": MultitrackRemi(),
-        "piano": PianoRemi(PianoRemiConfig(version=2)),
-        "band": MultitrackRemi(MultitrackRemiConfig(version=2)),
+        "piano": PianoRemi(),
+        "band": MultitrackRemi(),
     }
     chosen.names = tuple(tokenizers)
     chosen._loaded = {name: replace(model_of(t), name=name) for name, t in tokenizers.items()}

@@ -21,7 +21,7 @@ from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR, PIANO_VOCABULARY, POSITION
+from tokenization.remi.vocabulary import BAR, POSITION, VOCABULARY
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 ODD = [(5, 16), (7, 16), (9, 32), (3, 16), (9, 4), (12, 4), (13, 4), (33, 16)]
@@ -138,7 +138,7 @@ def test_the_rule_allows_only_what_fits_the_notated_bars() -> None:
     assert [(b.length, b.room, b.notated) for b in bars.planned] == [
         *((60, 60, 0), (42, 39, 0), (60, 60, 1), (42, 39, 1))
     ]
-    names = PIANO_VOCABULARY.ids
+    names = VOCABULARY.ids
     start = [names[n] for n in ("Bar", "TimeSignature_60", "Position_0", "Tempo_90")]
     limit = BarLimit(1, 4, bars.planned)
     rule = ConstrainedGrammar(PianoRemi().grammar().resume(start), limit).advance(BAR)
@@ -163,7 +163,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def resume(self: RemiGrammar, ids: np.ndarray) -> RemiGrammar:
-        words = [PIANO_VOCABULARY.names[token] for token in ids.tolist()]
+        words = [VOCABULARY.names[token] for token in ids.tolist()]
         last = max(at for at, word in enumerate(words) if word.startswith("Duration"))
         names[:] = words[last + 1 :]
         return original(self, ids)
@@ -228,7 +228,7 @@ def test_an_upbeat_of_a_sixteenth_leaves_all_other_bars_whole(small_model: Music
     notes = [(0, 120, 67, 80), *((120 + 480 * beat, 400, 60, 80) for beat in range(6))]
     prompt = read_prompt(write_midi(Score(480, (Track.of(notes),), (), signatures)))
     assert (prompt.bars, prompt.splice_ticks) == (3, 120 + 2 * 1440)
-    text = " ".join(PIANO_VOCABULARY.names[token] for token in prompt.ids)
+    text = " ".join(VOCABULARY.names[token] for token in prompt.ids)
     assert "Bar TimeSignature_36 Position_0 Pitch_60" in text
     (piece,) = finish(small_model, prompt, bars=2, seed=1).pieces
     assert piece.new.end_ticks == 120 + 4 * 1440

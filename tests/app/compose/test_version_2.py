@@ -22,32 +22,32 @@ from tokenization.analysis.plan import analyse
 from tokenization.errors import TokenizerError
 from tokenization.midi import read_midi, write_midi
 from tokenization.plan import Key
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
-from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi, Remi
 from tokenization.remi.vocabulary import (
     BAR,
     BOS,
     EOS,
-    PLANNED_FAMILIES,
+    MULTITRACK_FAMILIES,
     POSITION,
     TIME_SIGNATURE,
 )
 from tokenization.score import Score, Tempo, Track
 
-F = PLANNED_FAMILIES
+F = MULTITRACK_FAMILIES
 STEERED = {"key": "C", "density": 5.0, "repetition": 1.0, "ending": "cadence"}
 
 
 @pytest.fixture(scope="module", params=[PianoRemi, MultitrackRemi])
 def model(request: pytest.FixtureRequest) -> MusicModel:
     if request.param is PianoRemi:
-        return model_of(PianoRemi(PianoRemiConfig(version=2)))
-    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+        return model_of(PianoRemi())
+    return model_of(MultitrackRemi())
 
 
 @pytest.fixture(scope="module")
 def band_model() -> MusicModel:
-    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+    return model_of(MultitrackRemi())
 
 
 def opening_of(model: MusicModel, score: Score, **options: Any) -> Opening:
@@ -171,7 +171,7 @@ def test_a_bias_towards_notes_does_not_shorten_the_plan(band_model: MusicModel) 
 
 def test_a_pointer_works_with_plans() -> None:
     gates = GateConfig(similar=(2.0,) * NUM_LENGTHS)
-    tokenizer = MultitrackRemi(MultitrackRemiConfig(version=2))
+    tokenizer = MultitrackRemi()
     model = model_of(tokenizer, pointer=PointerConfig(unit=BAR, gates=gates))
     made = [pieces_after(model, band(), bars=2, seed=1, memory=memory) for memory in (0.0, 1.0)]
     assert made[0][0].midi != made[1][0].midi

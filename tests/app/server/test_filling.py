@@ -21,14 +21,14 @@ from tests.support import fakes
 from tests.support.bands import band, model_of
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 
 
 @pytest.fixture
 def filling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Studio:
     """A studio with a small model of version 2; its sound is silent."""
     monkeypatch.setattr(stems, "render", fakes.silent_stems)
-    tokenizer = MultitrackRemi(MultitrackRemiConfig(version=2))
+    tokenizer = MultitrackRemi()
     return Studio(Models.only(model_of(tokenizer)), tmp_path / "out")
 
 

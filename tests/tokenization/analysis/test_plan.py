@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.strategies import MULTITRACK_2, scores
+from tests.support.strategies import MULTITRACK, scores
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.plan import analyse, analyse_document
@@ -276,7 +276,7 @@ def test_bars_after_a_gap_are_analysed_by_themselves_and_first():
 @settings(max_examples=60)
 @given(score=MANY, places=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_gap_does_not_change_the_plan_around_it(score, places):
-    bars = ScoreBars.of(MULTITRACK_2.decode(MULTITRACK_2.encode(score).ids))
+    bars = ScoreBars.of(MULTITRACK.decode(MULTITRACK.encode(score).ids))
     first, stop = sorted(int(place * bars.num_bars) for place in places)
     assume(first < stop < bars.num_bars)
     start, end = bars.lines[[first, stop]]

@@ -7,9 +7,9 @@ from tests.support.guided import rule_of, sample
 from tokenization.constraints.bar_limit import BarLimit, PlannedBar
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import BAR, PIANO_VOCABULARY, POSITION, TEMPO
+from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, VOCABULARY
 
-IDS = PIANO_VOCABULARY.ids
+IDS = VOCABULARY.ids
 
 
 def opening(*names: str) -> list[int]:

@@ -24,7 +24,7 @@ def bias_of(
         return {}
     assert not bias[: families.pitch].any()
     assert not bias[families.drum :].any()
-    return dict(enumerate(bias[families.pitch : families.drum].tolist(), families.lowest_pitch))
+    return dict(enumerate(bias[families.pitch : families.drum].tolist()))
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

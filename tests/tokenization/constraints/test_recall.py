@@ -16,7 +16,7 @@ from tokenization.constraints.recall import (
     _of_tracks,
     phrase_bars,
 )
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.vocabulary import BAR, POSITION, PROGRAM_ORDER, TEMPO
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -53,7 +53,7 @@ def test_a_loop_is_recalled_token_by_token():
 
 
 def test_a_track_beside_given_ones_is_recalled_alone_whatever_is_given():
-    remi = MultitrackRemi(MultitrackRemiConfig(version=2))
+    remi = MultitrackRemi()
     families = remi.families
     plan = families.return_
     ids = [token for token in loop(9, remi).tolist() if token < plan]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support import strategies
 from tests.support.guided import FAMILIES, A, B, piano_bar, rule_of, sample
-from tests.support.strategies import MULTITRACK_2, PIANO_2
+from tests.support.strategies import MULTITRACK, PIANO
 from tokenization.constraints.bar_limit import BarLimit, PlannedBar
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
@@ -130,7 +130,7 @@ def test_the_work_per_token_does_not_grow_with_the_piece():
     assert late < 2 * early
 
 
-@pytest.mark.parametrize("tokenizer", [PIANO_2, MULTITRACK_2], ids=["piano-2", "multitrack-2"])
+@pytest.mark.parametrize("tokenizer", [PIANO, MULTITRACK], ids=["piano-2", "multitrack-2"])
 @pytest.mark.parametrize("is_planned", [False, True])
 def test_limits_and_biases_work_with_version_2(tokenizer, is_planned):
     score = Score(12, (Track.of([(0, 12, 60, 64), (48, 12, 62, 64)]), Track.of([], is_drum=True)))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.midi_files import END, meta, midi_file, quantity
-from tests.support.strategies import MULTITRACK_CASE, for_each_vocabulary
+from tests.support.strategies import MULTITRACK_CASE, for_each_tokenizer
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.remi.vocabulary import BAR, POSITION
@@ -67,7 +67,7 @@ TRACKS = st.lists(
 ).map(b"".join)
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(
     tracks=st.lists(TRACKS, min_size=1, max_size=3),
     division=st.sampled_from([1, 12, 96, 480, 0x7FFF]),
@@ -81,7 +81,7 @@ def test_the_size_of_a_file_bounds_the_number_of_its_tokens(case, tracks, divisi
     assert_bounded(ids, data)
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @pytest.mark.parametrize(("numerator", "power", "tokens"), [(1, 3, 131_073), (3, 4, 174_762)])
 def test_the_longest_silences(case, numerator, power, tokens):
     data = midi_file(metre(numerator, power) + struck(65_535, 0, 60, 1) + END, division=1)
@@ -91,7 +91,7 @@ def test_the_longest_silences(case, numerator, power, tokens):
     assert_bounded(ids, data)
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 def test_a_longer_silence_is_rejected(case):
     data = midi_file(struck(0, 0, 60, 1) + struck(2**28 - 1, 0, 60, 1) + END)
     with pytest.raises(MidiError, match="beat"):

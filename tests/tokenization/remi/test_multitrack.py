@@ -10,11 +10,11 @@ import pytest
 from tokenization.errors import MidiError
 from tokenization.presets import load_tokenizer
 from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.vocabulary import DRUMS, MULTITRACK_VOCABULARY
+from tokenization.remi.vocabulary import DRUMS, VOCABULARY
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REMI = MultitrackRemi()
-NAMES = MULTITRACK_VOCABULARY.ids
+NAMES = VOCABULARY.ids
 
 
 def ids_of(text: str) -> list[int]:
@@ -22,7 +22,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def named(ids: np.ndarray) -> str:
-    return " ".join(MULTITRACK_VOCABULARY.names[token] for token in ids)
+    return " ".join(VOCABULARY.names[token] for token in ids)
 
 
 def groove() -> Score:

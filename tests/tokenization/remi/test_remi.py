@@ -12,20 +12,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
-from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_vocabulary, scores
+from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_tokenizer, scores
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, PIANO_VOCABULARY
+from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, VOCABULARY
 from tokenization.score import Note, Score, Tempo, TimeSignature, Track
 
 PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
 
 
 def named(ids: Iterable[int]) -> str:
-    return " ".join(PIANO_VOCABULARY.names[token] for token in ids)
+    return " ".join(VOCABULARY.names[token] for token in ids)
 
 
 def notes_of(score: Score) -> list[Note]:
@@ -85,7 +85,7 @@ def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
 # ---- properties
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_decoding_gives_the_quantized_score(case, data):
     score = data.draw(case.scores)
@@ -107,7 +107,7 @@ def test_decoding_gives_the_quantized_score(case, data):
     assert list(decoded.tempos) == expected
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_encoding_decoded_ids_gives_the_same_ids(case, data):
     sequence = case.remi.encode(data.draw(case.scores))
@@ -117,7 +117,7 @@ def test_encoding_decoded_ids_gives_the_same_ids(case, data):
         assert again.dropped == again.merged == again.clipped == again.tempos_clipped == 0
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(score=MULTITRACK_CASE.scores)
 # the second change cuts the first bar, the third one the last bar, after the end of the score
 @example(
@@ -157,7 +157,7 @@ def test_notated_signatures_are_restored(case, score):
                 assert lasts % (12 * change.bar_quarters()) == 0
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_canonical_ids_are_encoded_again(case, data):
     ids = data.draw(case.ids)
@@ -166,7 +166,7 @@ def test_canonical_ids_are_encoded_again(case, data):
     assert sequence.ids.dtype == np.int32
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_any_ids_are_decoded(case, data):
     ids = data.draw(case.any_ids)
@@ -177,7 +177,7 @@ def test_any_ids_are_decoded(case, data):
     assert case.remi.decode(np.array(ids, dtype=np.int64)) == score
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data(), factor=st.integers(2, 9))
 def test_the_resolution_does_not_matter(case, data, factor):
     score = data.draw(case.scores)
@@ -200,7 +200,7 @@ def test_a_piano_does_not_depend_on_order_and_split_of_tracks(score, order):
     np.testing.assert_array_equal(one.ids, PIANO.encode(score).ids)
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_a_crop_is_canonical_and_has_the_same_notes(case, data):
     remi, ids = case.remi, data.draw(case.ids)
@@ -233,7 +233,7 @@ def test_a_crop_is_canonical_and_has_the_same_notes(case, data):
     assert part.end_ticks == max([bars_end, *(track.end_ticks for track in part.tracks)])
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data(), semitones=st.integers(-12, 12) | st.integers(-130, 130))
 def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
     ids = data.draw(case.ids)
@@ -352,7 +352,7 @@ def test_a_notated_metre_is_restored_where_it_fits():
     sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
     assert sequence.signatures == metres
     assert PIANO.decode(sequence.ids, metres).time_signatures == metres
-    longer = [*sequence.ids[:-1], BAR, PIANO_VOCABULARY.ids["TimeSignature_24"], EOS]
+    longer = [*sequence.ids[:-1], BAR, VOCABULARY.ids["TimeSignature_24"], EOS]
     assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
 
 

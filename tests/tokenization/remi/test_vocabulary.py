@@ -7,15 +7,12 @@ from tokenization.remi import vocabulary
 from tokenization.remi.vocabulary import (
     DURATIONS,
     MULTITRACK_FAMILIES,
-    MULTITRACK_VOCABULARY,
     PIANO_FAMILIES,
-    PIANO_VOCABULARY,
-    PLANNED_FAMILIES,
-    PLANNED_VOCABULARY,
     POSITION,
     PROGRAM_ORDER,
     TEMPO,
     TIME_SIGNATURE,
+    VOCABULARY,
     Families,
     Kind,
 )
@@ -24,14 +21,14 @@ from tokenization.remi.vocabulary import (
 @pytest.mark.parametrize(
     ("vocabulary", "size", "expected"),
     [
-        (PIANO_VOCABULARY, 512, "56dbc320aaae010e58335c17db066269dc843928689715e5e4ed938c4885c331"),
+        (VOCABULARY, 512, "56dbc320aaae010e58335c17db066269dc843928689715e5e4ed938c4885c331"),
         (
-            MULTITRACK_VOCABULARY,
+            VOCABULARY,
             812,
             "38f3fa4ee814abef661bcd81b809c8bd70dd1a2f0d3ed409b1a0c2a286126d06",
         ),
         (
-            PLANNED_VOCABULARY,
+            VOCABULARY,
             1246,
             "b0f142c62bfc135b9902e29d8ec3fb0c8731b974220b23f8c4695f0c39a8a3b2",
         ),
@@ -59,8 +56,8 @@ def test_the_ids_are_those_of_the_released_weights(vocabulary, size, expected):
     ],
 )
 def test_constants_are_the_ids_of_names(name, first):
-    assert PIANO_VOCABULARY.ids[name] == first
-    assert PIANO_VOCABULARY.names[first] == name
+    assert VOCABULARY.ids[name] == first
+    assert VOCABULARY.names[first] == name
 
 
 @pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
@@ -81,10 +78,10 @@ def test_families_match_the_documented_table(families: Families):
         first.items(), [*first.values(), families.size][1:], strict=True
     ):
         assert all(name.startswith(f"{family}_") for name in names[begin:end])
-    assert names[families.pitch] == f"Pitch_{families.lowest_pitch}"
+    assert names[families.pitch] == "Pitch_0"
 
 
-@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES, PLANNED_FAMILIES])
+@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES, MULTITRACK_FAMILIES])
 def test_kinds_and_values_match_the_names(families: Families):
     kinds = {"TimeSignature": Kind.TIME_SIGNATURE, "Bar": Kind.BAR}
     kinds |= {"BOS": Kind.BOS, "EOS": Kind.EOS, "DrumVelocity": Kind.VELOCITY}
@@ -119,12 +116,12 @@ def test_durations_grow_by_steps_and_then_by_quarter_octaves():
 
 
 def test_tempos_of_version_2_are_a_fine_geometric_grid():
-    tempos, edges = PLANNED_FAMILIES.bpm, PLANNED_FAMILIES.tempo_edges
+    tempos, edges = MULTITRACK_FAMILIES.bpm, MULTITRACK_FAMILIES.tempo_edges
     assert tempos[0] == 15
     assert {30.0, 60.0, 120.0, 240.0, 480.0} <= {*tempos.tolist()}
     assert tempos[1:].max() > 498
     assert (tempos[1:] / tempos[:-1]).max() <= 1.02
-    for families in (PIANO_FAMILIES, PLANNED_FAMILIES):
+    for families in (PIANO_FAMILIES, MULTITRACK_FAMILIES):
         inner = families.tempo_edges[1:-1]
         assert (families.bpm[:-1] < inner).all()
         assert (inner < families.bpm[1:]).all()
@@ -132,9 +129,9 @@ def test_tempos_of_version_2_are_a_fine_geometric_grid():
 
 
 def test_version_2_begins_like_version_1():
-    names = PLANNED_VOCABULARY.names
-    assert names[:TEMPO] == MULTITRACK_VOCABULARY.names[:TEMPO]
-    families = PLANNED_FAMILIES
+    names = VOCABULARY.names
+    assert names[:TEMPO] == VOCABULARY.names[:TEMPO]
+    families = MULTITRACK_FAMILIES
     for name, first in families.first_ids.items():
         assert names[first].split("_")[0] == name or name == "Other"
     assert names[families.return_] == "Return_New"

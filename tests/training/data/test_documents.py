@@ -21,7 +21,7 @@ from tests.support.runs import (
     stop_at,
     with_model,
 )
-from tests.support.strategies import MULTITRACK_2, PIANO_2
+from tests.support.strategies import MULTITRACK, PIANO
 from tokenization.grid import notated_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.data import shards
@@ -44,7 +44,7 @@ ALL = Augmentation(
     program=0.7, drums=0.7, dropped=0.3, velocity=0.7, sounds=0.7, shifted=0.7, looped=0.3, tempo=4
 )
 BOTH = pytest.mark.parametrize("kind", ["piano", "band"])
-REMI = {"piano": PIANO_2, "band": MULTITRACK_2}
+REMI = {"piano": PIANO, "band": MULTITRACK}
 
 
 @pytest.fixture(scope="session")
@@ -161,7 +161,7 @@ def test_given_tracks_are_some_of_those_that_play_and_players_the_others(folders
         score, _, header, selection, *_ = one.document
         if not one.kind.endswith("given") and one.kind != "accompaniment":
             continue
-        ranks = MULTITRACK_2.track_ranks(score.tracks)
+        ranks = MULTITRACK.track_ranks(score.tracks)
         assert selection is not None
         given_ranks = {ranks[index] for index in selection.given}
         assert given_ranks
@@ -318,7 +318,7 @@ def test_validation_counts_only_tokens_that_are_predicted(planned, folders, tmp_
             ngram=2,
         )
     )
-    names = MULTITRACK_2.vocabulary.names
+    names = MULTITRACK.vocabulary.names
     corpus = Corpus.load(folders["band"], "validation")
     every = [names[token].split("_")[0] for i in range(2) for token in corpus.piece(i)[1:]]
     kept = [name for name in every if name != "Tempo"]

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import Case, for_each_vocabulary
+from tests.support.strategies import Case, for_each_tokenizer
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.vocabulary import PIANO_FAMILIES
 from training.learning.positions import positions_of
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_each_row_has_the_coordinates_of_its_own_tokens(case: Case, data: st.DataObject) -> None:
     rows = [np.array(data.draw(case.ids), np.int64) for _ in range(2)]

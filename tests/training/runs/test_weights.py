@@ -160,8 +160,8 @@ def test_rotary_weights_become_algebraic_ones(tmp_path):
 
 
 def test_styles_keep_their_weights_when_others_are_added():
-    before = MultitrackRemiConfig(version=2, styles=("ballad", "jazz", "waltz")).build()
-    after = MultitrackRemiConfig(version=2, styles=("ballad", "game", "jazz")).build()
+    before = MultitrackRemiConfig(styles=("ballad", "jazz", "waltz")).build()
+    after = MultitrackRemiConfig(styles=("ballad", "game", "jazz")).build()
     size, style = len(before.vocabulary), before.families.style
     sizes = {"vocabulary_size": size, "width": 8, "num_layers": 1, "num_heads": 1, "hidden": 8}
     events = {"closing": [[4, 5]], "hidden": 8}

@@ -21,8 +21,7 @@ from tokenization.remi.remi import PianoRemiConfig
 from tokenization.remi.vocabulary import (
     BAR,
     MULTITRACK_FAMILIES,
-    MULTITRACK_VOCABULARY,
-    PIANO_VOCABULARY,
+    VOCABULARY,
     Families,
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -77,22 +76,22 @@ def options(folder, data, **changes):
 
 
 def test_the_pointer_of_music_has_bars_as_units_and_families():
-    piano = music_pointer(PIANO_VOCABULARY)
+    piano = music_pointer(VOCABULARY)
     assert piano.unit == BAR
     assert piano.ignored == ((416, 448), (448, 512))
     assert piano.families == (0, 4, 5, 21, 117, 328, 416, 448)
-    band = music_pointer(MULTITRACK_VOCABULARY)
+    band = music_pointer(VOCABULARY)
     f = MULTITRACK_FAMILIES
     assert band.families[:5] == piano.families[:5]
     assert band.families[5:] == (f.program, f.part, f.pitch, f.drum, f.velocity, f.duration)
-    assert band.ignored[1] == (f.duration, len(MULTITRACK_VOCABULARY))
+    assert band.ignored[1] == (f.duration, len(VOCABULARY))
     assert piano.names is band.names is None
     names = list(f.first_ids)
     assert [*names[:2], *names[-2:]] == ["Other", "Bar", "Velocity", "Duration"]
 
 
 def test_returns_name_the_bar_that_comes_back():
-    remi = PianoRemiConfig(version=2).build()
+    remi = PianoRemiConfig().build()
     tune = Track.of([(48 * bar, 12, 60 + bar % 4, 64) for bar in range(12)])
     score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 12 * 48)
     ids = remi.encode(score, analyse(score)).ids

@@ -42,7 +42,7 @@ class Coordinates(NamedTuple):
         Write, all bars do.
         """
         array = np.asarray(ids, np.int64)
-        if families.gap >= families.size or not (array >= families.gap).any():
+        if not (array >= families.gap).any():
             return cls(families)
         writes = np.flatnonzero(array == families.write)
         given = array[: writes[0]] if len(writes) else array
@@ -59,8 +59,8 @@ class Coordinates(NamedTuple):
             return np.array([[state.bar, state.place]]), state
         is_bar = array == BAR
         is_later, is_write, is_gap = (
-            (array == families.later) & families.has_plans,
-            (array == families.write) & families.has_plans,
+            array == families.later,
+            array == families.write,
             (array >= families.gap) & (array < families.size),
         )
         is_position = (array >= POSITION) & (array < TEMPO)

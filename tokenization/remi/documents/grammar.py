@@ -1,4 +1,4 @@
-"""The grammar of version 2: documents of five kinds, with or without a plan."""
+"""The grammar of documents of five kinds, with or without a plan."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tokenization.remi.vocabulary import (
     EOS,
     MAX_DISTANCE,
     NUM_PARTS,
+    NUM_PITCHES,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
@@ -121,7 +122,7 @@ def _player_mask(families: Families, player: int, last_player: int) -> NDArray[n
 
 
 class DocumentGrammar(RemiGrammar):
-    """Grammar of the canonical documents of version 2; immutable.
+    """Grammar of the canonical documents; immutable.
 
     The initial state is before BOS, or before the header or first Bar of a document without BOS.
     """
@@ -136,7 +137,7 @@ class DocumentGrammar(RemiGrammar):
         after = self.after
         if after is _VELOCITY:
             return _duration_mask(self.families, self._num_durations)
-        always = FIXED_MASKS[self.families].always.get(after)
+        always = FIXED_MASKS[self.families].get(after)
         return self._mask if always is None else always
 
     @cached_property
@@ -290,7 +291,7 @@ class DocumentGrammar(RemiGrammar):
         mask = _times_mask(families, self.position, self.bar_length, after_bar, may_write)
         # without these, at least one track can play
         limited = document.must_write or self.rules.tracks is not None
-        limited = limited or len(self.sounding) >= families.num_pitches
+        limited = limited or len(self.sounding) >= NUM_PITCHES
         if limited and len(self.sounding) >= self._players.full:
             mask = mask.copy()
             self._forbid_full_positions(mask)
@@ -303,7 +304,7 @@ class DocumentGrammar(RemiGrammar):
                 self._allow_pitches(mask)
             return
         self._allow_pitches(mask)
-        if len(self.sounding) >= families.num_pitches:
+        if len(self.sounding) >= NUM_PITCHES:
             super()._allow_notes(mask)
         else:
             programs = _programs_after(families, self.rules.tracks, self._silent, self.track)
@@ -340,7 +341,7 @@ class DocumentGrammar(RemiGrammar):
             return _one(families, self._next_given(fixed))
         if after is _VELOCITY:
             return _duration_mask(families, self._num_durations)
-        always = FIXED_MASKS[families].always.get(after)
+        always = FIXED_MASKS[families].get(after)
         mask = self._mask if always is None else always
         if not in_head:
             return mask
@@ -457,7 +458,7 @@ class DocumentGrammar(RemiGrammar):
         )
 
     def _after_document_token(self, token: int) -> Self:
-        """State after a token that only version 2 has."""
+        """State after a token of a plan, header or selection."""
         families, document = self.families, self.document
         if token < families.return_:
             return self._replace(after=After.NOTE)

@@ -39,16 +39,6 @@ class BarHeads(NamedTuple):
         return rows.reshape(-1, width)
 
 
-def plain_heads(lines: NDArray[np.int64], *, has_end: bool) -> BarHeads:
-    """Heads of version 1: a Bar, and a TimeSignature where the length changes."""
-    lengths = lines[1:] - lines[:-1]
-    ids = np.zeros((len(lines), 2), np.int32)
-    ids[:-1, 0] = BAR
-    ids[:-1, 1] = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
-    ids[-1, 0] = EOS * has_end
-    return BarHeads(lines, ids)
-
-
 def planned_heads(
     order: Order,
     tempos: TempoMap,
@@ -58,7 +48,7 @@ def planned_heads(
     has_last: bool,
     has_end: bool,
 ) -> tuple[BarHeads, TempoMap]:
-    """Heads of version 2, and the tempos within bars. Raises TokenizerError for a wrong plan."""
+    """Heads of bars, and the tempos within bars. Raises TokenizerError for a wrong plan."""
     lines, num_later = order.lines, order.num_later
     bars = slice(None) if order.is_plain else order.bars  # a slice needs no copies
     ids = np.zeros((len(order.bars) + 1, 6 + _PLAN_IDS), np.int32)

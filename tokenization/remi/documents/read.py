@@ -26,7 +26,7 @@ _OF_CHORD = np.array([_PLAN.row(0, 0, 0, 1, 0, 0), 1, 0])
 
 
 class Signs(NamedTuple):
-    """The tokens of a row that only version 2 has, except those of drum notes: columns (n,)."""
+    """The tokens of plans, headers and selections in a row: columns (n,)."""
 
     tokens: Tokens
     places: NDArray[np.intp]

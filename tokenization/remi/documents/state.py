@@ -1,4 +1,4 @@
-"""The state of the grammar of version 2 apart from notes: what a document contains so far."""
+"""The state of the grammar apart from notes: what a document contains so far."""
 
 from __future__ import annotations
 

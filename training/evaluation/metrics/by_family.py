@@ -15,7 +15,7 @@ from tokenization.remi.vocabulary import Families
 from tokenization.tokenizer import Vocabulary
 
 PARTS = {"plan": ("Return", "Chord", "Bass", "Key"), "tempo": ("Tempo",)}
-"""Families of version 2 whose likelihood is reported apart; others are the part `music`."""
+"""Families whose likelihood is reported apart; others are the part `music`."""
 
 
 class FamilyNats(NamedTuple):

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tokenization.remi.remi import Remi
 from tokenization.score import Score
-from tokenization.tokenizer import Tokenizer
 from training.data.corpus import Corpus
 from training.evaluation.metrics.bars import BarNotes
 
@@ -99,7 +99,7 @@ class NoteIndex:
         return cls([track for score in scores for track in _tracks_of(score)])
 
     @classmethod
-    def of_corpus(cls, corpus: Corpus, tokenizer: Tokenizer) -> NoteIndex:
+    def of_corpus(cls, corpus: Corpus, tokenizer: Remi) -> NoteIndex:
         """Index of all pieces of a split; takes seconds for a million notes."""
         pieces = tqdm(range(len(corpus)), desc="index", unit="piece", mininterval=2)
         return cls.of(tokenizer.decode(corpus.piece(index)) for index in pieces)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR
-from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import looped
 
 TIMES = (1, 2, 4, 8, 16)
@@ -34,7 +34,7 @@ class Loop(NamedTuple):
     """(times + 1,): start of each repetition, then the end of the last one."""
 
 
-def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Tokenizer) -> list[Loop]:
+def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Remi) -> list[Loop]:
     """The fifth bar of pieces, repeated 16 times; up to 24, evenly spaced over suitable pieces.
 
     A piece is suitable if it has at least six bars, and at least four notes in the fifth.
@@ -46,7 +46,7 @@ def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Tokenizer) -> list[L
     return [found[index * len(found) // count] for index in range(count)]
 
 
-def _loop(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Loop | None:
+def _loop(ids: NDArray[np.integer], tokenizer: Remi) -> Loop | None:
     score = tokenizer.decode(ids)
     if score.num_notes < _LEAST_NOTES or not score.time_signatures:
         return None

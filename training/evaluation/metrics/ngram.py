@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tokenization.tokenizer import Tokenizer
+from tokenization.remi.remi import Remi
 from training.data.corpus import Corpus
 
 Smoothing = Literal["kneser_ney", "witten_bell"]
@@ -160,7 +160,7 @@ def _look_up(
 def ngram_nats(
     order: int,
     train: Corpus,
-    tokenizer: Tokenizer,
+    tokenizer: Remi,
     pieces: Sequence[NDArray[np.int64]],
 ) -> dict[str, list[NDArray[np.float64]]]:
     """Nats of n-gram models that are trained on a corpus as it is, and in all transpositions."""

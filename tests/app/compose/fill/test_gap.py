@@ -23,22 +23,22 @@ from tokenization.document import Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
-from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
-from tokenization.remi.vocabulary import BAR, EOS, PLANNED_FAMILIES
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi, Remi
+from tokenization.remi.vocabulary import BAR, EOS, MULTITRACK_FAMILIES
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
-F = PLANNED_FAMILIES
+F = MULTITRACK_FAMILIES
 
 
 @pytest.fixture(scope="module")
 def band_model() -> MusicModel:
-    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+    return model_of(MultitrackRemi())
 
 
 @pytest.fixture(scope="module")
 def piano_model() -> MusicModel:
-    return model_of(PianoRemi(PianoRemiConfig(version=2)))
+    return model_of(PianoRemi())
 
 
 def opening_of(

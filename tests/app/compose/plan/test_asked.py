@@ -32,13 +32,13 @@ from tokenization.plan import BarPlan, Key, Plan
 from tokenization.plan_text import parse_chart
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.vocabulary import BAR
-from tokenization.remi.vocabulary import PLANNED_FAMILIES as F
+from tokenization.remi.vocabulary import MULTITRACK_FAMILIES as F
 from tokenization.score import Score, Track
 
 
 @pytest.fixture(scope="module")
 def model() -> MusicModel:
-    config = MultitrackRemiConfig(version=2, styles=("pop", "waltz"))
+    config = MultitrackRemiConfig(styles=("pop", "waltz"))
     return model_of(MultitrackRemi(config))
 
 

@@ -27,7 +27,7 @@ from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 @pytest.fixture(scope="module")
 def filler():
     """A small model of version 2."""
-    return model_of(MultitrackRemi(MultitrackRemiConfig(version=2)))
+    return model_of(MultitrackRemi())
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_styles_are_those_of_the_models_that_can_be_chosen(filling, song):
     view, _ = read(filling, song)
     assert not view.style.interactive
     assert view.style.info == "The first model has no styles."
-    config = MultitrackRemiConfig(version=2, styles=("pop", "waltz"))
+    config = MultitrackRemiConfig(styles=("pop", "waltz"))
     filling.studio.models._loaded["second"] = model_of(MultitrackRemi(config))
     view = plan(filling, style="waltz")
     assert view.style.info == "One of: pop, waltz."

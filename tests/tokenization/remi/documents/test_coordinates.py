@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import (
-    MULTITRACK_2,
+    MULTITRACK,
     Case,
     any_ids,
     canonical_ids,
-    for_each_vocabulary,
+    for_each_tokenizer,
 )
 from tokenization.document import Selection
 from tokenization.remi.documents.coordinates import Coordinates
@@ -18,7 +18,7 @@ from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_any_split_equals_the_whole(case: Case, data: st.DataObject) -> None:
     remi = case.remi
@@ -41,7 +41,7 @@ def test_any_split_equals_the_whole(case: Case, data: st.DataObject) -> None:
     assert state == end
 
 
-@for_each_vocabulary
+@for_each_tokenizer
 @given(data=st.data())
 def test_coordinates_are_those_of_the_grammar(case: Case, data: st.DataObject) -> None:
     remi, ids = case.remi, data.draw(case.ids)
@@ -56,10 +56,10 @@ def test_coordinates_are_those_of_the_grammar(case: Case, data: st.DataObject) -
 def test_bars_of_an_infilling_are_counted_from_the_gap(without_new: bool) -> None:
     tune = Track.of([(48 * bar + 12, 12, 60 + bar, 64) for bar in range(6)])
     score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 6 * 48)
-    ids = MULTITRACK_2.encode(score, selection=Selection(2, 4)).ids
+    ids = MULTITRACK.encode(score, selection=Selection(2, 4)).ids
     if without_new:  # what a model reads before it generates
-        ids = MULTITRACK_2.split_at_written(ids)[0]
-    table, _ = Coordinates.before(ids, MULTITRACK_2.families).read(ids)
+        ids = MULTITRACK.split_at_written(ids)[0]
+    table, _ = Coordinates.before(ids, MULTITRACK.families).read(ids)
     ends = np.append(np.flatnonzero(ids == BAR)[1:], len(ids)) - 1
     assert table[ends, 0].tolist() == [2, 3, -2, -1, 0, 1][: len(ends)]
     assert set(table[:, 1].tolist()) == {0, 12}

@@ -11,10 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.strategies import (
-    MULTITRACK_2,
-    MULTITRACK_2_CASE,
-    PIANO_2,
-    PIANO_2_CASE,
+    MULTITRACK,
+    MULTITRACK_CASE,
+    PIANO,
+    PIANO_CASE,
     Case,
     any_ids,
     canonical_ids,
@@ -31,7 +31,7 @@ from tokenization.remi.vocabulary import BAR, BOS, PAD
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import FixedBar
 
-BOTH = pytest.mark.parametrize("case", [PIANO_2_CASE, MULTITRACK_2_CASE], ids=lambda c: c.name)
+BOTH = pytest.mark.parametrize("case", [PIANO_CASE, MULTITRACK_CASE], ids=lambda c: c.name)
 CHORDS = st.none() | st.builds(
     lambda root, quality, up: Chord(root, quality, (root + up) % 12 if up else None),
     *(st.integers(0, 11), st.integers(0, 10), st.sampled_from([0, 0, 4])),
@@ -55,14 +55,14 @@ def documents(draw: st.DrawFn, case: Case) -> Document:
         key = draw(st.none() | st.builds(Key, st.integers(0, 11), st.booleans()))
         plan = Plan(tuple(bars), key)
     header = Header(draw(st.none() | st.integers(0, 63)))
-    if case is MULTITRACK_2_CASE and draw(st.booleans()):
+    if case is MULTITRACK_CASE and draw(st.booleans()):
         ranks = st.sampled_from([0, 4, 5, 7, 36, 37, 515])
         header = header._replace(players=tuple(sorted(draw(st.sets(ranks)))))
     selection = None
     if draw(st.booleans()):
         first = draw(st.integers(0, num_bars - 1))
         stops = st.none() | st.integers(first + 1, min(num_bars, first + 64))
-        tracks = range(len(score.tracks)) if case is MULTITRACK_2_CASE else ()
+        tracks = range(len(score.tracks)) if case is MULTITRACK_CASE else ()
         given = draw(st.sets(st.sampled_from(tracks))) if tracks else ()
         selection = Selection(first, draw(stops), tuple(sorted(given)))
     ends = draw(st.booleans()) if selection and selection.stop else True
@@ -91,7 +91,7 @@ def lengths_of(remi: Remi, score: Score) -> list[int]:
     return lengths
 
 
-def text(ids: Any, remi: Remi = MULTITRACK_2) -> str:
+def text(ids: Any, remi: Remi = MULTITRACK) -> str:
     return " ".join(remi.vocabulary.names[token] for token in ids)
 
 
@@ -190,13 +190,13 @@ def test_the_ids_of_a_bar_do_not_depend_on_later_bars(case, data, bars):
     np.testing.assert_array_equal(ids[: starts[bars]], whole[: starts[bars]])
 
 
-@given(document=documents(MULTITRACK_2_CASE), semitones=st.integers(-12, 12))
+@given(document=documents(MULTITRACK_CASE), semitones=st.integers(-12, 12))
 def test_chords_basses_and_keys_move_with_the_notes(document, semitones):
-    ids = MULTITRACK_2.encode(*document).ids
-    moved = MULTITRACK_2.transpose(ids, semitones)
+    ids = MULTITRACK.encode(*document).ids
+    moved = MULTITRACK.transpose(ids, semitones)
     assume(moved is not None and document.plan is not None)
     assert moved is not None
-    before, after = (MULTITRACK_2.decode_document(row).plan for row in (ids, moved))
+    before, after = (MULTITRACK.decode_document(row).plan for row in (ids, moved))
     assert before is not None
     assert after is not None
     up = semitones % 12
@@ -210,7 +210,7 @@ def test_chords_basses_and_keys_move_with_the_notes(document, semitones):
                 bass = None if chord.bass is None else (chord.bass + up) % 12
                 chord = Chord((chord.root + up) % 12, chord.quality, bass)
             assert changed == PlannedChord(beat, chord)
-    walk(MULTITRACK_2, moved)
+    walk(MULTITRACK, moved)
 
 
 @BOTH
@@ -238,8 +238,8 @@ def test_a_part_of_a_piece_keeps_its_bars(case, data, first, bars):
 def test_notes_beyond_the_last_later_bar_do_not_sound_in_a_gap_at_the_beginning():
     notes = np.array([[0, 1, 60, 2], [48, 57, 60, 2]])
     score = Score(12, (Track(notes),), (Tempo(0, 120.0),), (TimeSignature(0, 4, 4),), 96)
-    ids = PIANO_2.encode(score, selection=Selection(0, 1), ends=False, num_bars=2).ids
-    assert np.flatnonzero(walk(PIANO_2, ids).allowed).tolist() == [PAD]
+    ids = PIANO.encode(score, selection=Selection(0, 1), ends=False, num_bars=2).ids
+    assert np.flatnonzero(walk(PIANO, ids).allowed).tolist() == [PAD]
 
 
 @BOTH
@@ -290,7 +290,7 @@ PLAN = Plan(
 
 
 def test_the_plan_is_in_the_head_of_each_bar():
-    ids = MULTITRACK_2.encode(band(), PLAN, Header(3, (0, 36))).ids
+    ids = MULTITRACK.encode(band(), PLAN, Header(3, (0, 36))).ids
     heads = [bar.split(" Position")[0] for bar in text(ids).split("Bar ")]
     assert heads == [
         "BOS Style_3 Key_0_major Program_Drums Plays Program_0 Plays ",
@@ -303,7 +303,7 @@ def test_the_plan_is_in_the_head_of_each_bar():
 
 def test_bars_after_the_gap_come_first():
     document = Document(band(), PLAN, Header(), Selection(2, 3))
-    ids = MULTITRACK_2.encode(*document).ids
+    ids = MULTITRACK.encode(*document).ids
     heads = [bar.split(" Position")[0] for bar in text(ids).split("Bar ")]
     assert heads == [
         "BOS Key_0_major Gap_1 ",
@@ -313,18 +313,18 @@ def test_bars_after_the_gap_come_first():
         "Return_-1 Write",
     ]
     assert text(ids).endswith("Duration_12 EOS")
-    assert MULTITRACK_2.decode(ids) == MULTITRACK_2.decode(MULTITRACK_2.encode(band()).ids)
+    assert MULTITRACK.decode(ids) == MULTITRACK.decode(MULTITRACK.encode(band()).ids)
 
 
 def test_given_tracks_come_before_written_ones_in_every_bar():
-    ids = MULTITRACK_2.encode(band(), selection=Selection(0, None, (0, 2))).ids
+    ids = MULTITRACK.encode(band(), selection=Selection(0, None, (0, 2))).ids
     for bar in text(ids).split("Bar ")[1:]:
         given, written = bar.split("Write ")
         assert "Program_0" in given
         assert "Program_Drums" in given
         assert "Program_33" not in given
         assert written.startswith("Position_0 Program_33 Pitch_36 Velocity_25 Duration_48")
-    prompt, given = MULTITRACK_2.split_at_written(ids)
+    prompt, given = MULTITRACK.split_at_written(ids)
     assert prompt.tolist() == [BOS]
     assert [text(bar).split()[:2] for bar in given] == [["Position_0", "Program_Drums"]] * 4
 
@@ -332,10 +332,10 @@ def test_given_tracks_come_before_written_ones_in_every_bar():
 def test_a_note_ends_with_the_gap_at_the_latest():
     score = band().with_tracks([Track.of([(0, 96, 60, 64)])])
     score = replace(score, end_ticks=192)
-    ids = MULTITRACK_2.encode(score, selection=Selection(0, 1)).ids
+    ids = MULTITRACK.encode(score, selection=Selection(0, 1)).ids
     assert "Pitch_60 Velocity_16 Duration_48" in text(ids)
-    state = walk(MULTITRACK_2, ids[:-2])
-    assert np.flatnonzero(state.allowed).max() == MULTITRACK_2.vocabulary.ids["Duration_48"]
+    state = walk(MULTITRACK, ids[:-2])
+    assert np.flatnonzero(state.allowed).max() == MULTITRACK.vocabulary.ids["Duration_48"]
 
 
 @pytest.mark.parametrize(
@@ -358,19 +358,19 @@ def test_a_note_ends_with_the_gap_at_the_latest():
 )
 def test_what_has_no_tokens_is_refused(arguments, message):
     with pytest.raises(TokenizerError, match=message):
-        MULTITRACK_2.encode(band(), **arguments)
+        MULTITRACK.encode(band(), **arguments)
 
 
 def test_version_1_and_a_piano_refuse_what_they_cannot_represent():
     with pytest.raises(TokenizerError, match="piano_remi of version 1 has no plan"):
         PianoRemi().encode(band(), PLAN)
     with pytest.raises(TokenizerError, match="tracks cannot be given because"):
-        PIANO_2.encode(band(), selection=Selection(0, None, (0,)))
+        PIANO.encode(band(), selection=Selection(0, None, (0,)))
 
 
 def test_the_last_token_tells_whether_an_event_has_ended():
-    names, ids = MULTITRACK_2.vocabulary.names, MULTITRACK_2.encode(band()).ids.tolist()
-    state = MULTITRACK_2.grammar()
+    names, ids = MULTITRACK.vocabulary.names, MULTITRACK.encode(band()).ids.tolist()
+    state = MULTITRACK.grammar()
     follows = {"Pitch": {"Velocity"}, "Drum": {"DrumVelocity"}, "Velocity": {"Duration"}}
     for token in ids:
         state = state.advance(token)
@@ -389,7 +389,7 @@ def first_allowed(state: Any, preferred: tuple[int, ...]) -> int:
 
 
 def test_form_chords_and_given_tracks_can_be_fixed_bar_by_bar():
-    remi = MULTITRACK_2
+    remi = MULTITRACK
     prompt = remi.encode(band(), PLAN, ends=False).ids
     given = remi.split_at_written(remi.encode(band(), selection=Selection(0, None, (2,))).ids)[1]
     given = (*given[:2], (), ())
@@ -412,8 +412,8 @@ def test_form_chords_and_given_tracks_can_be_fixed_bar_by_bar():
 
 @given(data=st.data())
 def test_fixed_bars_never_leave_nothing(data):
-    remi = MULTITRACK_2
-    document = data.draw(documents(MULTITRACK_2_CASE))
+    remi = MULTITRACK
+    document = data.draw(documents(MULTITRACK_CASE))
     ids = remi.encode(*document).ids
     prompt, given = remi.split_at_written(ids)
     bars = int(np.count_nonzero(prompt == BAR))

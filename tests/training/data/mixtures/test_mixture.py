@@ -257,7 +257,7 @@ def test_a_corpus_without_chosen_pieces_is_refused(tmp_path):
     )
     mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
     with pytest.raises(TrainingError, match=r"a\.zip: `pieces` of corpus b leaves out all 1 files"):
-        prepare_mixture(mixture, tmp_path / "out", PRESETS["piano"].build())
+        prepare_mixture(mixture, tmp_path / "out", PRESETS["piano-2"].build())
     assert not (tmp_path / "out").exists()
 
 
@@ -269,7 +269,7 @@ def test_columns_that_a_mixture_needs_must_exist(tmp_path):
         )
         mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
         with pytest.raises(TrainingError, match=said):
-            prepare_mixture(mixture, tmp_path / "out", PRESETS["piano"].build())
+            prepare_mixture(mixture, tmp_path / "out", PRESETS["piano-2"].build())
 
 
 def listed(tmp_path, table, pieces, style="title"):
@@ -305,7 +305,7 @@ def test_the_hash_covers_weights_styles_and_what_is_not_predicted(tmp_path):
         (tmp_path / "m.yaml").write_text(text)
         mixture = Mixture.load(str(tmp_path / "m.yaml"), tmp_path)
         out = tmp_path / str(number)
-        hashes.add(prepare_mixture(mixture, out, PRESETS["piano"].build(), workers=1)["hash"])
+        hashes.add(prepare_mixture(mixture, out, PRESETS["piano-2"].build(), workers=1)["hash"])
     assert len(hashes) == 3
 
 

@@ -67,8 +67,7 @@ export class AskedRows {
     });
     if (bar < plan.bars) {
       const title = "Choose a section for these bars, or drag the letter of a section here; otherwise the model chooses";
-      const add = this.cell(plan.no_form ? "sections: chosen by the model" : "+ section", bar, plan.bars - bar, { title, "aria-label": "Add a section" });
-      grey(add, plan.no_form);
+      const add = this.cell("+ section", bar, plan.bars - bar, { title, "aria-label": "Add a section" });
       add.addEventListener("click", () => this.pickSection(add, plan.sections.length));
       chips.push(add);
     } else if (this.grows) {
@@ -181,7 +180,7 @@ export class AskedRows {
 
   /** Asks for a section at a new bar: before the section there, or after the last one. */
   drop([letter, count], beat) {
-    if (!this.plan || this.plan.no_form || beat < this.lines[0]) return;
+    if (!this.plan || beat < this.lines[0]) return;
     const bar = lowerBound(this.lines, beat + 0.001, (line) => line) - 1;
     let [index, before] = [0, 0];
     while (index < this.plan.sections.length && before + this.plan.sections[index][1] <= bar) before += this.plan.sections[index++][1];
@@ -270,7 +269,6 @@ export class AskedRows {
     this.ghost.hidden = !section || !this.plan;
     if (this.ghost.hidden) return;
     this.ghost.textContent = `${section[0]}${section[1]}`;
-    this.ghost.classList.toggle("no", Boolean(this.plan.no_form));
     this.ghost.style.transform = `translateX(${x}px)`;
   }
 }

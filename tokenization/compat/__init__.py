@@ -1,1 +1,0 @@
-"""Tokenizers that are compatible with those of other projects."""
