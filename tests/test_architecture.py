@@ -247,13 +247,3 @@ def test_no_test_imports_another():
         if name.startswith("tests.") and re.search(r"\.(test_\w+|conftest)$", name)
     ]
     assert not found
-
-
-def test_both_commands_have_the_same_parser():
-    places = {"app/cli/arguments.py": "Parser", "training/cli.py": "_Parser"}
-    methods: list[list[str]] = []
-    for path, name in places.items():
-        tree = ast.parse((ROOT / path).read_text("utf-8"))
-        (found,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-        methods.append([ast.dump(n) for n in found.body if isinstance(n, ast.FunctionDef)])
-    assert methods[0] == methods[1] != []

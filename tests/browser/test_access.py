@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.support.browser import box_of, button, in_focus, opened, part, phase, press
+from tests.support.browser import box_of, in_focus, opened
 
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 GREY = """() => [...document.querySelectorAll("#desk :is(button, input):disabled")]
@@ -36,7 +36,7 @@ def finish(page):
     """Stop the job, unless it has ended."""
     page.wait_for_selector("button.stop-keep, .player[data-phase=done]")
     page.evaluate("document.querySelector('button.stop-keep')?.click()")
-    phase(page, "done")
+    page.phase("done")
 
 
 def violations(page, state):
@@ -58,28 +58,32 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
     size = (width, 3600)
     model.speed = 60.0
     with opened(browser, running.address, size=size, color_scheme=scheme) as page:
+        upload, roll = page.locator("#write-upload"), page.part("roll")
+        if width == 390:  # the upload comes first until there is a file
+            assert 0 < box_of(upload)["y"] < min(box_of(roll)["y"], 300)
         found = violations(page, "empty") + page.evaluate(GREY)
         page.locator("[data-play=open]").click()
         found += violations(page, "recorder")
         page.locator("[data-play=open]").click()
-        button(page, "Ballad").click()
-        phase(page, "prompt")
-        assert "8 bars" in part(page, "last-bars").get_attribute("title")  # it has no more
+        page.button("Ballad").click()
+        page.phase("prompt")
+        assert width > 390 or box_of(roll)["y"] < box_of(upload)["y"]
+        assert "8 bars" in page.part("last-bars").get_attribute("title")  # it has no more
         found += violations(page, "prompt") + page.evaluate(GREY)
-        part(page, "asked-chords").locator("button").first.click()
+        page.part("asked-chords").locator("button").first.click()
         found += violations(page, "chords of a bar")
         page.keyboard.press("Escape")
-        button(page, "Continue").click()
-        phase(page, "composing")
+        page.button("Continue").click()
+        page.phase("composing")
         found += violations(page, "composing") + page.evaluate(GREY)
         finish(page)
         page.wait_for_selector("#results h2")
         found += violations(page, "done") + page.evaluate(GREY)
-        button(page, "Edit notes").click()
-        assert part(page, "note-delete").is_disabled()
+        page.button("Edit notes").click()
+        assert page.part("note-delete").is_disabled()
         found += violations(page, "editing") + page.evaluate(GREY)
-        button(page, "Edit notes").click()
-        part(page, "rewrite").click()
+        page.button("Edit notes").click()
+        page.part("rewrite").click()
         page.wait_for_selector("[data-part=selection]:not([hidden])")
         found += violations(page, "selected bars")
         for name in ("Write", "Study", "About"):
@@ -87,8 +91,6 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
             page.wait_for_timeout(300)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             found += violations(page, name)
-        paper = page.evaluate("getComputedStyle(document.body).getPropertyValue('--paper').trim()")
-        assert paper == {"light": "#f5f2ec", "dark": "#14161b"}[scheme]
     assert not found, "\n".join(found)
 
 
@@ -116,10 +118,10 @@ def test_tab_stops_once_in_each_group_from_top_to_bottom(page, model):
     names = [stop["name"] for stop in tab_stops(page)]
     assert {"Record", "Tempo in beats per minute", "MIDI keyboard"} <= set(names)
     page.locator("[data-play=open]").click()
-    button(page, "Funk").click()
-    phase(page, "prompt")
+    page.button("Funk").click()
+    page.phase("prompt")
     tab_stops(page)
-    button(page, "Continue").click()
+    page.button("Continue").click()
     finish(page)
     parts = [stop["part"] for stop in tab_stops(page)]
     order = ["zoom-out", "roll", "play", "loop", "file-midi"]
@@ -127,7 +129,7 @@ def test_tab_stops_once_in_each_group_from_top_to_bottom(page, model):
 
 
 def test_arrow_keys_reach_every_button_of_a_group(page):
-    ballad, waltz = button(page, "Ballad"), button(page, "Waltz")
+    ballad, waltz = page.button("Ballad"), page.button("Waltz")
     ballad.focus()
     names = []
     for _ in range(5):
@@ -135,7 +137,7 @@ def test_arrow_keys_reach_every_button_of_a_group(page):
         page.keyboard.press("ArrowRight")
     assert names == ["Ballad", "Waltz", "Pop", "Funk", "Barcarole"]
     assert in_focus(ballad)
-    press(page, "End", "Home", "ArrowRight")
+    page.keys("End", "Home", "ArrowRight")
     assert in_focus(waltz)
     assert [node.evaluate("node => node.tabIndex") for node in (ballad, waltz)] == [-1, 0]
     page.keyboard.press("Enter")
@@ -144,12 +146,3 @@ def test_arrow_keys_reach_every_button_of_a_group(page):
     page.keyboard.press("ArrowRight")
     assert page.get_by_label("seconds", exact=True).first.is_checked()
     page.wait_for_function("document.querySelector('.length input[type=range]').max === '240'")
-
-
-def test_the_upload_comes_first_on_a_phone_until_there_is_a_file(running, browser):
-    with opened(browser, running.address, size=(390, 844)) as page:
-        upload, roll = page.locator("#write-upload"), part(page, "roll")
-        assert 0 < box_of(upload)["y"] < min(box_of(roll)["y"], 300)
-        button(page, "Ballad").click()
-        phase(page, "prompt")
-        assert box_of(roll)["y"] < box_of(upload)["y"]

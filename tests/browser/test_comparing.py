@@ -8,53 +8,52 @@ import zipfile
 from pathlib import Path
 
 from tests.support import fakes
-from tests.support.browser import compose, downloaded, part, upload, upload_prompt
 
 
 def names_in_zip(page, where):
-    return zipfile.ZipFile(io.BytesIO(downloaded(page, where)[1])).namelist()
+    return zipfile.ZipFile(io.BytesIO(page.downloaded(where)[1])).namelist()
 
 
 def test_favourites_and_a_blind_comparison(page):
-    upload_prompt(page, fakes.example_midi(bars=4))
+    page.upload_prompt(fakes.example_midi(bars=4))
     page.locator("#write-tab").get_by_role("radio", name="3", exact=True).check(force=True)
-    compose(page)
+    page.compose()
 
-    part(page, "favourite").click()
+    page.part("favourite").click()
     page.wait_for_selector("[data-part=favourite][aria-pressed=true]")
     page.locator(".player-chips button").nth(2).click()
-    assert part(page, "favourite").get_attribute("aria-pressed") == "false"
-    part(page, "favourite").click()
+    assert page.part("favourite").get_attribute("aria-pressed") == "false"
+    page.part("favourite").click()
     page.wait_for_selector("#results li:has-text('variation 3')")
     names = names_in_zip(page, "#results [data-zip]")
     assert [Path(name).suffix for name in names] == [".mid", ".json"] * 2
-    part(page, "favourite").click()
+    page.part("favourite").click()
     page.wait_for_selector("#results li:has-text('variation 3')", state="detached")
 
-    part(page, "blind-start").click()
+    page.part("blind-start").click()
     assert not page.locator(".player-chips").is_visible()
-    assert not part(page, "settings").is_visible()
+    assert not page.part("settings").is_visible()
     page.keyboard.press("2")
     for name in ("a", "b"):
-        assert part(page, "prefer-a").is_disabled()
-        part(page, f"blind-{name}").click()
+        assert page.part("prefer-a").is_disabled()
+        page.part(f"blind-{name}").click()
         page.wait_for_selector(f"[data-part=blind-{name}][aria-pressed=true]")
     page.wait_for_selector("[data-part=prefer-b]:not([disabled])")
-    part(page, "prefer-b").click()
+    page.part("prefer-b").click()
     sentence = r"A was variation (\d), B was variation (\d)\. You preferred variation (\d)\."
-    match = re.fullmatch(sentence, part(page, "blind-say").inner_text())
+    match = re.fullmatch(sentence, page.part("blind-say").inner_text())
     assert match
     assert match[1] != match[2] == match[3]
-    assert f"variation {match[3]}: 1 of 1" in part(page, "blind-counts").inner_text()
-    part(page, "blind-again").click()
-    assert part(page, "blind-counts").inner_text() == ""
-    part(page, "blind-end").click()
+    assert f"variation {match[3]}: 1 of 1" in page.part("blind-counts").inner_text()
+    page.part("blind-again").click()
+    assert page.part("blind-counts").inner_text() == ""
+    page.part("blind-end").click()
     assert page.locator(".player-chips").is_visible()
 
 
 def test_a_study_by_form(page):
     page.get_by_role("tab", name="Study").click()
-    upload(page, fakes.example_midi(bars=4), place="#study-upload")
+    page.upload(fakes.example_midi(bars=4), place="#study-upload")
     page.wait_for_selector("#study-upload .file")
     tab = page.locator("#study-tab")
     for name in ("Real continuation", "Shuffled notes"):

@@ -6,19 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.browser import (
-    box_of,
-    centre,
-    compose,
-    downloaded,
-    drag,
-    in_focus,
-    opened,
-    part,
-    phase,
-    press,
-    upload_prompt,
-)
+from tests.support.browser import box_of, centre, in_focus, opened
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.change import volume_of
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -59,13 +47,13 @@ BOX = """() => {
 def page(browser, running, model):
     """A page with the song as its prompt."""
     with opened(browser, running.address, script=CLICKS, device_scale_factor=1) as tab:
-        upload_prompt(tab, SONG, "song.mid")
+        tab.upload_prompt(SONG, "song.mid")
         yield tab
 
 
 def piece(page):
     """The piece as it is downloaded."""
-    return read_midi(downloaded(page)[1])
+    return read_midi(page.downloaded()[1])
 
 
 def notes_of(page):
@@ -78,21 +66,21 @@ def test_playback_is_looped_over_the_selected_bars_with_clicks_on_the_beats(page
         " const { paused, currentTime, dataset } = document.querySelector('.player audio');"
         " if (!paused) places.push(currentTime + Number(dataset.begin || 0)); }, 10); }"
     )
-    part(page, "roll").focus()
+    page.part("roll").focus()
     page.keyboard.press("Shift+ArrowRight")  # bar 1
     page.wait_for_selector("[data-part=selection]:not([hidden])")
     page.wait_for_function("/selected bars/.test(document.querySelector('[data-part=loop]').title)")
-    part(page, "loop").click()
-    assert part(page, "loop").get_attribute("aria-pressed") == "true"
-    part(page, "play").click()
+    page.part("loop").click()
+    assert page.part("loop").get_attribute("aria-pressed") == "true"
+    page.part("play").click()
     page.wait_for_function("places.filter((one, at) => at && one < places[at - 1] - 1).length >= 3")
     assert max(page.evaluate("places")) < 2.3  # seconds: bar 1 ends at 2
-    part(page, "loop").click()
+    page.part("loop").click()
     page.wait_for_function("places.at(-1) > 2.5")  # plays on
     page.wait_for_selector(".player:not(.playing)")
 
-    part(page, "metronome").click()
-    part(page, "play").click()
+    page.part("metronome").click()
+    page.part("play").click()
     page.wait_for_function("clicks.length >= 6")
     clicks = page.evaluate("clicks")
     gaps = [after[0] - before[0] for before, after in pairwise(clicks)]
@@ -101,22 +89,37 @@ def test_playback_is_looped_over_the_selected_bars_with_clicks_on_the_beats(page
     firsts = [at for at, (_, tone) in enumerate(clicks) if tone == high]
     assert firsts
     assert {later - before for before, later in pairwise(firsts)} <= {4}
-    part(page, "metronome").click()
+    page.part("metronome").click()
     page.wait_for_timeout(300)
     count = page.evaluate("clicks.length")
     page.wait_for_timeout(900)
     assert page.evaluate("clicks.length") == count
 
 
-def test_tempo_and_transposition_change_what_is_played_and_downloaded(page):
+def test_the_piece_is_dragged_out_and_changes_with_tempo_and_transposition(page):
+    page.evaluate(
+        "() => document.addEventListener('dragstart', (event) => {"
+        " window.dragged = event.dataTransfer.getData('DownloadURL'); })"
+    )
+    file = page.part("file-midi")
+    file.hover()
+    page.wait_for_timeout(1500)
+    x, y = centre(file)
+    page.drag((x, y), (x + 60, y + 40), release=False)
+    page.wait_for_function("window.dragged")
+    page.mouse.up()
+    kind, name, address = page.evaluate("dragged").split(":", 2)
+    assert (kind, name) == ("audio/midi", "song.mid")
+    assert page.request.get(address).body() == SONG
+
     for _ in range(3):
-        part(page, "higher").click()
-    assert part(page, "semitones").inner_text() == "+3"
+        page.part("higher").click()
+    assert page.part("semitones").inner_text() == "+3"
     page.wait_for_selector("[data-part=steps]:not([hidden])")
-    part(page, "slower").click(modifiers=["Shift"])
+    page.part("slower").click(modifiers=["Shift"])
     page.wait_for_function("document.querySelector('.facts').innerText.includes('110 bpm')")
     assert notes_of(page) == [[[480, 480, 75, 90]], [[0, 1900, 51, 80], [1920, 1900, 53, 80]]]
-    compose(page)
+    page.compose()
     continued = piece(page)
     assert continued.tracks[0].notes[0].tolist() == [480, 480, 75, 90]
     assert continued.tempos[0].bpm == pytest.approx(110)
@@ -133,11 +136,11 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
         assert notes_of(page) == expected
 
     def move(x, y, right):
-        roll = box_of(part(page, "roll"))  # downloads may have scrolled the page
+        roll = box_of(page.part("roll"))  # downloads may have scrolled the page
         start = roll["x"] + x, roll["y"] + y
-        drag(page, start, (start[0] + right, start[1]))
+        page.drag(start, (start[0] + right, start[1]))
 
-    part(page, "edit").click()
+    page.part("edit").click()
     left, top, right, bottom = page.evaluate(BOX)
     beat = right - left + 1  # the note lasts a beat
     move((left + right) / 2, (top + bottom) / 2, beat)
@@ -145,14 +148,14 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
     left, top, right, bottom = page.evaluate(BOX)
     move(right - 2, (top + bottom) / 2, beat / 2)
     melody_is((960, 720, 72, 90))
-    assert part(page, "note-count").inner_text() == "1 note"  # it stays selected
-    part(page, "note-up").click()
-    part(page, "note-up").click()
+    assert page.part("note-count").inner_text() == "1 note"  # it stays selected
+    page.part("note-up").click()
+    page.part("note-up").click()
     melody_is((960, 720, 74, 90))
-    part(page, "note-delete").click()
+    page.part("note-delete").click()
     melody_is()
     for note in ((960, 720, 74, 90), (960, 720, 72, 90), (960, 480, 72, 90), NOTE):
-        part(page, "undo").click()
+        page.part("undo").click()
         melody_is(note)
     page.keyboard.press("Control+Shift+z")
     melody_is((960, 480, 72, 90))
@@ -160,44 +163,27 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
     melody_is((960, 720, 72, 90))
     page.keyboard.press("Control+z")
     melody_is((960, 480, 72, 90))
-    part(page, "redo").click()
+    page.part("redo").click()
     melody_is((960, 720, 72, 90))
 
 
 def test_notes_are_edited_by_keys_and_a_result_too(page):
-    compose(page)
+    page.compose()
     before = notes_of(page)
-    part(page, "edit").click()
-    part(page, "roll").focus()
+    page.part("edit").click()
+    page.part("roll").focus()
     page.keyboard.press("Control+a")
-    assert part(page, "note-count").inner_text() == f"{sum(map(len, before))} notes"
+    assert page.part("note-count").inner_text() == f"{sum(map(len, before))} notes"
     # the bass is at the start, where the playhead is; the melody follows it
-    press(page, "Escape", ".", ".", "ArrowLeft", "ArrowDown")
-    phase(page, "prompt")  # the result is the piece now
+    page.keys("Escape", ".", ".", "ArrowLeft", "ArrowDown")
+    page.phase("prompt")  # the result is the piece now
     after = notes_of(page)
     assert after[0][0] == [360, 480, 71, 90]
     assert (after[0][1:], after[1:]) == (before[0][1:], before[1:])
-    part(page, "roll").focus()
+    page.part("roll").focus()
     page.keyboard.press("Control+z")
-    phase(page, "done")
+    page.phase("done")
     assert notes_of(page) == before
-
-
-def test_the_midi_file_can_be_dragged_out(page):
-    page.evaluate(
-        "() => document.addEventListener('dragstart', (event) => {"
-        " window.dragged = event.dataTransfer.getData('DownloadURL'); })"
-    )
-    file = part(page, "file-midi")
-    file.hover()
-    page.wait_for_timeout(1500)
-    x, y = centre(file)
-    drag(page, (x, y), (x + 60, y + 40), release=False)
-    page.wait_for_function("window.dragged")
-    page.mouse.up()
-    kind, name, address = page.evaluate("dragged").split(":", 2)
-    assert (kind, name) == ("audio/midi", "song.mid")
-    assert page.request.get(address).body() == SONG
 
 
 def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
@@ -209,16 +195,16 @@ def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     opener = page.locator(".player-tracks .track .sound").nth(1)
     opener.focus()
     page.keyboard.press("Enter")
-    program, volume = part(page, "track-program"), part(page, "track-volume")
+    program, volume = page.part("track-program"), page.part("track-volume")
     assert in_focus(program)
     assert (program.input_value(), volume.input_value()) == ("0", "100")
     program.select_option(label="Acoustic Bass")
     page.wait_for_selector("[data-part=steps]:not([hidden])")
     page.wait_for_function("!document.querySelector('[data-part=track-program]').disabled")
     # the window is still open, and its button has been made anew
-    assert part(page, "track-sound").is_visible()
+    assert page.part("track-sound").is_visible()
     volume.focus()
-    press(page, *["PageDown"] * 3)
+    page.keys(*["PageDown"] * 3)
     page.wait_for_function("document.querySelector('[data-part=track-volume-value]').value < 90")
     quieter = int(volume.input_value())
     page.wait_for_timeout(2500)
@@ -226,6 +212,6 @@ def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     assert in_focus(opener)
     assert sounds() == [(0, 100), (32, quieter)]
     for _ in range(2):
-        part(page, "undo").click()
+        page.part("undo").click()
         page.wait_for_timeout(1500)
     assert sounds() == [(0, 100), (0, 100)]

@@ -11,7 +11,7 @@ from app.listening.page.clips import read_material
 from app.listening.page.server import ListeningServing, guarded
 from app.listening.page.store import Store
 from app.web.guard.port import served
-from tests.support.browser import box_of, opened, press
+from tests.support.browser import box_of, opened
 from tests.support.listening import study_folder
 
 TONES = 3
@@ -141,7 +141,7 @@ def test_questions_open_when_the_clip_was_played_and_answers_wait_for_the_connec
         assert tab.locator("fieldset:enabled").count() == 0
         assert "Listen to the clip first" in tab.locator(".hint").inner_text()
         bar.focus()  # by keys: back to the begin, and play
-        press(tab, "ArrowLeft", "ArrowLeft", " ")
+        tab.keys("ArrowLeft", "ArrowLeft", " ")
         tab.locator(".clip.complete").wait_for()
         assert tab.locator("fieldset:enabled").count() == 4
         tab.context.set_offline(True)

@@ -16,20 +16,7 @@ from playwright.sync_api import expect
 
 from app.compose.plan.sheet_music import sheet_music
 from tests.support import fakes
-from tests.support.browser import (
-    box_of,
-    button,
-    centre,
-    compose,
-    downloaded,
-    drag,
-    opened,
-    part,
-    phase,
-    set_length,
-    upload,
-    wait_for_text,
-)
+from tests.support.browser import box_of, centre, opened
 from tests.support.scores import performance
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
@@ -38,32 +25,13 @@ MOST_PAGE_BYTES = 400_000
 NOW = "document.querySelector('.player audio').currentTime"
 
 
-def colours_of_roll(page):
-    """Number of different colours on the roll; a blank roll has few."""
-    return page.evaluate(
-        "(() => { const c = document.querySelector('.player-roll');"
-        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-        " const seen = new Set();"
-        " for (let i = 0; i < d.length; i += 4) seen.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]);"
-        " return seen.size; })()"
-    )
-
-
-def open_tab(page, name):
-    page.get_by_role("tab", name=name).click()
-
-
 def card(page, fact):
-    wait_for_text(page, ".facts", fact)
-
-
-def says(page, text):
-    wait_for_text(page, "body", text)
+    page.shows(fact, ".facts")
 
 
 def download_from_menu(page, kind):
-    part(page, "more").click()
-    return downloaded(page, f"[data-part=file-{kind}]")
+    page.part("more").click()
+    return page.downloaded(f"[data-part=file-{kind}]")
 
 
 def results(page):
@@ -82,58 +50,50 @@ def test_the_empty_page_plays_an_example_and_another_is_loaded_with_one_click(pa
     sizes = {path: size for path, size in loaded if not re.match("/(assets|static)/", path)}
     assert any("player-modules" in path for path in sizes)
     assert 0 < sum(sizes.values()) < MOST_PAGE_BYTES, sizes  # without Gradio's own files
-    assert colours_of_roll(page) > 20
-    assert button(page, "Generate").is_enabled()
-    button(page, "Hear this example").click()
+    assert page.button("Generate").is_enabled()
+    page.button("Hear this example").click()
     page.wait_for_function(f"{NOW} > 10")  # playback starts shortly before the new music
-    assert part(page, "like-this").is_hidden()
-    button(page, "Waltz").click()
+    assert page.part("like-this").is_hidden()
+    page.button("Waltz").click()
     card(page, "3/4")
-    phase(page, "prompt")
+    page.phase("prompt")
     assert page.evaluate(NOW) == 0
-    assert button(page, "Continue").is_enabled()
-    button(page, "Play").click()  # before anything is generated
+    assert page.button("Continue").is_enabled()
+    page.button("Play").click()  # before anything is generated
     page.wait_for_function(f"{NOW} > 0")
 
 
 def test_upload_region_continue_play_and_download(page, model):
     model.speed = 40.0
-    upload(page, fakes.example_midi(bars=12), "Evening song.mid")
+    page.upload(fakes.example_midi(bars=12), "Evening song.mid")
     card(page, "96 bpm")
     card(page, "reads bars 1 to 12")
-    button(page, "Last 8 bars").click()
+    page.button("Last 8 bars").click()
     card(page, "reads bars 5 to 12")
-    assert part(page, "region-bars").inner_text() == "bars 5–12"
+    assert page.part("region-bars").inner_text() == "bars 5–12"
     start = page.locator(".player-handle.from")
     x, y = centre(start)
     bar = (centre(page.locator(".player-handle.to"))[0] - x) / 8
-    drag(page, (x, y), (x + 2 * bar, y))
+    page.drag((x, y), (x + 2 * bar, y))
     card(page, "reads bars 7 to 12")
     start.focus()
     page.keyboard.press("ArrowLeft")
     card(page, "reads bars 6 to 12")
 
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
-    set_length(page, 2)
-    page.evaluate(
-        """() => { const line = document.querySelector("[data-part=subtitle]"); window.lines = [];
-        const look = new MutationObserver(() => window.lines.push(line.textContent));
-        look.observe(line, { childList: true }); }"""
-    )
-    compose(page)
-    lines = page.evaluate("window.lines")
-    assert any(re.match(r"Bar \d of 2 · \d+ notes in 2 variations", line) for line in lines)
-    assert "2 bars after bar 12" in part(page, "subtitle").inner_text()
+    page.set_length(2)
+    page.compose()
+    assert "2 bars after bar 12" in page.part("subtitle").inner_text()
     seed = seed_field(page).input_value()
-    assert f"seed {seed}" in part(page, "settings").inner_text()
+    assert f"seed {seed}" in page.part("settings").inner_text()
     page.keyboard.press("2")
-    assert f"seed {int(seed) + 1}" in part(page, "settings").inner_text()
-    name, midi = downloaded(page)
+    assert f"seed {int(seed) + 1}" in page.part("settings").inner_text()
+    name, midi = page.downloaded()
     assert re.fullmatch(r"Evening-song_a12_h6_fake_b2_s\d+_T1\.00_p0\.97_v2\.mid", name)
     seconds = mido.MidiFile(file=io.BytesIO(midi)).length
     name, new_part = download_from_menu(page, "new_midi")
     assert name.endswith("_v2_new_part.mid")
-    variation = part(page, "chips").get_by_role("radio").nth(1).inner_text()
+    variation = page.part("chips").get_by_role("radio").nth(1).inner_text()
     assert f"{read_midi(new_part).num_notes} notes" in variation
     assert read_midi(midi).num_notes > read_midi(new_part).num_notes
     name, sheet = download_from_menu(page, "score")
@@ -151,7 +111,7 @@ def test_upload_region_continue_play_and_download(page, model):
     assert sounds
     assert all(sound.duration == pytest.approx(seconds, abs=3) for sound in sounds)
 
-    roll = box_of(part(page, "roll"))
+    roll = box_of(page.part("roll"))
     before = page.evaluate(NOW)
     page.mouse.click(roll["x"] + 0.7 * roll["width"], roll["y"] + 200)
     page.wait_for_function(f"Math.abs({NOW} - {before}) > 1")
@@ -162,28 +122,28 @@ def test_upload_region_continue_play_and_download(page, model):
 
 
 def test_continue_this_undo_results_and_discard(page):
-    upload(page, fakes.example_midi(bars=2))
+    page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
-    set_length(page, 3)
-    compose(page)
-    button(page, "Continue this").click()
-    phase(page, "prompt")
+    page.set_length(3)
+    page.compose()
+    page.button("Continue this").click()
+    page.phase("prompt")
     card(page, "new music begins in bar 6")
-    compose(page)
-    assert "after bar 5" in part(page, "subtitle").inner_text()
+    page.compose()
+    assert "after bar 5" in page.part("subtitle").inner_text()
     expect(results(page)).to_have_count(2)
-    button(page, "Undo").click()
-    phase(page, "prompt")
-    button(page, "Undo").click()
-    phase(page, "done")
-    assert "after bar 2" in part(page, "subtitle").inner_text()
+    page.button("Undo").click()
+    page.phase("prompt")
+    page.button("Undo").click()
+    page.phase("done")
+    assert "after bar 2" in page.part("subtitle").inner_text()
     results(page).first.click()
-    says(page, "after bar 5")
-    button(page, "Discard").click()
+    page.shows("after bar 5")
+    page.button("Discard").click()
     expect(results(page)).to_have_count(1)
-    button(page, "Undo").click()
+    page.button("Undo").click()
     expect(results(page)).to_have_count(2)
-    assert "after bar 5" in part(page, "subtitle").inner_text()
+    assert "after bar 5" in page.part("subtitle").inner_text()
 
 
 DROP = """([songs, place]) => {
@@ -207,18 +167,21 @@ def test_files_are_dropped_anywhere_and_read_in_turn(page):
     def shows(name):
         page.wait_for_selector(f"#write-facts h2:has-text('{name}')")
 
-    upload(page, bytes(song), "Chosen.mid")
+    page.upload(bytes(song), "Chosen.mid")
     drop("#write-upload", "Second")  # while the first is read
     drop(".player-roll", "Third")
     shows("Third")
     for name in ("Second", "Chosen"):
-        button(page, "Undo").click()
+        page.button("Undo").click()
         shows(name)
     drop("#results", "One", "Large", "Two")  # a file that is too large does not stop the others
     shows("Two")
-    button(page, "Undo").click()
+    page.button("Undo").click()
     shows("One")
-    open_tab(page, "About")
+    page.get_by_role("tab", name="About").click()
+    assert page.part("roll").is_hidden()
+    page.keyboard.press("Space")
+    assert not page.evaluate("[...document.querySelectorAll('audio')].some((one) => !one.paused)")
     drop("#masthead", "Of a piano")
     shows("Of a piano")
     assert page.get_by_role("tab", name="Write").get_attribute("aria-selected") == "true"
@@ -226,48 +189,48 @@ def test_files_are_dropped_anywhere_and_read_in_turn(page):
 
 def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(page):
     page.set_viewport_size({"width": 1280, "height": 720})
-    upload(page, write_midi(performance()))
+    page.upload(write_midi(performance()))
     card(page, "83 bpm")
-    assert part(page, "tempo").inner_text() == "83 bpm"
+    assert page.part("tempo").inner_text() == "83 bpm"
     action = box_of(page.locator("#write-tab .action"))["y"]
     for text in ("as in a recording", "As in the file"):
         box = box_of(page.get_by_text(text).locator("visible=true"))
         assert 0 < box["y"] < box["y"] + box["height"] <= action
     page.get_by_text("As in the file").locator("visible=true").click()
     card(page, "120 bpm")
-    assert part(page, "tempo").inner_text() == "120 bpm"
+    assert page.part("tempo").inner_text() == "120 bpm"
 
 
 def test_settings_make_the_same_piece_again(page):
     song = fakes.example_midi(bars=2)
-    upload(page, song)
+    page.upload(song)
     card(page, "96 bpm")
-    set_length(page, 2)
-    compose(page)
-    _, first = downloaded(page)
+    page.set_length(2)
+    page.compose()
+    _, first = page.downloaded()
     _, settings = download_from_menu(page, "replay")
     page.evaluate("addEventListener('pagehide', () => sessionStorage.clear())")
     page.reload()  # as if in a new tab
-    phase(page, "empty")
-    upload(page, settings, "settings.json")
+    page.phase("empty")
+    page.upload(settings, "settings.json")
     card(page, "upload its MIDI file")
-    upload(page, song)
+    page.upload(song)
     card(page, "All settings are restored")
     expect(seed_field(page)).to_have_value(str(json.loads(settings)["seed"]))
-    compose(page)
-    assert downloaded(page)[1] == first
+    page.compose()
+    assert page.downloaded()[1] == first
 
 
 def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, browser):
-    upload(page, fakes.example_midi(bars=2))
+    page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
-    set_length(page, 2)
-    compose(page)
+    page.set_length(2)
+    page.compose()
     expect(results(page)).to_have_count(1)
-    _, first = downloaded(page)
+    _, first = page.downloaded()
     model.speed = 5.0
-    set_length(page, 32)
-    button(page, "Continue").click()
+    page.set_length(32)
+    page.button("Continue").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     count = len(model.ended)
 
@@ -279,18 +242,18 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, brow
     with opened(browser, running.address, script=of_duplicated_tab) as twin:
         twin.wait_for_timeout(1500)
         assert results(twin).count() == 0
-        phase(twin, "empty")
+        twin.phase("empty")
     assert len(model.ended) == count  # its music is still being generated
 
     page.reload()
-    says(page, "music that was being generated")
+    page.shows("music that was being generated")
     expect(results(page)).to_have_count(1)
-    assert button(page, "Continue").is_enabled()
-    phase(page, "done")
-    assert downloaded(page)[1] == first
+    assert page.button("Continue").is_enabled()
+    page.phase("done")
+    assert page.downloaded()[1] == first
     card(page, "96 bpm")
-    button(page, "Undo").click()
-    phase(page, "prompt")
+    page.button("Undo").click()
+    page.phase("prompt")
     assert len(model.ended) > count
 
 
@@ -305,10 +268,10 @@ def test_every_button_has_a_tooltip_and_times_are_local(running, model, browser)
         buttons = page.evaluate(titles)
         assert len(buttons) >= 3
         assert [text for text, title in buttons if not title] == []
-        set_length(page, 1)
-        button(page, "Generate").click()
+        page.set_length(1)
+        page.button("Generate").click()
         page.wait_for_selector(".stop-keep[title]", state="attached")  # it appears after a while
-        phase(page, "done")
+        page.phase("done")
         expect(page.locator("#results time")).to_have_count(1)
         now = page.evaluate("Date.now()") / 1000 + (5 * 60 + 45) * 60
         minutes = {time.strftime("%H:%M", time.gmtime(now - 60 * late)) for late in range(3)}
@@ -319,15 +282,15 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     drums = Track.of([(12 * at, 3, 38 if at % 2 else 36, 99) for at in range(8)], is_drum=True)
     bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
     keys = Track.of([(24 * at, 20, 60 + at, 80) for at in range(4)], program=4)
-    upload(page, write_midi(Score(12, (drums, bass, keys))))
+    page.upload(write_midi(Score(12, (drums, bass, keys))))
     card(page, "the piano model ignores drums")
-    part(page, "open-tracks").click()
-    boxes = part(page, "tracks").locator("input[type=checkbox]")
+    page.part("open-tracks").click()
+    boxes = page.part("tracks").locator("input[type=checkbox]")
     assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt
     card(page, "not part of the prompt")
     boxes.nth(boxes.count() - 1).uncheck()  # and in the new music
-    phase(page, "prompt")
+    page.phase("prompt")
     page.locator(".mute").last.click()
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()
@@ -336,22 +299,22 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
 
 def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, model):
     model.speed = 5.0  # slow enough for a slow browser
-    set_length(page, 32)
-    button(page, "Generate").click()
+    page.set_length(32)
+    page.button("Generate").click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
-    button(page, "Stop and keep").click()
-    phase(page, "done")
-    _, midi = downloaded(page)
+    page.button("Stop and keep").click()
+    page.phase("done")
+    _, midi = page.downloaded()
     score = read_midi(midi)
     assert score.num_notes > 5
     assert score.end_ticks < 31 * 4 * score.ticks_per_beat  # of 32 bars
     page.wait_for_function("/about .*, sound included/.test(document.body.innerText)")
-    button(page, "Generate").click()
-    phase(page, "composing")
-    button(page, "Stop and discard").click()
-    phase(page, "done")
-    assert downloaded(page)[1] == midi
-    button(page, "Generate").click()
+    page.button("Generate").click()
+    page.phase("composing")
+    page.button("Stop and discard").click()
+    page.phase("done")
+    assert page.downloaded()[1] == midi
+    page.button("Generate").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     before = len(model.ended)
     page.goto("about:blank")
@@ -363,38 +326,38 @@ def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, mode
 
 
 def test_a_refused_upload_says_why_in_view_and_the_box_takes_the_next(page):
-    upload(page, b"MThd and nothing", "broken.mid")
-    wait_for_text(page, ".facts .refused", "broken.mid")
-    assert button(page, "Generate").is_enabled()
+    page.upload(b"MThd and nothing", "broken.mid")
+    page.shows("broken.mid", ".facts .refused")
+    assert page.button("Generate").is_enabled()
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    upload(page, b"text", "notes.txt")
-    wait_for_text(page, ".refused", "notes.txt:")
+    page.upload(b"text", "notes.txt")
+    page.shows("notes.txt:", ".refused")
     page.wait_for_function("""() => {
       const box = document.querySelector("#write-facts .refused").getBoundingClientRect();
       return box.top >= 0 && box.bottom <= innerHeight;
     }""")
-    upload(page, bytes(30_000), "large.mid")
-    says(page, "large.mid: found 30,000 bytes")
-    upload(page, bytes(60_000), "huge.mid")  # refused before it is sent
-    says(page, "huge.mid: found 60,000 bytes")
+    page.upload(bytes(30_000), "large.mid")
+    page.shows("large.mid: found 30,000 bytes")
+    page.upload(bytes(60_000), "huge.mid")  # refused before it is sent
+    page.shows("huge.mid: found 60,000 bytes")
     assert "large.mid" not in page.inner_text("#controls")
     assert page.locator(".toast-body").count() == 0
-    upload(page, fakes.example_midi(bars=2))
+    page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
     assert page.locator(".facts .refused").count() == 0
 
 
 def test_a_refused_setting_is_told_in_its_place(page):
-    length = set_length(page, "1000")
+    length = page.set_length("1000")
     for typed, now in (("1000", "64"), ("0", "1")):
-        set_length(page, typed)
+        page.set_length(typed)
         expect(length).to_have_value(now)
         refusal = f"Length was {typed}, expected 1 to 64; it is now {now}."
         expect(page.get_by_text(refusal)).to_be_visible()
     length.fill("")
     page.wait_for_timeout(1500)
     assert page.locator(".toast-wrap .error").count() == 0
-    set_length(page, 8)
+    page.set_length(8)
     expect(page.get_by_text("Length was")).to_have_count(0)
 
     page.get_by_role("button", name="Advanced").click()
@@ -406,32 +369,20 @@ def test_a_refused_setting_is_told_in_its_place(page):
         expect(unknown.locator("visible=true")).to_have_count(count)
     seed_field(page).fill("99999999999")
     expect(page.get_by_label("new each time").locator("visible=true")).not_to_be_checked()
-    button(page, "Generate").click()
-    says(page, "Seed is 99,999,999,999, expected")
+    page.button("Generate").click()
+    page.shows("Seed is 99,999,999,999, expected")
     seed_field(page).fill("5")
-    compose(page, "Generate")
-    assert part(page, "alert").is_hidden()
-
-
-def test_about_has_the_whole_page_and_no_player(page):
-    open_tab(page, "About")
-    page.wait_for_selector(".about")
-    assert f'client = Client("{page.evaluate("location.origin")}")' in page.inner_text(".about pre")
-    assert part(page, "roll").is_hidden()
-    assert box_of(page.locator(".about"))["width"] > 1000
-    page.keyboard.press("Space")
-    assert not page.evaluate("[...document.querySelectorAll('audio')].some((one) => !one.paused)")
-    open_tab(page, "Write")
-    assert part(page, "roll").is_visible()
+    page.compose("Generate")
+    assert page.part("alert").is_hidden()
 
 
 def test_lost_files_are_an_error_in_the_player(page, running):
-    upload(page, fakes.example_midi(bars=2))
+    page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
-    set_length(page, 1)
-    compose(page)
+    page.set_length(1)
+    page.compose()
     for path in running.folder.glob("*/*"):
         if path.is_dir():
             shutil.rmtree(path)
-    part(page, "file-midi").click()
-    says(page, "is not available")
+    page.part("file-midi").click()
+    page.shows("is not available")

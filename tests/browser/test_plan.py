@@ -8,17 +8,7 @@ import pytest
 
 from app.compose.options import MusicOptions
 from tests.support.bands import band
-from tests.support.browser import (
-    box_of,
-    button,
-    drag,
-    in_focus,
-    opened,
-    part,
-    phase,
-    press,
-    upload_prompt,
-)
+from tests.support.browser import box_of, in_focus, opened
 from tokenization.midi import write_midi
 
 BARS = 4
@@ -35,15 +25,15 @@ def empty(bands, browser, request):
 @pytest.fixture
 def page(empty):
     """A page with a band of four bars."""
-    upload_prompt(empty, write_midi(band(bars=BARS)), "band.mid")
+    empty.upload_prompt(write_midi(band(bars=BARS)), "band.mid")
     return empty
 
 
 @pytest.fixture
 def planned(empty):
     """The bars of a piece from nothing."""
-    part(empty, "plan-new").click()
-    phase(empty, "prompt")
+    empty.part("plan-new").click()
+    empty.phase("prompt")
     empty.wait_for_selector("[data-part=asked-sections] button:enabled")
     return empty
 
@@ -81,12 +71,12 @@ def asked(page, text):
 
 
 def sections(page):
-    return part(page, "asked-sections").locator("button")
+    return page.part("asked-sections").locator("button")
 
 
 def chord(page, number):
     """The cell of a new bar, from 1."""
-    return part(page, "asked-chords").locator("button").nth(number - 1)
+    return page.part("asked-chords").locator("button").nth(number - 1)
 
 
 def type_chord(page, number, text):
@@ -96,7 +86,7 @@ def type_chord(page, number, text):
 
 
 def pick(page, text):
-    part(page, "pick").get_by_role("button", name=text, exact=True).click()
+    page.part("pick").get_by_role("button", name=text, exact=True).click()
 
 
 def new_bars(page, number):
@@ -115,15 +105,15 @@ def left_of(page, bar):
 
 
 def write(page):
-    part(page, "continue").click()
-    phase(page, "done")
-    return part(page, "settings").inner_text()
+    page.part("continue").click()
+    page.phase("done")
+    return page.part("settings").inner_text()
 
 
 def go_back(page):
     """Shows the prompt of a result again."""
-    part(page, "other-prompt").click()
-    phase(page, "prompt")
+    page.part("other-prompt").click()
+    page.phase("prompt")
 
 
 def test_chords_are_left_to_the_model_typed_clicked_removed_and_written(page):
@@ -134,7 +124,7 @@ def test_chords_are_left_to_the_model_typed_clicked_removed_and_written(page):
     settings = write(page)
     assert "chords" not in settings
     assert "form" not in settings
-    assert part(page, "asked").is_hidden()
+    assert page.part("asked").is_hidden()
     go_back(page)
 
     new_bars(page, 4)
@@ -158,8 +148,8 @@ def test_chords_are_left_to_the_model_typed_clicked_removed_and_written(page):
     field(page, "chords").fill("Dm | H")
     page.wait_for_selector("[data-part=asked-text].wrong")
     row(page, "chords", "Dm", "H", "Dm", "H")
-    assert part(page, "asked-chords").locator("button.wrong").count() == 2
-    assert "H" in part(page, "asked-text").inner_text()
+    assert page.part("asked-chords").locator("button.wrong").count() == 2
+    assert "H" in page.part("asked-text").inner_text()
 
     field(page, "chords").fill("F | ? | ? | ?")
     row(page, "chords", "F", "·", "·", "·")
@@ -181,7 +171,7 @@ def test_sections_are_chosen_changed_removed_and_dragged_and_the_length_grows(pa
     row(page, "sections", "B", "A", "+")
     assert length(page).input_value() == str(2 * BARS)
     sections(page).first.click()
-    part(page, "pick").locator("input").fill("2")
+    page.part("pick").locator("input").fill("2")
     pick(page, "B")
     holds(page, "form", f"B2 A{BARS}")
     row(page, "sections", "B", "A", "+ section")
@@ -195,34 +185,34 @@ def test_sections_are_chosen_changed_removed_and_dragged_and_the_length_grows(pa
     row(page, "sections", "+ section")
 
     # the letter of a section of the prompt is dragged to new bars to ask for its return
-    y = box_of(part(page, "roll"))["y"] + 48
-    drag(page, (left_of(page, 2), y), (left_of(page, 5) + 20, y), release=False)
-    assert part(page, "section-ghost").inner_text() == f"A{BARS}"
+    y = box_of(page.part("roll"))["y"] + 48
+    page.drag((left_of(page, 2), y), (left_of(page, 5) + 20, y), release=False)
+    assert page.part("section-ghost").inner_text() == f"A{BARS}"
     page.mouse.up()
     holds(page, "form", f"A{BARS}")
     row(page, "sections", "A", "+ section")
-    assert part(page, "section-ghost").is_hidden()
-    assert part(page, "selection").is_hidden()  # no bars were selected by the drag
+    assert page.part("section-ghost").is_hidden()
+    assert page.part("selection").is_hidden()  # no bars were selected by the drag
     assert f"form A{BARS}" in write(page)
 
 
 def test_the_rows_are_those_of_the_selected_bars(page):
-    part(page, "in-bars").click()
-    part(page, "select-from").press("ArrowRight")
+    page.part("in-bars").click()
+    page.part("select-from").press("ArrowRight")
     row(page, "chords", "·", "·", "·")
-    assert part(page, "selection-bars").inner_text() == f"bars 2–{BARS}"
-    assert part(page, "growth").is_hidden()
+    assert page.part("selection-bars").inner_text() == f"bars 2–{BARS}"
+    assert page.part("growth").is_hidden()
     type_chord(page, 3, "E7")
     holds(page, "chords", "? | ? | E7")
     row(page, "chords", "·", "·", "E7")
-    part(page, "write").click()
-    phase(page, "done")
-    assert "chords ? | ? | E7" in part(page, "settings").inner_text()
+    page.part("write").click()
+    page.phase("done")
+    assert "chords ? | ? | E7" in page.part("settings").inner_text()
 
 
 def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
     def press_way(name):
-        part(page, "growth").get_by_role("button", name=name, exact=True).click()
+        page.part("growth").get_by_role("button", name=name, exact=True).click()
 
     def pressed(name):
         page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
@@ -233,7 +223,7 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
         press_way(name)
         asked(page, "The model chooses form and chords")
         assert length(page).input_value() == str(MusicOptions.bars)
-        assert part(page, "growth").locator("[aria-pressed=true]").count() == 0
+        assert page.part("growth").locator("[aria-pressed=true]").count() == 0
     differ = "new bars differ from yours"
     differs = "new bars differs from yours"
     for name, bars, text, settings in (
@@ -250,7 +240,7 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
         assert settings in write(page)
         if name != "Next section":
             go_back(page)
-    button(page, "Continue this").click()
+    page.button("Continue this").click()
     holds(page, "form", "")
     asked(page, "The model chooses form and chords")
     cleared = (
@@ -263,7 +253,7 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
 def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
     new_bars(page, 12)
     for name in ("sections", "chords"):
-        assert part(page, f"asked-{name}").locator("[tabindex='0']").count() == 1
+        assert page.part(f"asked-{name}").locator("[tabindex='0']").count() == 1
     chord(page, 1).focus()
     for number in range(2, 13):  # also those that are not in view
         page.keyboard.press("ArrowRight")
@@ -273,30 +263,30 @@ def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
     assert in_focus(last)
     page.wait_for_timeout(600)
     assert box_of(last)["width"] > 20  # it has come into view
-    press(page, "Enter", "Escape")
-    assert part(page, "pick").is_hidden()
+    page.keys("Enter", "Escape")
+    assert page.part("pick").is_hidden()
     assert in_focus(last)
 
 
 @pytest.mark.parametrize("empty", [(390, 800)], indirect=True)
 def test_on_a_phone_chords_are_tapped(planned):
     new_bars(planned, 2)
-    part(planned, "zoom-in").scroll_into_view_if_needed()
+    planned.part("zoom-in").scroll_into_view_if_needed()
     chord(planned, 1).tap()
     planned.keyboard.type("G")
     planned.keyboard.press("Enter")
     row(planned, "chords", "G", "·")
-    assert part(planned, "pick").is_hidden()
+    assert planned.part("pick").is_hidden()
 
 
 def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     page = planned
     for name in ("ways", "where", "new-track"):
-        assert part(page, name).is_hidden()
+        assert page.part(name).is_hidden()
     new_bars(page, 4)
     asked(page, "The model chooses form and chords")
     sections(page).last.click()
-    part(page, "pick").locator("input").fill("2")
+    page.part("pick").locator("input").fill("2")
     pick(page, "A new")
     row(page, "sections", "A", "+ section")
     sections(page).last.click()
@@ -311,10 +301,10 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     assert "6 bars requested" in settings
     assert "form A2 B4" in settings
     assert "of 1 bar" in settings
-    part(page, "plan-again").click()
+    page.part("plan-again").click()
     row(page, "sections", "A", "B", "+")
-    part(page, "undo").click()
-    phase(page, "done")
+    page.part("undo").click()
+    page.phase("done")
 
 
 def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
@@ -324,29 +314,29 @@ def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
     row(page, "sections", "A", "B", "+ section")
     first, _, rest = sections(page).all()
     x, y = box_of(first)["x"] + 20, box_of(first)["y"] + 12
-    drag(page, (x, y), (x + 15, y))  # within the section: it stays
-    drag(page, (x, y), (box_of(rest)["x"] + 20, y), release=False)
-    assert part(page, "section-ghost").inner_text() == "A2"
+    page.drag((x, y), (x + 15, y))  # within the section: it stays
+    page.drag((x, y), (box_of(rest)["x"] + 20, y), release=False)
+    assert page.part("section-ghost").inner_text() == "A2"
     page.mouse.up()
     holds(page, "form", "A2 B2 A2")
     row(page, "sections", "A", "B", "A", "+")
-    assert part(page, "section-ghost").is_hidden()
-    assert part(page, "pick").is_hidden()
+    assert page.part("section-ghost").is_hidden()
+    assert page.part("pick").is_hidden()
 
 
 def test_on_an_empty_page_chords_show_the_rows_and_a_form_is_written(empty):
-    assert part(empty, "asked").is_hidden()
+    assert empty.part("asked").is_hidden()
     bars = int(length(empty).input_value())
     field(empty, "chords").fill("C | G7")
     row(empty, "chords", *["C", "G7"] * (bars // 2))
-    assert part(empty, "title").inner_text() == "A new piece"
-    assert part(empty, "play").is_disabled()
+    assert empty.part("title").inner_text() == "A new piece"
+    assert empty.part("play").is_disabled()
     field(empty, "chords").fill("")
     field(empty, "form").fill("A2 B2")
     row(empty, "sections", "A", "B", "+ section")
     asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
     new_bars(empty, 4)
     empty.locator(".go-music").click()
-    phase(empty, "done")
-    assert "form A2 B2" in part(empty, "settings").inner_text()
-    assert "second model" in part(empty, "subtitle").inner_text()
+    empty.phase("done")
+    assert "form A2 B2" in empty.part("settings").inner_text()
+    assert "second model" in empty.part("subtitle").inner_text()

@@ -11,17 +11,7 @@ import pytest
 from app.compose.models import Models
 from tests.support import fakes
 from tests.support.bands import model_of
-from tests.support.browser import (
-    box_of,
-    button,
-    compose,
-    opened,
-    part,
-    phase,
-    set_length,
-    upload_prompt,
-)
-from tests.support.paths import ROOT
+from tests.support.browser import box_of, opened
 from tests.support.served import served
 from tokenization.midi import read_midi
 from tokenization.remi.remi import PianoRemi
@@ -72,9 +62,9 @@ def play(page, name):
 
 
 def listen(page, bars=8):
-    set_length(page, bars)
+    page.set_length(bars)
     page.get_by_label("Listen while it is written").check()
-    button(page, "Continue").click()
+    page.button("Continue").click()
 
 
 def wait_for_the_end(page):
@@ -130,22 +120,6 @@ def wait_for_beat(began, beats, tempo=40):
 # the answer
 
 
-def test_a_band_of_the_released_model_is_heard_without_a_gap(browser, tmp_path):
-    models = Models("groove")
-    for _ in models.load("groove").preparing():
-        pass
-    with (
-        served(tmp_path, models=models) as running,
-        listening(browser, running.address) as page,
-    ):
-        upload_prompt(page, (ROOT / "examples/groove.mid").read_bytes())
-        listen(page)
-        phase(page, "done")
-        wait_for_the_end(page)
-        assert_without_gaps(page)
-        assert page.evaluate("starts[0].phase") != "done"  # it began before the job ended
-
-
 def test_a_played_prompt_is_answered_at_once(browser, tmp_path):
     with (
         served(tmp_path, models=Models.only(model_of(PianoRemi()))) as running,
@@ -156,24 +130,24 @@ def test_a_played_prompt_is_answered_at_once(browser, tmp_path):
             page.keyboard.press(key, delay=150)
         play(page, "record").click()
         page.wait_for_selector(".player.playing")
-        assert part(page, "title").inner_text() == "Recording 1"
-        phase(page, "done")
+        assert page.part("title").inner_text() == "Recording 1"
+        page.phase("done")
         wait_for_the_end(page)
         assert_without_gaps(page)
 
 
 def test_music_is_heard_while_it_is_written_if_this_is_ticked(page):
-    upload_prompt(page, fakes.example_midi(4))
-    set_length(page, 2)
-    compose(page)
+    page.upload_prompt(fakes.example_midi(4))
+    page.set_length(2)
+    page.compose()
     assert page.evaluate("starts") == []
     assert page.locator(".player.playing").count() == 0
-    part(page, "other-prompt").click()
-    phase(page, "prompt")
+    page.part("other-prompt").click()
+    page.phase("prompt")
     listen(page)
     page.wait_for_selector(".player.playing[data-phase=composing]")
     assert len(page.evaluate("starts")) < 8
-    phase(page, "done")
+    page.phase("done")
     assert page.locator(".player.playing").count() == 1
     wait_for_the_end(page)
     assert_without_gaps(page)
@@ -184,7 +158,7 @@ def test_music_is_heard_while_it_is_written_if_this_is_ticked(page):
 
 def test_a_part_that_comes_too_late_is_counted_and_the_music_goes_on(page):
     page.route("**/0002.flac", lambda route: (time.sleep(9), route.continue_()))
-    upload_prompt(page, fakes.example_midi(2))
+    page.upload_prompt(fakes.example_midi(2))
     listen(page, bars=6)
     page.wait_for_selector(".player[data-underruns='1'].playing")
     wait_for_the_end(page)
@@ -192,22 +166,22 @@ def test_a_part_that_comes_too_late_is_counted_and_the_music_goes_on(page):
 
 
 def test_pause_and_play_while_it_is_written_and_the_whole_sound_takes_over(page):
-    upload_prompt(page, fakes.example_midi(4))
+    page.upload_prompt(fakes.example_midi(4))
     listen(page)
     page.wait_for_selector(".player.playing[data-phase=composing]")
     page.wait_for_timeout(1500)
-    part(page, "play").click()
+    page.part("play").click()
     wait_for_the_end(page)
-    paused = int(part(page, "roll").get_attribute("aria-valuenow"))
+    paused = int(page.part("roll").get_attribute("aria-valuenow"))
     assert 10 <= paused <= 14  # the new music begins at 10 s
-    part(page, "play").click()
+    page.part("play").click()
     page.wait_for_selector(".player.playing[data-phase=composing]")
     page.wait_for_timeout(500)
-    part(page, "play").click()
-    phase(page, "done")
+    page.part("play").click()
+    page.phase("done")
     page.wait_for_function("!document.querySelector('[data-part=play]').disabled")
     page.wait_for_selector(".player:not(.making)")
-    part(page, "play").click()
+    page.part("play").click()
     page.wait_for_selector(".player.playing")
     assert page.evaluate("!document.querySelector('.player audio').paused")
     now = page.evaluate("document.querySelector('.player audio').currentTime")
@@ -231,8 +205,8 @@ def test_keys_of_the_computer_after_a_count_in_become_a_prompt_on_the_grid(page,
         page.keyboard.up(key)
     play(page, "record").click()
     says(page, "Recorded 3 notes in 1 bar.")
-    phase(page, "prompt")
-    assert part(page, "title").inner_text() == "Recording 1"
+    page.phase("prompt")
+    assert page.part("title").inner_text() == "Recording 1"
     assert page.get_by_label("Listen while it is written").is_checked()
     track, score = recorded(running)
     sixteenths = (track.notes[:, :3] / [120, 120, 1]).tolist()
@@ -248,15 +222,15 @@ def test_keys_on_the_screen_with_a_metre_and_an_instrument(page, running):
     began = time.monotonic()
     for beat, name in enumerate(("C 4", "G sharp 4")):  # 1.5 seconds each
         wait_for_beat(began, beat)
-        button(page, name).click(delay=100)
+        page.button(name).click(delay=100)
     play(page, "higher").click()
-    button(page, "C 5").focus()
+    page.button("C 5").focus()
     page.keyboard.press("ArrowRight")
     wait_for_beat(began, 2)
     page.keyboard.press("Enter", delay=100)
     play(page, "record").click()
     says(page, "Recorded 3 notes in 2 bars.")
-    phase(page, "prompt")
+    page.phase("prompt")
     track, score = recorded(running)
     assert track.program == 73
     assert track.notes[:, [0, 2]].tolist() == [[0, 60], [720, 68], [1440, 73]]
@@ -270,13 +244,13 @@ def test_a_finger_plays_on_a_phone_where_the_keys_fit(browser, running):
         record(page, timing="free")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         for name in ("E 4", "F 5"):
-            box = box_of(button(page, name))
+            box = box_of(page.button(name))
             assert 0 <= box["x"] < box["x"] + box["width"] <= 390
             assert box["width"] > 24
             page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] - 12)
         play(page, "record").click()
         says(page, "Recorded 2 notes")
-        phase(page, "prompt")
+        page.phase("prompt")
     assert recorded(running)[0].notes[:, 2].tolist() == [64, 77]
 
 
@@ -288,7 +262,7 @@ def test_a_midi_keyboard_is_recorded_freely_with_its_velocities_and_pedal(page, 
     page.evaluate("chords()")
     play(page, "record").click()
     says(page, "Recorded 4 notes in 1 bar.")
-    phase(page, "prompt")
+    page.phase("prompt")
     track, _ = recorded(running)
     assert track.notes[:, 2:].tolist() == [[48, 100], [52, 100], [55, 31], [59, 31]]
     onsets = track.notes[:, 0]
@@ -307,4 +281,4 @@ def test_what_cannot_be_recorded_is_said(page):
     page.evaluate("() => { navigator.requestMIDIAccess = async () => { throw new Error('no'); }; }")
     play(page, "midi").click()
     says(page, "was not allowed to use MIDI keyboards")
-    phase(page, "empty")
+    page.phase("empty")

@@ -9,18 +9,7 @@ import mido
 import pytest
 
 from tests.support.bands import band
-from tests.support.browser import (
-    box_of,
-    downloaded,
-    drag,
-    opened,
-    part,
-    phase,
-    press,
-    touch,
-    upload_prompt,
-    wait_for_text,
-)
+from tests.support.browser import box_of, opened
 from tokenization.midi import read_midi, write_midi
 
 SONG = write_midi(band(bars=6))
@@ -28,7 +17,7 @@ SONG = write_midi(band(bars=6))
 
 def fit(page):
     """Shows the whole piece."""
-    part(page, "zoom-fit").click()
+    page.part("zoom-fit").click()
     page.wait_for_timeout(800)
 
 
@@ -36,18 +25,18 @@ def fit(page):
 def page(bands, browser, request):
     """A page with a band of six bars."""
     with opened(browser, bands, size=request.param) as tab:
-        upload_prompt(tab, SONG, "band.mid")
+        tab.upload_prompt(SONG, "band.mid")
         fit(tab)
         yield tab
 
 
 def top(page):
-    return box_of(part(page, "roll"))["y"]
+    return box_of(page.part("roll"))["y"]
 
 
 def line(page, bar):
     """Where a bar begins, in pixels from the left of the page; all six are in view."""
-    box = box_of(part(page, "roll"))
+    box = box_of(page.part("roll"))
     keys = 66 if box["width"] >= 560 else 34  # of a band
     return box["x"] + keys + (box["width"] - keys) * (bar - 1) / (6 * 1.02)
 
@@ -55,7 +44,7 @@ def line(page, bar):
 def drag_over(page, first, last):
     """Drags over bars with the mouse."""
     y = top(page) + 150
-    drag(page, (line(page, first) + 12, y), (line(page, last + 1) - 12, y + 20))
+    page.drag((line(page, first) + 12, y), (line(page, last + 1) - 12, y + 20))
 
 
 def selected(page, text):
@@ -69,7 +58,7 @@ def selected(page, text):
 
 
 def nothing_selected(page):
-    part(page, "selection").wait_for(state="hidden")
+    page.part("selection").wait_for(state="hidden")
 
 
 def works(page):
@@ -88,12 +77,12 @@ def work(page, number, word):
 
 
 def write(page):
-    part(page, "write").click()
-    phase(page, "done")
+    page.part("write").click()
+    page.phase("done")
 
 
 def midi_of(page):
-    return downloaded(page)[1]
+    return page.downloaded()[1]
 
 
 def chunks(data):
@@ -112,26 +101,26 @@ def notes_around(data, number):
 
 
 def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloaded(page):
-    tops = {box_of(chip)["y"] for chip in part(page, "tracks").locator("li").all()}
+    tops = {box_of(chip)["y"] for chip in page.part("tracks").locator("li").all()}
     assert len(tops) == 1  # tracks hold one row
-    play = box_of(part(page, "play"))
+    play = box_of(page.part("play"))
     for name in ("new-track", "open-tracks"):
-        assert play["y"] < box_of(part(page, name))["y"] < play["y"] + play["height"]
+        assert play["y"] < box_of(page.part(name))["y"] < play["y"] + play["height"]
     drag_over(page, 3, 4)
     selected(page, "bars 3–4")
     assert works(page) == ["Write", "Write", "Write"]
     for number in (1, 2, 3):
         work(page, number, "Keep")
-    wait_for_text(page, "body", "Choose Write for at least one track")
-    assert part(page, "write").is_disabled()
+    page.shows("Choose Write for at least one track")
+    assert page.part("write").is_disabled()
     for number in (2, 3):
         work(page, number, "Write")  # all but the piano
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
     page.wait_for_timeout(1000)
     write(page)
     tracks = "Electric Bass (finger) and Drums, bars 3 to 4"
-    assert part(page, "subtitle").inner_text() == f"{tracks} · second model"
-    assert part(page, "chips").get_by_role("radio").count() == 2
+    assert page.part("subtitle").inner_text() == f"{tracks} · second model"
+    assert page.part("chips").get_by_role("radio").count() == 2
     first = midi_of(page)
     page.keyboard.press("2")
     second = midi_of(page)
@@ -141,52 +130,65 @@ def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloade
         for number in (1, 2):
             assert notes_around(written, number) == notes_around(SONG, number)
         mido.MidiFile(file=io.BytesIO(written))
-    part(page, "play").click()
+    page.part("play").click()
     page.wait_for_selector(".player.playing")
-    part(page, "undo").click()
-    phase(page, "prompt")
+    page.part("undo").click()
+    page.phase("prompt")
     selected(page, "bars 3–4")
     assert works(page) == ["Keep", "Write", "Write"]
     work(page, 3, "Rest")  # the drums
     write(page)
-    assert notes(midi_of(page), 0) == notes(SONG, 0)
-    assert notes(midi_of(page), 2) == notes_around(SONG, 2)
-    part(page, "undo").click()
-    phase(page, "prompt")
-    part(page, "at-end").click()
+    rested = midi_of(page)
+    assert notes(rested, 0) == notes(SONG, 0)
+    assert notes(rested, 2) == notes_around(SONG, 2)
+
+    fit(page)
+    drag_over(page, 5, 6)  # bars of the result
+    page.phase("prompt")
+    selected(page, "bars 5–6")
+    write(page)
+    assert notes_around(midi_of(page), 2) != notes_around(rested, 2)
+    page.part("undo").click()
+    page.phase("prompt")
+    page.part("undo").click()
+    page.phase("done")
+    assert midi_of(page) == rested
+    page.part("undo").click()
+    page.phase("prompt")
+    page.part("at-end").click()
     nothing_selected(page)
     page.get_by_role("button", name="Continue", exact=True).wait_for()
 
 
 def test_bars_are_selected_and_written_by_keys_alone(page):
-    part(page, "roll").focus()
-    press(page, "ArrowRight", *["Shift+ArrowRight"] * 3, "Shift+ArrowLeft")
+    page.part("roll").focus()
+    page.keys("ArrowRight", *["Shift+ArrowRight"] * 3, "Shift+ArrowLeft")
     selected(page, "bars 2–3")
     page.keyboard.press("Control+a")
-    wait_for_text(page, "body", "so nothing remains for the model")
-    assert part(page, "selection-bars").inner_text() == "bars 1–6"
+    page.shows("so nothing remains for the model")
+    assert page.part("selection-bars").inner_text() == "bars 1–6"
     page.keyboard.press("Escape")
     nothing_selected(page)
     page.keyboard.press("Shift+ArrowRight")
     selected(page, "bar 2")
-    part(page, "select-to").focus()
+    page.part("select-to").focus()
     page.keyboard.press("ArrowRight")
     selected(page, "bars 2–3")
-    part(page, "roll").focus()
+    page.part("roll").focus()
     page.keyboard.press("Enter")
-    phase(page, "done")
-    assert part(page, "subtitle").inner_text().startswith("bars 2 to 3")
+    page.phase("done")
+    assert page.part("subtitle").inner_text().startswith("bars 2 to 3")
 
 
 @pytest.mark.parametrize("page", [(390, 800)], indirect=True)
 def test_a_finger_selects_on_the_bar_numbers_and_still_moves_the_view(page):
     def swipe(start, stop, below):
         y = top(page) + below
-        touch(page, *([(x, y)] for x in (start, (start + stop) / 2, stop)))
+        page.touch(*([(x, y)] for x in (start, (start + stop) / 2, stop)))
 
     swipe(line(page, 5), line(page, 3), 200)
     page.wait_for_timeout(300)
-    assert part(page, "selection").is_hidden()
+    assert page.part("selection").is_hidden()
     fit(page)
     swipe(line(page, 2) + 8, line(page, 4) - 8, 10)
     selected(page, "bars 2–3")
@@ -195,51 +197,27 @@ def test_a_finger_selects_on_the_bar_numbers_and_still_moves_the_view(page):
 
 
 def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
-    part(page, "instrument").select_option("Flute")
+    page.part("instrument").select_option("Flute")
     selected(page, "bars 1–6")
     assert works(page) == ["Keep", "Keep", "Keep"]
     write(page)
     written = midi_of(page)
     assert [notes(written, n) for n in range(3)] == [notes(SONG, n) for n in range(3)]
     assert {track.program for track in read_midi(written).tracks[3:]} == {73}
-    part(page, "other-prompt").click()
-    phase(page, "prompt")
+    page.part("other-prompt").click()
+    page.phase("prompt")
     drag_over(page, 1, 2)
     selected(page, "bars 1–2")
-    assert part(page, "instrument").input_value() == "73"
-    part(page, "instrument").select_option("")
+    assert page.part("instrument").input_value() == "73"
+    page.part("instrument").select_option("")
     page.wait_for_function(
         "document.querySelectorAll('[data-work=write][aria-pressed=true]').length === 3"
     )
     page.keyboard.press("Escape")
     nothing_selected(page)
     page.mouse.click(line(page, 2), top(page) + 45)  # the form of the band is A A
-    part(page, "selection").wait_for()
+    page.part("selection").wait_for()
     assert "Form A A" in page.locator("#write-facts .form").inner_text()
-    first, last = part(page, "selection-bars").inner_text().removeprefix("bars ").split("–")
+    first, last = page.part("selection-bars").inner_text().removeprefix("bars ").split("–")
     assert first == "1"
     assert 2 <= int(last) < 6
-
-
-def test_bars_of_a_result_are_written_again(page):
-    drag_over(page, 2, 2)
-    selected(page, "bar 2")
-    write(page)
-    first = midi_of(page)
-    fit(page)
-    drag_over(page, 4, 5)
-    phase(page, "prompt")
-    selected(page, "bars 4–5")
-    write(page)
-    second = midi_of(page)
-    for number in range(3):
-        before = [
-            [note for note in notes(data, number) if note[0] < 3 * 1920 - 21]
-            for data in (first, second)
-        ]
-        assert before[0] == before[1]
-    for _ in range(2):
-        part(page, "undo").click()
-        page.wait_for_timeout(500)
-    phase(page, "done")
-    assert midi_of(page) == first
