@@ -16,8 +16,8 @@ from tokenization.remi.vocabulary import (
     BOS,
     MULTITRACK_FAMILIES,
     PIANO_FAMILIES,
-    POSITION,
     TEMPO,
+    TEMPOS_PER_OCTAVE,
     TIME_SIGNATURE,
     Families,
 )
@@ -38,12 +38,14 @@ def rule_of(
 
     If `four_four`, a first bar of 4/4 has begun: its time signature and tempo are given.
     """
-    grammar = TOKENIZERS[name].grammar(tempo="bar_line", time_signature=not four_four, end=False)
+    grammar = TOKENIZERS[name].grammar(
+        tempo="bar_line", time_signature=not four_four, end=False, write=False
+    )
     rule = ConstrainedGrammar(
         grammar.advance(BOS), BarLimit(1, bars, seconds=seconds), tuple(biases)
     )
     if four_four:
-        for token in (BAR, TIME_SIGNATURE + 7, POSITION, TEMPO + 90):
+        for token in (BAR, TIME_SIGNATURE + 7, TEMPO + TEMPOS_PER_OCTAVE * 3):
             rule = rule.advance(token)
     return rule
 
@@ -70,13 +72,12 @@ def sample(
     return tokens, rule
 
 
-def piano_bar(*notes: tuple[int, int], tempo: int | None = None, velocity: int = 16) -> list[int]:
+def piano_bar(*notes: tuple[int, int], tempo: str | None = None, velocity: int = 16) -> list[int]:
     """Tokens of a bar of piano notes, each given by its position and pitch."""
     ids = TOKENIZERS["piano"].vocabulary.ids
     tokens, at = [BAR], -1
     if tempo is not None:
-        tokens += [ids["Position_0"], ids[f"Tempo_{tempo}"]]
-        at = 0
+        tokens.append(ids[f"Tempo_{tempo}"])
     for position, pitch in notes:
         if position != at:
             tokens.append(ids[f"Position_{position}"])

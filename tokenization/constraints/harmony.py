@@ -48,7 +48,7 @@ class Harmony(NamedTuple):
         chord = others[0].chord if later else first.chord
         if chord is None:
             return None
-        return _against(grammar.families, chord, position % STEPS_PER_BEAT == 0)
+        return _against(grammar.families, chord, position % STEPS_PER_BEAT == 0).copy()
 
     def advance(self, token: int, grammar: RemiGrammar) -> Harmony:
         """See `Bias.advance`."""

@@ -20,7 +20,7 @@ from tokenization.remi.vocabulary import (
 )
 
 IDS = TOKENIZERS["piano"].vocabulary.ids
-START = [BOS, BAR, TIME_SIGNATURE + 7, POSITION, TEMPO + 90]
+START = [BOS, BAR, TIME_SIGNATURE + 7, TEMPO + 108]
 """A bar of 4/4 at 120 beats a minute."""
 
 
@@ -34,9 +34,9 @@ def rule_after(prompt, bars, share, name="piano", ranks=None):
 
 
 def piano_prompt(*bars):
-    """Ids of some bars; the first of them begins with a note at position 0."""
+    """Ids of some bars; the first of them after the metre and tempo."""
     tokens = [token for bar in bars for token in piano_bar(*bar)]
-    return np.array([*START, *tokens[2:], BAR])
+    return np.array([*START, *tokens[1:], BAR])
 
 
 def content(tokens):
@@ -131,9 +131,9 @@ def test_a_bar_that_is_a_copy_does_not_end():
 
 def test_tracks_count_separately_and_others_are_left_out():
     ids = TOKENIZERS["multitrack"].vocabulary.ids
-    note = ["Position_0", "Program_Drums", "Drum_36", "Velocity_16"]
+    note = ["Position_0", "Program_Drums", "Drum_36", "DrumVelocity_16"]
     bass = ["Program_33", "Pitch_40", "Velocity_16", "Duration_6"]
-    prompt = np.array([*START, *(ids[name] for name in [*note[1:], *bass]), BAR])
+    prompt = np.array([*START, *(ids[name] for name in [*note, *bass]), BAR])
 
     def is_copy(names, ranks=None):
         rule = rule_after(prompt, 2, 1.0, "multitrack", ranks)

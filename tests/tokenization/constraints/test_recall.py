@@ -36,14 +36,15 @@ def loop(bars, remi=REMI, *, drums=True):
         (1920 * bar + 480 * beat, 60, 36 + beat, 90) for bar in range(bars) for beat in range(4)
     ]
     tracks = (*([Track.of(beats, is_drum=True)] if drums else []), Track.of(bass, 33))
-    return remi.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    score = Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))
+    return remi.encode(score, ends=False).ids
 
 
 def test_a_loop_is_recalled_token_by_token():
     ids = loop(9)
     bars = np.flatnonzero(ids == BAR)
     recall = Recall.after(FAMILIES, ids[: bars[8] + 1])
-    for token in ids[bars[8] + 1 : -1].tolist():
+    for token in ids[bars[8] + 1 :].tolist():
         bias = recall.logits()
         assert bias is not None
         assert bias.argmax() == token
@@ -96,17 +97,16 @@ def form(num_bars, phrase, seed=0):
     bass = [(1920 * bar + 480, 480, int(pitches[bar % phrase]), 80) for bar in range(num_bars)]
     drums = [(1920 * bar, 60, 36, 90) for bar in range(num_bars)]
     tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
-    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    score = Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))
+    return REMI.encode(score, ends=False).ids
 
 
-@pytest.mark.parametrize(
-    ("num_bars", "phrase"), [(4, 4), (8, 8), (11, 8), (12, 12), (18, 6), (24, 12), (32, 16)]
-)
+@pytest.mark.parametrize(("num_bars", "phrase"), [(4, 4), (11, 8), (18, 6), (32, 16)])
 def test_bars_that_begin_alike_are_recalled_in_the_order_of_the_phrase(num_bars, phrase):
     ids = form(num_bars + 16, phrase)
     bars = np.flatnonzero(ids == BAR)
     recall = Recall.after(FAMILIES, ids[: bars[num_bars] + 1])
-    for token in ids[bars[num_bars] + 1 : -1].tolist():
+    for token in ids[bars[num_bars] + 1 :].tolist():
         bias = recall.logits()
         assert bias is not None
         assert bias.argmax() == token

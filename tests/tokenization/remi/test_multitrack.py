@@ -46,10 +46,11 @@ def groove() -> Score:
 
 def test_one_bar():
     assert named(REMI.encode(groove()).ids) == (
-        "BOS Bar TimeSignature_48 Position_0 Tempo_100 Program_Drums Drum_36 Velocity_25 "
+        "BOS Bar TimeSignature_48 Tempo_100.9 Last "
+        "Position_0 Program_Drums Drum_36 DrumVelocity_25 "
         "Program_0 Pitch_60 Velocity_20 Duration_12 Pitch_64 Velocity_20 Duration_12 "
         "Program_0 Part_1 Pitch_67 Velocity_15 Duration_6 "
-        "Position_6 Program_Drums Drum_42 Velocity_22 "
+        "Position_6 Program_Drums Drum_42 DrumVelocity_22 "
         "Position_12 Program_33 Pitch_36 Velocity_25 Duration_24 EOS"
     )
 
@@ -66,7 +67,7 @@ def test_names_programs_and_channels_are_restored():
 
 
 def test_a_second_part_alone_keeps_its_number():
-    ids = ids_of("BOS Bar TimeSignature_48 Position_0 Tempo_100 Program_0 Part_2 Pitch_60")
+    ids = ids_of("BOS Bar TimeSignature_48 Tempo_120.0 Last Position_0 Program_0 Part_2 Pitch_60")
     ids += ids_of("Velocity_20 Duration_12 EOS")
     assert [len(track) for track in REMI.decode(ids).tracks] == [0, 0, 1]
     np.testing.assert_array_equal(REMI.encode(REMI.decode(ids)).ids, ids)
@@ -107,8 +108,9 @@ def test_ranks_are_places_among_the_runs():
 
 def test_misplaced_tokens_are_ignored():
     ids = ids_of(
-        "Velocity_9 Duration_3 Bar Position_0 Pitch_60 Velocity_9 Duration_3 Drum_36 Velocity_9 "
-        "Program_Drums Part_1 Drum_40 Velocity_9 Pitch_61 Velocity_9 Duration_3 "
+        "Velocity_9 Duration_3 Bar Position_0 Pitch_60 Velocity_9 Duration_3 "
+        "Drum_36 DrumVelocity_9 Program_Drums Part_1 Drum_40 DrumVelocity_9 "
+        "Pitch_61 Velocity_9 Duration_3 "
         "Program_0 Pitch_62 Part_1 Pitch_63 Velocity_9 Duration_3 Pitch_64 Velocity_9 Drum_41"
     )
     rows = {

@@ -25,7 +25,6 @@ from tokenization.document import Document, Header, Selection
 from tokenization.errors import TokenizerError
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.plan_text import fixed_bars, parse_chart, parse_form
-from tokenization.remi import PianoRemi
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, BOS, PAD
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -361,9 +360,7 @@ def test_what_has_no_tokens_is_refused(arguments, message):
         MULTITRACK.encode(band(), **arguments)
 
 
-def test_version_1_and_a_piano_refuse_what_they_cannot_represent():
-    with pytest.raises(TokenizerError, match="piano_remi of version 1 has no plan"):
-        PianoRemi().encode(band(), PLAN)
+def test_tracks_of_a_piano_cannot_be_given():
     with pytest.raises(TokenizerError, match="tracks cannot be given because"):
         PIANO.encode(band(), selection=Selection(0, None, (0,)))
 
