@@ -218,12 +218,12 @@ def test_keys_on_the_screen_with_a_metre_and_an_instrument(page, running):
     play(page, "open").click()
     play(page, "metre").select_option("6/8")
     play(page, "instrument").select_option("Flute")
+    play(page, "higher").click()
     record(page)
     began = time.monotonic()
-    for beat, name in enumerate(("C 4", "G sharp 4")):  # 1.5 seconds each
+    for beat, name in enumerate(("C 5", "G sharp 5")):  # 1.5 seconds each
         wait_for_beat(began, beat)
         page.button(name).click(delay=100)
-    play(page, "higher").click()
     page.button("C 5").focus()
     page.keyboard.press("ArrowRight")
     wait_for_beat(began, 2)
@@ -233,7 +233,7 @@ def test_keys_on_the_screen_with_a_metre_and_an_instrument(page, running):
     page.phase("prompt")
     track, score = recorded(running)
     assert track.program == 73
-    assert track.notes[:, [0, 2]].tolist() == [[0, 60], [720, 68], [1440, 73]]
+    assert track.notes[:, [0, 2]].tolist() == [[0, 72], [720, 80], [1440, 73]]
     (metre,) = score.time_signatures
     assert (metre.numerator, metre.denominator, score.end_ticks) == (6, 8, 2880)
     assert round(score.tempos[0].bpm) == 60  # quarter notes: 40 dotted ones
