@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 from jaxtyping import install_import_hook
 from threadpoolctl import threadpool_limits
@@ -29,11 +34,19 @@ install_import_hook(
 )
 
 
-def pytest_collection_finish() -> None:
-    """Keeps modules and test items out of garbage collection, most of whose time they would take.
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compiles steps once for all processes of a run, and keeps what lives until the end from gc.
 
-    Both live until the end.
+    Most of the time of garbage collection would be that of modules and test items.
     """
+    if "relpe.decoding.compiled" in sys.modules and "PYTEST_XDIST_WORKER" in os.environ:
+        from relpe.decoding import compiled  # after the import hook
+        from tests.support.small_models import tiny_decoder
+
+        with FileLock(Path(session.config.option.basetemp).parent / "compiled.lock"):
+            for precision in get_args(compiled.Precision):
+                compiled.CompiledDecoder(tiny_decoder(), precision).warm_up()
+            compiled.pointer.warm_up()
     gc.collect()
     gc.freeze()
 

@@ -9,6 +9,7 @@ import tomllib
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -53,14 +54,25 @@ MEETS_OTHERS = {
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
-def imports(path: Path) -> list[tuple[int, str]]:
-    """Line and full name of all imports of a file, including those in functions."""
+class Import(NamedTuple):
+    """An import in a file, which may be in a function."""
+
+    line: int
+    module: str
+    names: tuple[str, ...]
+    """What is imported from the module; empty for the module itself."""
+
+
+@cache
+def imports(path: Path) -> list[Import]:
+    """All imports of a file by full names."""
     found = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            found += [Import(node.lineno, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found.append((node.lineno, node.module or ""))
+            names = tuple(alias.name for alias in node.names)
+            found.append(Import(node.lineno, node.module or "", names))
     return found
 
 
@@ -89,7 +101,7 @@ def objections(package: str, path: Path) -> list[str]:
     """Problems with the imports of a file of a package, one sentence each."""
     asked_for = declared(EXTRAS[package])
     found = []
-    for line, name in imports(path):
+    for line, name, _ in imports(path):
         top = name.partition(".")[0]
         where = f"{path.name}:{line} imports {name}"
         if top in OWN:
@@ -104,9 +116,10 @@ def objections(package: str, path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_imports_follow_the_table(path):
-    assert objections(path.relative_to(ROOT).parts[0], path) == []
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_follow_the_table(package):
+    files = [path for path in FILES if path.relative_to(ROOT).parts[0] == package]
+    assert [objection for path in files for objection in objections(package, path)] == []
 
 
 def table() -> dict[str, tuple[str, str]]:
@@ -121,28 +134,21 @@ def test_the_table_of_this_test_is_that_of_architecture():
         assert set(re.findall(r"`(\w+)`", table()[package][0])) == allowed, package
 
 
-@pytest.mark.parametrize(
-    ("package", "source", "objection"),
-    [
+def test_a_wrong_import_is_seen_and_a_right_one_is_not(tmp_path):
+    path = tmp_path / "module.py"
+    for package, source, objection in (
         ("app", "def late():\n    from training.runs.fit import fit", "may import"),
-        ("training", "import app.audio.render", "may import"),
         ("relpe", "import os, tokenization.midi", "may import"),
-        ("relpe", "import tests.strategies", "may import"),
         ("tokenization", "if TYPE_CHECKING:\n    from torch import Tensor", "may use"),
         ("app", "import pytorch_lightning", "does not declare"),
         ("app", "import nothing_of_this_name", "does not declare"),
-    ],
-)
-def test_a_wrong_import_is_seen(package, source, objection, tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text(source)
-    (found,) = objections(package, path)
-    assert objection in found
-
-
-def test_a_right_import_is_let_through(tmp_path):
-    path = tmp_path / "module.py"
+    ):
+        path.write_text(source)
+        imports.cache_clear()
+        (found,) = objections(package, path)
+        assert objection in found
     path.write_text("import json, torch, gradio\nfrom relpe import sampling\nfrom . import page")
+    imports.cache_clear()
     assert objections("app", path) == []
 
 
@@ -158,14 +164,10 @@ def graph() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in FILES:
         names: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                of_package = {f"{node.module}.{alias.name}" for alias in node.names}
-                # a name in a package is one of its modules, or is defined in its __init__.py
-                named = {name if name in modules else node.module for name in of_package}
-                names |= named
+        for _, module, imported in imports(path):
+            # a name in a package is one of its modules, or is defined in its __init__.py
+            parts = {f"{module}.{name}" for name in imported} or {module}
+            names |= {part if part in modules else module for part in parts}
         found[module_of(path)] = (names & modules) - {module_of(path)}
     return found
 
@@ -189,37 +191,39 @@ def layers(package: str) -> dict[str, int]:
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_imports_between_folders_go_down_the_line_in_architecture(package):
     floors = layers(package)
-    tops = {name.split(".")[1] for name in graph() if name.startswith(f"{package}.")}
-    assert tops - {"__main__"} == floors.keys()
-    upwards = []
-    for module, imported in graph().items():
-        parts = module.split(".")
-        if parts[0] != package or len(parts) < 2 or parts[1] == "__main__":
-            continue
-        for name in imported:
-            other = name.split(".")
-            if other[0] != package or len(other) < 2 or other[1] == parts[1]:
-                continue
-            if floors[other[1]] <= floors[parts[1]]:
-                upwards.append(f"{module} imports {name}")
+    # modules below a package, by the folder or file at its top that they are in
+    tops = {
+        name: name.split(".")[1]
+        for name in graph()
+        if name.startswith(f"{package}.") and not name.endswith(".__main__")
+    }
+    assert set(tops.values()) == floors.keys()
+    upwards = [
+        f"{module} imports {name}"
+        for module, top in tops.items()
+        for name in graph()[module] & tops.keys()
+        if tops[name] != top and floors[tops[name]] <= floors[top]
+    ]
     assert not sorted(upwards)
 
 
 MOST_ENTRIES = 14
 
 
-@pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"}))
-def test_no_folder_has_more_than_about_a_dozen_entries(package):
-    folders = [ROOT / package, *(ROOT / package).rglob("*")]
+def test_no_folder_has_more_than_about_a_dozen_entries():
+    folders = [
+        folder
+        for package in (*MAY_IMPORT, "benchmarks")
+        for folder in (ROOT / package, *(ROOT / package).rglob("*/"))
+        if "configs" not in folder.parts and not folder.name.startswith("_")
+    ]
     crowded = {}
     for folder in folders:
-        if not folder.is_dir() or "configs" in folder.parts or folder.name.startswith("_"):
-            continue
-        entries = {
-            entry.name
+        entries = [
+            entry
             for entry in folder.iterdir()
             if not entry.name.startswith(("_", ".")) and entry.suffix not in (".md", ".typed")
-        }
+        ]
         if len(entries) > MOST_ENTRIES:
             crowded[folder.relative_to(ROOT).as_posix()] = len(entries)
     assert not crowded
@@ -239,7 +243,7 @@ def test_no_test_imports_another():
     found = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in TESTS
-        for line, name in imports(path)
+        for line, name, _ in imports(path)
         if name.startswith("tests.") and re.search(r"\.(test_\w+|conftest)$", name)
     ]
     assert not found

@@ -8,8 +8,6 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from app.cli import main as relpe
 from tests.support.paths import ROOT
 from training import cli as relpe_train
@@ -101,24 +99,14 @@ def missing_names(document: Path) -> list[str]:
 
 # commands of the cards of released models are those of the commits that they name
 CARDS = [path for path in DOCUMENTS if path.parent.parent == ROOT / "checkpoints"]
-EACH = pytest.mark.parametrize(
-    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
-)
-OF_TODAY = pytest.mark.parametrize(
-    "document",
-    [path for path in DOCUMENTS if path not in CARDS],
-    ids=lambda path: path.relative_to(ROOT).as_posix(),
-)
 
 
-@OF_TODAY
-def test_files_and_folders_named_in_a_document_exist(document):
-    assert missing_files(document) == []
-
-
-@EACH
-def test_commands_and_modules_named_in_a_document_exist(document):
-    assert missing_names(document) == []
+def test_what_the_documents_name_exists():
+    missing = {path.relative_to(ROOT).as_posix(): missing_names(path) for path in DOCUMENTS}
+    for path in DOCUMENTS:
+        if path not in CARDS:
+            missing[path.relative_to(ROOT).as_posix()] += missing_files(path)
+    assert {document: names for document, names in missing.items() if names} == {}
 
 
 def test_names_that_do_not_exist_are_found(tmp_path):
@@ -151,9 +139,9 @@ def headings(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
-@EACH
-def test_links_of_a_document_lead_somewhere(document):
-    for name, anchor in LINKS.findall(document.read_text("utf-8")):
-        target = document.parent / name if name else document
-        assert target.exists(), name
-        assert not anchor or anchor in headings(target), f"{name}#{anchor}"
+def test_links_of_the_documents_lead_somewhere():
+    for document in DOCUMENTS:
+        for name, anchor in LINKS.findall(document.read_text("utf-8")):
+            target = document.parent / name if name else document
+            assert target.exists(), (document, name)
+            assert not anchor or anchor in headings(target), (document, f"{name}#{anchor}")

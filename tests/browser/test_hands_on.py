@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.support.harness import CHROMIUM, FLAGS
-from tests.support.served import MARKS, served
+from tests.support.browser import box_of, centre, in_focus, opened
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi.change import volume_of
 from tokenization.score import Score, Tempo, TimeSignature, Track
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 90_000  # milliseconds: machines are shared
-
-pytestmark = [
-    *MARKS,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-]
 
 NOTE = (480, 480, 72, 90)
 BASS = [(0, 1900, 48, 80), (1920, 1900, 50, 80)]
@@ -53,73 +43,44 @@ BOX = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("music"), speed=400.0) as running:
-        yield running.address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
-def page(address, browser):
-    """A page with an uploaded song; no script may fail."""
-    tab = browser.new_page(viewport={"width": 1280, "height": 860}, device_scale_factor=1)
-    tab.set_default_timeout(SLOWLY)
-    tab.add_init_script(CLICKS)
-    failures = []
-    tab.on("pageerror", lambda error: failures.append(str(error)))
-    tab.goto(address)
-    tab.wait_for_selector(".player-roll[aria-valuetext]")
-    song = {"name": "song.mid", "mimeType": "audio/midi", "buffer": SONG}
-    tab.set_input_files("#write-upload input[type=file]", files=[song])
-    tab.wait_for_selector(".player[data-phase=prompt]")
-    yield tab
-    tab.close()
-    assert failures == []
+def page(browser, running, model):
+    """A page with the song as its prompt."""
+    with opened(browser, running.address, script=CLICKS, device_scale_factor=1) as tab:
+        tab.upload_prompt(SONG, "song.mid")
+        yield tab
 
 
-def part(page, name):
-    return page.locator(f"[data-part={name}]")
+def piece(page):
+    """The piece as it is downloaded."""
+    return read_midi(page.downloaded()[1])
 
 
-def downloaded(page):
-    """The tracks and tempo of the piece as it is downloaded."""
-    with page.expect_download() as download:
-        part(page, "file-midi").click()
-    score = read_midi(Path(download.value.path()).read_bytes())
-    return [track.notes.tolist() for track in score.tracks], score.tempos[0].bpm
+def notes_of(page):
+    return [track.notes.tolist() for track in piece(page).tracks]
 
 
-def test_playback_is_looped_over_the_selected_bars(page):
+def test_playback_is_looped_over_the_selected_bars_with_clicks_on_the_beats(page):
     page.evaluate(
         "() => { window.places = []; setInterval(() => {"
         " const { paused, currentTime, dataset } = document.querySelector('.player audio');"
         " if (!paused) places.push(currentTime + Number(dataset.begin || 0)); }, 10); }"
     )
-    part(page, "roll").focus()
+    page.part("roll").focus()
     page.keyboard.press("Shift+ArrowRight")  # bar 1
     page.wait_for_selector("[data-part=selection]:not([hidden])")
     page.wait_for_function("/selected bars/.test(document.querySelector('[data-part=loop]').title)")
-    part(page, "loop").click()
-    assert part(page, "loop").get_attribute("aria-pressed") == "true"
-    part(page, "play").click()
+    page.part("loop").click()
+    assert page.part("loop").get_attribute("aria-pressed") == "true"
+    page.part("play").click()
     page.wait_for_function("places.filter((one, at) => at && one < places[at - 1] - 1).length >= 3")
-    places = page.evaluate("places")
-    assert max(places) < 2.3  # seconds: bar 1 ends at 2
-    part(page, "loop").click()
+    assert max(page.evaluate("places")) < 2.3  # seconds: bar 1 ends at 2
+    page.part("loop").click()
     page.wait_for_function("places.at(-1) > 2.5")  # plays on
+    page.wait_for_selector(".player:not(.playing)")
 
-
-def test_the_metronome_clicks_on_the_beats(page):
-    part(page, "metronome").click()
-    part(page, "play").click()
+    page.part("metronome").click()
+    page.part("play").click()
     page.wait_for_function("clicks.length >= 6")
     clicks = page.evaluate("clicks")
     gaps = [after[0] - before[0] for before, after in pairwise(clicks)]
@@ -128,151 +89,129 @@ def test_the_metronome_clicks_on_the_beats(page):
     firsts = [at for at, (_, tone) in enumerate(clicks) if tone == high]
     assert firsts
     assert {later - before for before, later in pairwise(firsts)} <= {4}
-    part(page, "metronome").click()
+    page.part("metronome").click()
     page.wait_for_timeout(300)
     count = page.evaluate("clicks.length")
     page.wait_for_timeout(900)
     assert page.evaluate("clicks.length") == count
 
 
-def test_tempo_and_transposition_change_what_is_played_and_downloaded(page):
-    for _ in range(3):
-        part(page, "higher").click()
-    assert part(page, "semitones").inner_text() == "+3"
-    page.wait_for_selector("[data-part=steps]:not([hidden])")
-    part(page, "slower").click(modifiers=["Shift"])
-    page.wait_for_function("document.querySelector('.facts').innerText.includes('110 bpm')")
-    notes, bpm = downloaded(page)
-    assert notes == [[[480, 480, 75, 90]], [[0, 1900, 51, 80], [1920, 1900, 53, 80]]]
-    assert bpm == pytest.approx(110)
-    page.get_by_role("button", name="Continue", exact=True).click()
-    page.wait_for_selector(".player[data-phase=done]")
-    notes, bpm = downloaded(page)
-    assert notes[0][0] == [480, 480, 75, 90]
-    assert bpm == pytest.approx(110)
-
-
-def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
-    part(page, "edit").click()
-
-    def drag(x, y, right, down):
-        canvas = part(page, "roll").bounding_box()  # downloads may have scrolled the page
-        page.mouse.move(canvas["x"] + x, canvas["y"] + y)
-        page.mouse.down()
-        page.mouse.move(canvas["x"] + x + right / 2, canvas["y"] + y + down / 2)
-        page.mouse.move(canvas["x"] + x + right, canvas["y"] + y + down)
-        page.mouse.up()
-
-    left, top, right, bottom = page.evaluate(BOX)
-    beat = right - left + 1  # the note lasts a beat
-    drag((left + right) / 2, (top + bottom) / 2, beat, 0)
-    shown(page, [[960, 480, 72, 90]])
-    left, top, right, bottom = page.evaluate(BOX)
-    drag(right - 2, (top + bottom) / 2, beat / 2, 0)
-    shown(page, [[960, 720, 72, 90]])
-    assert part(page, "note-count").inner_text() == "1 note"  # it stays selected
-    part(page, "note-up").click()
-    part(page, "note-up").click()
-    shown(page, [[960, 720, 74, 90]])
-    part(page, "note-delete").click()
-    shown(page, None)
-    for notes in ([[960, 720, 74, 90]], [[960, 720, 72, 90]], [[960, 480, 72, 90]], [list(NOTE)]):
-        part(page, "undo").click()
-        shown(page, notes)
-    page.keyboard.press("Control+Shift+z")
-    shown(page, [[960, 480, 72, 90]])
-    page.keyboard.press("Control+y")
-    shown(page, [[960, 720, 72, 90]])
-    page.keyboard.press("Control+z")
-    shown(page, [[960, 480, 72, 90]])
-    part(page, "redo").click()
-    shown(page, [[960, 720, 72, 90]])
-
-
-def shown(page, melody):
-    """Waits until the downloaded piece has this melody; the bass stays."""
-    wanted = [*([melody] if melody else []), [list(note) for note in BASS]]
-    for _ in range(40):
-        if downloaded(page)[0] == wanted:
-            return
-        page.wait_for_timeout(250)
-    assert downloaded(page)[0] == wanted
-
-
-def test_notes_are_edited_by_keys_and_a_result_too(page):
-    page.get_by_role("button", name="Continue", exact=True).click()
-    page.wait_for_selector(".player[data-phase=done]")
-    before, _ = downloaded(page)
-    part(page, "edit").click()
-    part(page, "roll").focus()
-    page.keyboard.press("Control+a")
-    total = sum(map(len, before))
-    assert part(page, "note-count").inner_text() == f"{total} notes"
-    page.keyboard.press("Escape")
-    page.keyboard.press(".")  # the bass at the start, where the playhead is
-    page.keyboard.press(".")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowDown")
-    page.wait_for_selector(".player[data-phase=prompt]")  # the result is the piece now
-    after, _ = downloaded(page)
-    assert after[0][0] == [360, 480, 71, 90]
-    assert (after[0][1:], after[1:]) == (before[0][1:], before[1:])
-    part(page, "roll").focus()
-    page.keyboard.press("Control+z")
-    page.wait_for_selector(".player[data-phase=done]")
-    assert downloaded(page)[0] == before
-
-
-def test_the_midi_file_can_be_dragged_out(page):
+def test_the_piece_is_dragged_out_and_changes_with_tempo_and_transposition(page):
     page.evaluate(
         "() => document.addEventListener('dragstart', (event) => {"
         " window.dragged = event.dataTransfer.getData('DownloadURL'); })"
     )
-    part(page, "file-midi").hover()
+    file = page.part("file-midi")
+    file.hover()
     page.wait_for_timeout(1500)
-    box = part(page, "file-midi").bounding_box()
-    page.mouse.move(box["x"] + 10, box["y"] + 10)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 60, box["y"] + 40, steps=5)
+    x, y = centre(file)
+    page.drag((x, y), (x + 60, y + 40), release=False)
     page.wait_for_function("window.dragged")
     page.mouse.up()
     kind, name, address = page.evaluate("dragged").split(":", 2)
     assert (kind, name) == ("audio/midi", "song.mid")
     assert page.request.get(address).body() == SONG
 
+    for _ in range(3):
+        page.part("higher").click()
+    assert page.part("semitones").inner_text() == "+3"
+    page.wait_for_selector("[data-part=steps]:not([hidden])")
+    page.part("slower").click(modifiers=["Shift"])
+    page.wait_for_function("document.querySelector('.facts').innerText.includes('110 bpm')")
+    assert notes_of(page) == [[[480, 480, 75, 90]], [[0, 1900, 51, 80], [1920, 1900, 53, 80]]]
+    page.compose()
+    continued = piece(page)
+    assert continued.tracks[0].notes[0].tolist() == [480, 480, 75, 90]
+    assert continued.tempos[0].bpm == pytest.approx(110)
+
+
+def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
+    def melody_is(*melody):
+        """Wait until the downloaded piece has this melody; the bass stays."""
+        expected = [*([[list(note)] for note in melody]), [list(note) for note in BASS]]
+        for _ in range(40):
+            if notes_of(page) == expected:
+                return
+            page.wait_for_timeout(250)
+        assert notes_of(page) == expected
+
+    def move(x, y, right):
+        roll = box_of(page.part("roll"))  # downloads may have scrolled the page
+        start = roll["x"] + x, roll["y"] + y
+        page.drag(start, (start[0] + right, start[1]))
+
+    page.part("edit").click()
+    left, top, right, bottom = page.evaluate(BOX)
+    beat = right - left + 1  # the note lasts a beat
+    move((left + right) / 2, (top + bottom) / 2, beat)
+    melody_is((960, 480, 72, 90))
+    left, top, right, bottom = page.evaluate(BOX)
+    move(right - 2, (top + bottom) / 2, beat / 2)
+    melody_is((960, 720, 72, 90))
+    assert page.part("note-count").inner_text() == "1 note"  # it stays selected
+    page.part("note-up").click()
+    page.part("note-up").click()
+    melody_is((960, 720, 74, 90))
+    page.part("note-delete").click()
+    melody_is()
+    for note in ((960, 720, 74, 90), (960, 720, 72, 90), (960, 480, 72, 90), NOTE):
+        page.part("undo").click()
+        melody_is(note)
+    page.keyboard.press("Control+Shift+z")
+    melody_is((960, 480, 72, 90))
+    page.keyboard.press("Control+y")
+    melody_is((960, 720, 72, 90))
+    page.keyboard.press("Control+z")
+    melody_is((960, 480, 72, 90))
+    page.part("redo").click()
+    melody_is((960, 720, 72, 90))
+
+
+def test_notes_are_edited_by_keys_and_a_result_too(page):
+    page.compose()
+    before = notes_of(page)
+    page.part("edit").click()
+    page.part("roll").focus()
+    page.keyboard.press("Control+a")
+    assert page.part("note-count").inner_text() == f"{sum(map(len, before))} notes"
+    # the bass is at the start, where the playhead is; the melody follows it
+    page.keys("Escape", ".", ".", "ArrowLeft", "ArrowDown")
+    page.phase("prompt")  # the result is the piece now
+    after = notes_of(page)
+    assert after[0][0] == [360, 480, 71, 90]
+    assert (after[0][1:], after[1:]) == (before[0][1:], before[1:])
+    page.part("roll").focus()
+    page.keyboard.press("Control+z")
+    page.phase("done")
+    assert notes_of(page) == before
+
 
 def test_instrument_and_volume_of_a_track_change_and_are_undone(page):
     def sounds():
-        with page.expect_download() as download:
-            part(page, "file-midi").click()
-        score = read_midi(Path(download.value.path()).read_bytes())
-        assert [track.notes.tolist() for track in score.tracks] == [
-            [list(NOTE)],
-            [*map(list, BASS)],
-        ]
-        return [(track.program, volume_of(track)) for track in score.tracks]
+        tracks = piece(page).tracks
+        assert [track.notes.tolist() for track in tracks] == [[list(NOTE)], [*map(list, BASS)]]
+        return [(track.program, volume_of(track)) for track in tracks]
 
     opener = page.locator(".player-tracks .track .sound").nth(1)
     opener.focus()
     page.keyboard.press("Enter")
-    program, volume = part(page, "track-program"), part(page, "track-volume")
-    assert program.evaluate("node => node === document.activeElement")
+    program, volume = page.part("track-program"), page.part("track-volume")
+    assert in_focus(program)
     assert (program.input_value(), volume.input_value()) == ("0", "100")
     program.select_option(label="Acoustic Bass")
     page.wait_for_selector("[data-part=steps]:not([hidden])")
     page.wait_for_function("!document.querySelector('[data-part=track-program]').disabled")
     # the window is still open, and its button has been made anew
-    assert part(page, "track-sound").is_visible()
+    assert page.part("track-sound").is_visible()
     volume.focus()
-    for _ in range(3):
-        page.keyboard.press("PageDown")
+    page.keys(*["PageDown"] * 3)
     page.wait_for_function("document.querySelector('[data-part=track-volume-value]').value < 90")
-    wanted = int(volume.input_value())
+    quieter = int(volume.input_value())
     page.wait_for_timeout(2500)
     page.keyboard.press("Escape")
-    assert opener.evaluate("node => node === document.activeElement")
-    assert sounds() == [(0, 100), (32, wanted)]
+    assert in_focus(opener)
+    assert sounds() == [(0, 100), (32, quieter)]
     for _ in range(2):
-        part(page, "undo").click()
+        page.part("undo").click()
         page.wait_for_timeout(1500)
     assert sounds() == [(0, 100), (0, 100)]

@@ -2,96 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 import pytest
 
-from app.compose.models import Models
 from app.compose.options import MusicOptions
-from tests.support.bands import band, model_of
-from tests.support.harness import CHROMIUM, FLAGS
-from tests.support.served import MARKS, served
+from tests.support.bands import band
+from tests.support.browser import box_of, in_focus, opened
 from tokenization.midi import write_midi
-from tokenization.remi.multitrack import MultitrackRemi
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-SLOWLY = 120_000  # milliseconds: machines are shared
 BARS = 4
-
-pytestmark = [
-    *MARKS,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-]
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A page with a model of version 1, and one of version 2."""
-    models = Models.only(model_of(MultitrackRemi()))
-    models.names = ("first", "second")
-    models._loaded["first"] = replace(model_of(MultitrackRemi()), name="first")
-    with served(tmp_path_factory.mktemp("music"), models=models) as page:
-        yield page.address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(params=[(1280, 900)])
-def empty(address, browser, request):
-    """A page without a piece, with the fields of form and chords open; no script may fail."""
-    width, height = request.param
-    view = {"width": width, "height": height}
-    tab = browser.new_page(viewport=view, has_touch=width < 600)
-    tab.set_default_timeout(SLOWLY)
-    failures = []
-    tab.on("pageerror", lambda error: failures.append(str(error)))
-    tab.goto(address)
-    tab.wait_for_selector(".player-roll[aria-valuetext]")
-    tab.locator(".plan button", has_text="Form and chords").click()
-    yield tab
-    tab.close()
-    assert failures == []
+def empty(bands, browser, request):
+    """A page without a piece, with the fields of form and chords open."""
+    with opened(browser, bands, size=request.param) as tab:
+        tab.locator(".plan button", has_text="Form and chords").click()
+        yield tab
 
 
 @pytest.fixture
 def page(empty):
-    """A page with a band of four bars and a model of version 2."""
-    song = {"name": "band.mid", "mimeType": "audio/midi", "buffer": write_midi(band(bars=BARS))}
-    empty.set_input_files("#write-upload input[type=file]", files=[song])
-    empty.wait_for_selector(".player[data-phase=prompt]")
-    model(empty, "second")
+    """A page with a band of four bars."""
+    empty.upload_prompt(write_midi(band(bars=BARS)), "band.mid")
     return empty
 
 
 @pytest.fixture
 def planned(empty):
-    """The bars of a piece from nothing, by a model of version 2."""
-    part(empty, "plan-new").click()
-    empty.wait_for_selector(".player[data-phase=prompt]")
-    empty.locator(".model label", has_text="second").click()
+    """The bars of a piece from nothing."""
+    empty.part("plan-new").click()
+    empty.phase("prompt")
     empty.wait_for_selector("[data-part=asked-sections] button:enabled")
     return empty
-
-
-phone = pytest.mark.parametrize("empty", [(390, 800)], indirect=True)
-
-
-def model(page, name):
-    page.locator(".model label", has_text=name).click()
-    page.wait_for_function(
-        "name => document.querySelector('#write-facts').innerText.includes(`The ${name} model`)",
-        arg=name,
-    )
-
-
-def part(page, name):
-    return page.locator(f"[data-part={name}]")
 
 
 def field(page, name):
@@ -107,7 +51,7 @@ def row(page, name, *texts):
     page.wait_for_function(
         """([name, texts]) => JSON.stringify([...document.querySelectorAll(
         `[data-part=asked-${name}] button`)].map(cell => cell.textContent)) === texts""",
-        arg=[name, str(list(texts)).replace("'", '"').replace('", "', '","')],
+        arg=[name, json.dumps(texts, ensure_ascii=False, separators=(",", ":"))],
     )
 
 
@@ -126,13 +70,23 @@ def asked(page, text):
     )
 
 
+def sections(page):
+    return page.part("asked-sections").locator("button")
+
+
 def chord(page, number):
     """The cell of a new bar, from 1."""
-    return part(page, "asked-chords").locator("button").nth(number - 1)
+    return page.part("asked-chords").locator("button").nth(number - 1)
+
+
+def type_chord(page, number, text):
+    chord(page, number).click()
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
 
 
 def pick(page, text):
-    part(page, "pick").get_by_role("button", name=text, exact=True).click()
+    page.part("pick").get_by_role("button", name=text, exact=True).click()
 
 
 def new_bars(page, number):
@@ -144,35 +98,37 @@ def new_bars(page, number):
     )
 
 
-def beat_x(page, bar):
+def left_of(page, bar):
     """Where a bar begins, in pixels from the left of the page; counted from 1."""
-    cell = chord(page, 1).bounding_box()
+    cell = box_of(chord(page, 1))
     return cell["x"] - 1 + (bar - BARS - 1) * (cell["width"] + 2)
 
 
 def write(page):
-    part(page, "continue").click()
-    page.wait_for_selector(".player[data-phase=done]")
-    return part(page, "settings").inner_text()
+    page.part("continue").click()
+    page.phase("done")
+    return page.part("settings").inner_text()
 
 
-def test_new_bars_are_left_to_the_model_until_something_is_asked(page):
+def go_back(page):
+    """Shows the prompt of a result again."""
+    page.part("other-prompt").click()
+    page.phase("prompt")
+
+
+def test_chords_are_left_to_the_model_typed_clicked_removed_and_written(page):
     new_bars(page, 3)
     row(page, "chords", "·", "·", "·")
     row(page, "sections", "+ section")
     asked(page, "The model chooses form and chords")
-    new_bars(page, 5)
     settings = write(page)
     assert "chords" not in settings
     assert "form" not in settings
-    assert part(page, "asked").is_hidden()
+    assert page.part("asked").is_hidden()
+    go_back(page)
 
-
-def test_chords_are_typed_clicked_and_removed_in_the_row_and_in_the_field(page):
     new_bars(page, 4)
-    chord(page, 2).click()
-    page.keyboard.type("Am7")
-    page.keyboard.press("Enter")
+    type_chord(page, 2, "Am7")
     holds(page, "chords", "? | Am7 | ? | ?")
     row(page, "chords", "·", "Am7", "·", "·")
     asked(page, "Asked: chords in 1 of 4 bars")
@@ -192,229 +148,163 @@ def test_chords_are_typed_clicked_and_removed_in_the_row_and_in_the_field(page):
     field(page, "chords").fill("Dm | H")
     page.wait_for_selector("[data-part=asked-text].wrong")
     row(page, "chords", "Dm", "H", "Dm", "H")
-    assert part(page, "asked-chords").locator("button.wrong").count() == 2
-    assert "H" in part(page, "asked-text").inner_text()
+    assert page.part("asked-chords").locator("button.wrong").count() == 2
+    assert "H" in page.part("asked-text").inner_text()
 
-
-def test_what_is_asked_is_written_and_the_chords_that_are_met_are_counted(page):
-    new_bars(page, 2)
-    chord(page, 1).click()
-    page.keyboard.type("F")
-    page.keyboard.press("Enter")
-    holds(page, "chords", "F | ?")
-    row(page, "chords", "F", "·")
+    field(page, "chords").fill("F | ? | ? | ?")
+    row(page, "chords", "F", "·", "·", "·")
     settings = write(page)
     assert "chords F | ?" in settings
     assert "of 1 bar" in settings
     assert "chords met in" in settings
 
 
-def test_sections_are_chosen_changed_and_removed_and_the_length_grows(page):
+def test_sections_are_chosen_changed_removed_and_dragged_and_the_length_grows(page):
     new_bars(page, 6)
-    add = part(page, "asked-sections").locator("button")
-    add.last.click()
+    sections(page).last.click()
     pick(page, "B new")
     holds(page, "form", f"B{BARS}")
     row(page, "sections", "B", "+ section")
-    add.last.click()
+    sections(page).last.click()
     pick(page, "A")
     holds(page, "form", f"B{BARS} A{BARS}")
     row(page, "sections", "B", "A", "+")
     assert length(page).input_value() == str(2 * BARS)
-    add.first.click()
-    part(page, "pick").locator("input").fill("2")
+    sections(page).first.click()
+    page.part("pick").locator("input").fill("2")
     pick(page, "B")
     holds(page, "form", f"B2 A{BARS}")
     row(page, "sections", "B", "A", "+ section")
-    add.first.focus()
+    sections(page).first.focus()
     page.keyboard.press("Delete")
     holds(page, "form", f"A{BARS}")
     row(page, "sections", "A", "+ section")
-    add.first.click()
+    sections(page).first.click()
     pick(page, "Remove")
     holds(page, "form", "")
     row(page, "sections", "+ section")
 
-
-def test_the_letter_of_a_section_is_dragged_to_new_bars_to_ask_for_its_return(page):
-    new_bars(page, 6)
-    top = part(page, "roll").bounding_box()["y"] + 48
-    page.mouse.move(beat_x(page, 2), top)
-    page.mouse.down()
-    page.mouse.move(beat_x(page, 5) + 20, top, steps=6)
-    assert part(page, "section-ghost").inner_text() == f"A{BARS}"
+    # the letter of a section of the prompt is dragged to new bars to ask for its return
+    y = box_of(page.part("roll"))["y"] + 48
+    page.drag((left_of(page, 2), y), (left_of(page, 5) + 20, y), release=False)
+    assert page.part("section-ghost").inner_text() == f"A{BARS}"
     page.mouse.up()
     holds(page, "form", f"A{BARS}")
     row(page, "sections", "A", "+ section")
-    assert part(page, "section-ghost").is_hidden()
-    assert part(page, "selection").is_hidden()  # no bars were selected by the drag
+    assert page.part("section-ghost").is_hidden()
+    assert page.part("selection").is_hidden()  # no bars were selected by the drag
     assert f"form A{BARS}" in write(page)
 
 
-def test_a_model_of_version_1_has_no_form_and_says_why(page):
-    model(page, "first")
-    new_bars(page, 2)
-    add = part(page, "asked-sections").locator("button")
-    assert add.is_disabled()
-    assert "Choose second" in add.get_attribute("title")
-    chord(page, 1).click()
-    page.keyboard.type("C")
-    page.keyboard.press("Enter")
-    row(page, "chords", "C", "·")
-    assert "chords C | ?" in write(page)
-
-
 def test_the_rows_are_those_of_the_selected_bars(page):
-    part(page, "in-bars").click()
-    part(page, "select-from").press("ArrowRight")
+    page.part("in-bars").click()
+    page.part("select-from").press("ArrowRight")
     row(page, "chords", "·", "·", "·")
-    assert part(page, "selection-bars").inner_text() == f"bars 2–{BARS}"
-    assert part(page, "growth").is_hidden()
-    chord(page, 3).click()
-    page.keyboard.type("E7")
-    page.keyboard.press("Enter")
+    assert page.part("selection-bars").inner_text() == f"bars 2–{BARS}"
+    assert page.part("growth").is_hidden()
+    type_chord(page, 3, "E7")
     holds(page, "chords", "? | ? | E7")
     row(page, "chords", "·", "·", "E7")
-    part(page, "write").click()
-    page.wait_for_selector(".player[data-phase=done]")
-    assert "chords ? | ? | E7" in part(page, "settings").inner_text()
+    page.part("write").click()
+    page.phase("done")
+    assert "chords ? | ? | E7" in page.part("settings").inner_text()
 
 
-DIFFER = "new bars differ from yours"
-ONE_DIFFERS = "new bars differs from yours"
+def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
+    def press_way(name):
+        page.part("growth").get_by_role("button", name=name, exact=True).click()
 
+    def pressed(name):
+        page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
 
-@pytest.mark.parametrize(
-    ("name", "bars", "told", "settings"),
-    [
-        ("Vary", BARS, f"at least 2 of the 4 {DIFFER}", "distance 0.50"),
-        (
-            "Fill every 4th bar",
-            BARS,
-            f"at least 1 of the 4 {ONE_DIFFERS}",
-            "distance 0.25",
-        ),
-        ("Every 8th", 8, f"at least 1 of the 8 {ONE_DIFFERS}", "distance 0.125"),
-        ("Next section", BARS, f"form B{BARS}, all of the 4 {DIFFER}", "distance 1.00"),
+    for name in ("Vary", "Ending"):
+        press_way(name)
+        pressed(name)
+        press_way(name)
+        asked(page, "The model chooses form and chords")
+        assert length(page).input_value() == str(MusicOptions.bars)
+        assert page.part("growth").locator("[aria-pressed=true]").count() == 0
+    differ = "new bars differ from yours"
+    differs = "new bars differs from yours"
+    for name, bars, text, settings in (
+        ("Vary", BARS, f"at least 2 of the 4 {differ}", "distance 0.50"),
+        ("Fill every 4th bar", BARS, f"at least 1 of the 4 {differs}", "distance 0.25"),
+        ("Every 8th", 8, f"at least 1 of the 8 {differs}", "distance 0.125"),
         ("Ending", BARS, "a cadence", "cadence"),
-    ],
-)
-def test_a_loop_grows(page, name, bars, told, settings):
-    button = part(page, "growth").get_by_role("button", name=name, exact=True)
-    button.click()
-    asked(page, f"Asked: {told}")
-    page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
-    assert length(page).input_value() == str(bars)
-    assert settings in write(page)
-
-
-@pytest.mark.parametrize("name", ["Vary", "Ending"])
-def test_a_way_that_is_pressed_again_is_taken_back(page, name):
-    button = part(page, "growth").get_by_role("button", name=name, exact=True)
-    button.click()
-    page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
-    button.click()
-    asked(page, "The model chooses form and chords")
-    assert length(page).input_value() == "16"
-    assert part(page, "growth").locator("[aria-pressed=true]").count() == 0
-
-
-def test_what_was_asked_is_cleared_when_a_result_is_continued(page):
-    part(page, "growth").get_by_text("Next section", exact=True).click()
-    holds(page, "form", f"B{BARS}")
-    write(page)
-    page.get_by_role("button", name="Continue this", exact=True).click()
+        ("Next section", BARS, f"form B{BARS}, all of the 4 {differ}", "distance 1.00"),
+    ):
+        press_way(name)
+        asked(page, f"Asked: {text}")
+        pressed(name)
+        assert length(page).input_value() == str(bars)
+        assert settings in write(page)
+        if name != "Next section":
+            go_back(page)
+    page.button("Continue this").click()
     holds(page, "form", "")
     asked(page, "The model chooses form and chords")
-    told = "What was asked of the piece before is cleared: Form, Length, How far from the prompt."
-    assert told in page.locator("#write-facts").inner_text()
+    cleared = (
+        "What was asked of the piece before is cleared: Form, Length, How far from the prompt."
+    )
+    assert cleared in page.locator("#write-facts").inner_text()
     assert length(page).input_value() == str(MusicOptions.bars)
-
-
-def test_a_form_of_a_new_piece_is_written_by_the_automatic_model(empty):
-    field(empty, "form").fill("A2 B2")
-    row(empty, "sections", "A", "B", "+ section")
-    asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
-    new_bars(empty, 4)
-    empty.locator(".go-music").click()
-    empty.wait_for_selector(".player[data-phase=done]")
-    assert "form A2 B2" in part(empty, "settings").inner_text()
-    assert "second model" in part(empty, "subtitle").inner_text()
-
-
-def test_an_ending_of_a_model_of_version_1_is_a_cadence(page):
-    model(page, "first")
-    part(page, "growth").get_by_role("button", name="Ending", exact=True).click()
-    asked(page, "Asked: a cadence")
-    assert "cadence" in write(page)
 
 
 def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
     new_bars(page, 12)
     for name in ("sections", "chords"):
-        assert part(page, f"asked-{name}").locator("[tabindex='0']").count() == 1
+        assert page.part(f"asked-{name}").locator("[tabindex='0']").count() == 1
     chord(page, 1).focus()
     for number in range(2, 13):  # also those that are not in view
         page.keyboard.press("ArrowRight")
-        assert chord(page, number).evaluate("cell => cell === document.activeElement")
+        assert in_focus(chord(page, number))
     page.keyboard.press("End")
     last = chord(page, 12)
-    assert last.evaluate("cell => cell === document.activeElement")
+    assert in_focus(last)
     page.wait_for_timeout(600)
-    assert last.bounding_box()["width"] > 20  # it has come into view
-    page.keyboard.press("Enter")
-    page.keyboard.press("Escape")
-    assert part(page, "pick").is_hidden()
-    assert last.evaluate("cell => cell === document.activeElement")
+    assert box_of(last)["width"] > 20  # it has come into view
+    page.keys("Enter", "Escape")
+    assert page.part("pick").is_hidden()
+    assert in_focus(last)
 
 
-def tap_a_chord(page):
-    """Chooses the chord of the first of two new bars by a finger."""
-    new_bars(page, 2)
-    part(page, "zoom-in").scroll_into_view_if_needed()
-    chord(page, 1).tap()
-    page.keyboard.type("G")
-    page.keyboard.press("Enter")
-    row(page, "chords", "G", "·")
-
-
-@phone
-def test_on_a_phone_chords_are_tapped(page):
-    tap_a_chord(page)
-    box = part(page, "pick").bounding_box()
-    assert box is None
+@pytest.mark.parametrize("empty", [(390, 800)], indirect=True)
+def test_on_a_phone_chords_are_tapped(planned):
+    new_bars(planned, 2)
+    planned.part("zoom-in").scroll_into_view_if_needed()
+    chord(planned, 1).tap()
+    planned.keyboard.type("G")
+    planned.keyboard.press("Enter")
+    row(planned, "chords", "G", "·")
+    assert planned.part("pick").is_hidden()
 
 
 def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     page = planned
-    assert part(page, "ways").is_hidden()
-    assert part(page, "where").is_hidden()
-    assert part(page, "new-track").is_hidden()
+    for name in ("ways", "where", "new-track"):
+        assert page.part(name).is_hidden()
     new_bars(page, 4)
     asked(page, "The model chooses form and chords")
-    add = part(page, "asked-sections").locator("button")
-    add.last.click()
-    part(page, "pick").locator("input").fill("2")
+    sections(page).last.click()
+    page.part("pick").locator("input").fill("2")
     pick(page, "A new")
     row(page, "sections", "A", "+ section")
-    add.last.click()
+    sections(page).last.click()
     pick(page, "B new")
     holds(page, "form", "A2 B4")
     row(page, "sections", "A", "B", "+")
     assert length(page).input_value() == "6"  # it grows with the form
-    chord(page, 2).click()
-    page.keyboard.type("Am7")
-    page.keyboard.press("Enter")
+    type_chord(page, 2, "Am7")
     holds(page, "chords", "? | Am7 | ? | ? | ? | ?")
     asked(page, "Asked: form A2 B4, chords in 1 of 6 bars")
     settings = write(page)
     assert "6 bars requested" in settings
     assert "form A2 B4" in settings
     assert "of 1 bar" in settings
-    part(page, "plan-again").click()
+    page.part("plan-again").click()
     row(page, "sections", "A", "B", "+")
-    part(page, "undo").click()
-    page.wait_for_selector(".player[data-phase=done]")
+    page.part("undo").click()
+    page.phase("done")
 
 
 def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
@@ -422,33 +312,31 @@ def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
     new_bars(page, 6)
     field(page, "form").fill("A2 B2")
     row(page, "sections", "A", "B", "+ section")
-    first, _, rest = part(page, "asked-sections").locator("button").all()
-    place = first.bounding_box()
-    x, y = place["x"] + 20, place["y"] + 12
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + 15, y, steps=3)  # within the section: it stays
-    page.mouse.up()
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(rest.bounding_box()["x"] + 20, y, steps=6)
-    assert part(page, "section-ghost").inner_text() == "A2"
+    first, _, rest = sections(page).all()
+    x, y = box_of(first)["x"] + 20, box_of(first)["y"] + 12
+    page.drag((x, y), (x + 15, y))  # within the section: it stays
+    page.drag((x, y), (box_of(rest)["x"] + 20, y), release=False)
+    assert page.part("section-ghost").inner_text() == "A2"
     page.mouse.up()
     holds(page, "form", "A2 B2 A2")
     row(page, "sections", "A", "B", "A", "+")
-    assert part(page, "section-ghost").is_hidden()
-    assert part(page, "pick").is_hidden()
+    assert page.part("section-ghost").is_hidden()
+    assert page.part("pick").is_hidden()
 
 
-def test_typing_chords_on_an_empty_page_shows_the_rows_of_a_new_piece(empty):
-    assert part(empty, "asked").is_hidden()
+def test_on_an_empty_page_chords_show_the_rows_and_a_form_is_written(empty):
+    assert empty.part("asked").is_hidden()
     bars = int(length(empty).input_value())
     field(empty, "chords").fill("C | G7")
     row(empty, "chords", *["C", "G7"] * (bars // 2))
-    assert part(empty, "title").inner_text() == "A new piece"
-    assert part(empty, "play").is_disabled()
-
-
-@phone
-def test_on_a_phone_chords_of_a_new_piece_are_tapped(planned):
-    tap_a_chord(planned)
+    assert empty.part("title").inner_text() == "A new piece"
+    assert empty.part("play").is_disabled()
+    field(empty, "chords").fill("")
+    field(empty, "form").fill("A2 B2")
+    row(empty, "sections", "A", "B", "+ section")
+    asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
+    new_bars(empty, 4)
+    empty.locator(".go-music").click()
+    empty.phase("done")
+    assert "form A2 B2" in empty.part("settings").inner_text()
+    assert "second model" in empty.part("subtitle").inner_text()

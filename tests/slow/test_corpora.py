@@ -11,22 +11,24 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from tokenization.analysis.plan import analyse
+from tokenization.document import Document, Header, Selection
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import Score, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
 """Folder that contains groove.zip, pop909.zip and giantmidi_sample.zip at any depth."""
-
 EVERY = 25
-"""Every n-th file is checked token by token."""
+"""Every n-th file is checked token by token, and as documents with plans."""
 
 
 # ---- the quantizer, written from tokenization/README.md without code of the package
@@ -45,7 +47,7 @@ def half_up(value: float) -> int:
 
 
 def places_of(preset: str, tracks: Iterable[Track]) -> list[Place]:
-    if preset == "piano":
+    if preset == "piano-2":
         return ["nobody" if track.is_drum else "piano" for track in tracks]
     places: list[Place] = []
     parts: dict[int, int] = defaultdict(int)
@@ -68,10 +70,9 @@ def without_repetitions(changes: dict[int, Any], end: int) -> list[tuple[int, An
 class Quantized(NamedTuple):
     notes: dict[Place, list[Row]]
     """Sorted notes of each place that has any."""
-    tempos: list[Tempo]
+    tempos: list[tuple[int, float]]
     signatures: list[TimeSignature]
     end: int
-    dropped: int
     merged: int
     clipped: int
 
@@ -82,14 +83,11 @@ def quantized(score: Score, preset: str) -> Quantized:
         return half_up(12 * tick / score.ticks_per_beat)
 
     struck: dict[tuple[Place, int], dict[int, tuple[int, int]]] = defaultdict(dict)
-    dropped = merged = clipped = 0
+    merged = clipped = 0
     for place, track in zip(places_of(preset, score.tracks), score.tracks, strict=True):
         if place == "nobody":
             continue
         for tick, ticks, pitch, velocity in track.notes.tolist():
-            if place == "piano" and not 21 <= pitch <= 108:
-                dropped += 1
-                continue
             onset, end = step(tick), step(tick + ticks)
             length = 1 if place == "drums" else max(end - onset, 1)
             key = struck[place, pitch]
@@ -112,15 +110,16 @@ def quantized(score: Score, preset: str) -> Quantized:
     last = step(score.end_ticks)
     last = max([last, *(row[0] + row[1] for rows in notes.values() for row in rows)])
     metres, end = bars(score, last)
-    tempos = {0: 120} | {
-        step(tempo.tick): min(max(half_up(tempo.bpm), 30), 240) for tempo in score.tempos
+    # 36 an octave from 15 to 499
+    tempos = {0: 108} | {
+        step(tempo.tick): min(max(half_up(36 * math.log2(tempo.bpm / 15)), 0), 182)
+        for tempo in score.tempos
     }
     return Quantized(
         notes={place: sorted(rows) for place, rows in notes.items()},
-        tempos=[Tempo(step, float(bpm)) for step, bpm in without_repetitions(tempos, end)],
+        tempos=[(step, 15 * 2 ** (at / 36)) for step, at in without_repetitions(tempos, end)],
         signatures=[TimeSignature(step, *metre) for step, metre in metres if step < end],
         end=end,
-        dropped=dropped,
         merged=merged,
         clipped=clipped,
     )
@@ -150,38 +149,39 @@ def bars(score: Score, last: int) -> tuple[list[tuple[int, tuple[int, int]]], in
 # ---- the properties
 
 
-def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]]:
+def violations(preset: str, score: Score) -> tuple[Any, list[str]]:
     """The TokenSequence of a score, and the properties that it violates."""
     tokenizer: Any = PRESETS[preset].build()
     sequence = tokenizer.encode(score)
     ids = sequence.ids
-    names_of_tracks = (sequence.tracks,) if preset == "multitrack" else ()
+    names_of_tracks = (sequence.tracks,) if preset == "multitrack-2" else ()
     decoded: Score = tokenizer.decode(ids, sequence.signatures, *names_of_tracks)
-    wanted = quantized(in_tempo_range(score), preset)
+    expected = quantized(in_tempo_range(score), preset)
     places = places_of(preset, decoded.tracks)
-    found = {
+    notes = {
         place: sorted(map(tuple, track.notes.tolist()))
         for place, track in zip(places, decoded.tracks, strict=True)
         if len(track)
     }
-    heard = sum(len(track) for track in score.tracks if preset != "piano" or not track.is_drum)
-    lost = (wanted.dropped, wanted.merged, wanted.clipped)
+    heard = sum(len(track) for track in score.tracks if preset != "piano-2" or not track.is_drum)
+    lost = (expected.merged, expected.clipped)
     properties = {
-        "the notes are the quantized ones": found == wanted.notes,
-        "so are the tempos": list(decoded.tempos) == wanted.tempos,
-        "so are the bars": list(decoded.time_signatures) == wanted.signatures
-        and decoded.end_ticks == wanted.end,
-        "what is lost is counted": (sequence.dropped, sequence.merged, sequence.clipped) == lost,
-        "no note is lost besides": heard == decoded.num_notes + sequence.dropped + sequence.merged,
+        "the notes are the quantized ones": notes == expected.notes,
+        "so are the tempos": np.array_equal(
+            np.round(decoded.tempos, 6), np.round(expected.tempos, 6)
+        ),
+        "so are the bars": list(decoded.time_signatures) == expected.signatures
+        and decoded.end_ticks == expected.end,
+        "what is lost is counted": (sequence.merged, sequence.clipped) == lost,
+        "no note is lost besides": heard == decoded.num_notes + sequence.merged,
         "ids come back": np.array_equal(tokenizer.encode(decoded).ids, ids),
         "ids come back without names": np.array_equal(
             tokenizer.encode(tokenizer.decode(ids)).ids, ids
         ),
-        "the grammar knows the end": _ends(tokenizer.grammar().resume(ids)),
+        "only padding may follow": list(np.flatnonzero(tokenizer.grammar().resume(ids).allowed))
+        == [0],
     }
-    if walk:
-        properties["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
-    if preset == "multitrack":
+    if preset == "multitrack-2":
         properties["tracks have their names"] = (
             identities(places, decoded.tracks).items()
             >= identities(places_of(preset, score.tracks), score.tracks).items()
@@ -189,18 +189,53 @@ def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]
     return sequence, [name for name, holds in properties.items() if not holds]
 
 
-def _ends(state: Any) -> bool:
-    """Whether nothing but padding may follow."""
-    return np.flatnonzero(state.allowed).tolist() == [0]
+def violations_of_documents(preset: str, score: Score, seed: int) -> list[str]:
+    """The properties that documents of all kinds violate, with a plan and without."""
+    tokenizer: Any = PRESETS[preset].build()
+    draw = np.random.default_rng(seed)
+    plain = tokenizer.encode(score)
+    plan = analyse(tokenizer.decode(plain.ids, plain.signatures))
+    bars = [
+        replace(plan_of_bar, source=int(draw.integers(0, min(bar, 64) + 1)))
+        for bar, plan_of_bar in enumerate(plan.bars)
+    ]
+    plan = replace(plan, bars=tuple(bars))
+    first = int(draw.integers(0, len(bars)))
+    stop = min(first + int(draw.integers(1, 17)), len(bars))
+    count = len(score.tracks) if preset == "multitrack-2" else 0
+    given = tuple(np.flatnonzero(draw.random(count) < 0.5).tolist())
+    header = Header(int(draw.integers(64)))
+    kinds = {
+        "continue": None,
+        "infill": Selection(first, stop),
+        "accompany": Selection(0, None, given),
+        "infill with given parts": Selection(first, stop, given),
+    }
+    violated: list[str] = []
+    for kind, selection in kinds.items():
+        for planned in (plan, None):
+            sequence = tokenizer.encode(*Document(score, planned, header, selection))
+            args = (sequence.signatures, sequence.tracks)
+            document = tokenizer.decode_document(sequence.ids, *args)
+            properties = {
+                "ids come back": np.array_equal(tokenizer.encode(*document).ids, sequence.ids),
+                "the plan comes back": selection is not None or document.plan == planned,
+                "the score comes back": (selection is not None and selection.stop is not None)
+                or tokenizer.decode(sequence.ids, *args) == tokenizer.decode(plain.ids, *args),
+                "the grammar accepts every token": _accepts(tokenizer.grammar(), sequence.ids),
+            }
+            violated += [f"{kind}: {name}" for name, holds in properties.items() if not holds]
+    return violated
 
 
 def _accepts(state: Any, ids: Sequence[int]) -> bool:
+    """Whether a grammar accepts every token."""
     try:
         for token in ids:
             state = state.advance(int(token))
     except ValueError:
         return False
-    return _ends(state)
+    return True
 
 
 def identities(
@@ -222,9 +257,7 @@ def files_of(folder: str) -> Iterator[tuple[str, bytes]]:
     corpus = f"{folder.split('/')[0]}*.zip"
     paths = sorted(Path(CORPORA).rglob(corpus)) if CORPORA else []
     if not paths:
-        pytest.skip(
-            f"the variable RELPE_CORPORA is not the path of a folder that contains {corpus}"
-        )
+        pytest.skip(f"RELPE_CORPORA is not the path of a folder that contains {corpus}")
     with zipfile.ZipFile(paths[0]) as archive:
         for name in sorted(archive.namelist()):
             if name.startswith(folder) and name.endswith(".mid"):
@@ -234,7 +267,6 @@ def files_of(folder: str) -> Iterator[tuple[str, bytes]]:
 class Totals(NamedTuple):
     files: int
     notes: int
-    dropped: int
     merged: int
     clipped: int
     tokens: int
@@ -243,37 +275,31 @@ class Totals(NamedTuple):
 
 
 KNOWN = {
-    ("multitrack", "groove/midi"): Totals(
-        5671, 5_034_716, 0, 56_468, 0, 17_668_007, "2d805154db1a75ef"
-    ),
-    ("piano", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_049_553, "442347ab0454ff2b"),
-    ("multitrack", "pop909/solo"): Totals(864, 1_414_645, 0, 17, 0, 5_754_077, "2ebd40f409e59d1d"),
-    ("piano", "pop909/original"): Totals(
-        864, 1_458_335, 0, 42_602, 0, 5_204_143, "0df9028373927a04"
-    ),
-    ("multitrack", "pop909/original"): Totals(
-        864, 1_458_335, 0, 2_776, 0, 7_193_188, "f97786fb6ea04aa4"
-    ),
-    ("piano", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 737_979, "285cf22921ececf3"),
-    ("multitrack", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 856_717, "eaf698434f70d573"),
+    ("multitrack-2", "groove/midi"): Totals(0, 0, 0, 0, 0, ""),
+    ("piano-2", "pop909/solo"): Totals(0, 0, 0, 0, 0, ""),
+    ("multitrack-2", "pop909/solo"): Totals(0, 0, 0, 0, 0, ""),
+    ("piano-2", "pop909/original"): Totals(0, 0, 0, 0, 0, ""),
+    ("multitrack-2", "pop909/original"): Totals(0, 0, 0, 0, 0, ""),
+    ("piano-2", "giantmidi"): Totals(0, 0, 0, 0, 0, ""),
+    ("multitrack-2", "giantmidi"): Totals(0, 0, 0, 0, 0, ""),
 }
-"""Totals by preset and folder. Ids must not change, because released weights depend on them; they
-last did where rests at the end of a file are read and tempos outside the range are scaled."""
+"""Totals by preset and folder. Ids must not change, because released weights depend on them."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "folder"), KNOWN)
 def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
     hashed = hashlib.sha256()
-    counts = np.zeros(6, np.int64)
+    counts = np.zeros(5, np.int64)
     broken: dict[str, list[str]] = {}
     for number, (name, data) in enumerate(files_of(folder)):
         score = read_midi(data, name=name)
-        sequence, properties = violations(preset, score, walk=number % EVERY == 0)
-        if properties:
-            broken[name] = properties
-        lost = (sequence.dropped, sequence.merged, sequence.clipped)
-        counts += (1, score.num_notes, *lost, len(sequence.ids))
+        sequence, violated = violations(preset, score)
+        if number % EVERY == 0:
+            violated += violations_of_documents(preset, score, number)
+        if violated:
+            broken[name] = violated
+        counts += (1, score.num_notes, sequence.merged, sequence.clipped, len(sequence.ids))
         hashed.update(sequence.ids.astype("<i4").tobytes())
     assert broken == {}
     assert Totals._make([*counts.tolist(), hashed.hexdigest()[:16]]) == KNOWN[preset, folder]

@@ -1,17 +1,15 @@
-"""Malformed requests to the page: none ends in a 5xx, takes a second of CPU or keeps memory."""
+"""Malformed requests to the page: none ends in a 5xx, shows a file or keeps memory."""
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.support.guarded import client_of, guarded_page
+from tests.support.memory import resident
 from tests.support.served import MARKS
 
 pytestmark = [*MARKS, pytest.mark.filterwarnings("ignore")]
@@ -95,11 +93,6 @@ class Fuzz:
         return {name.encode(): value.encode("latin-1") for name, value in found.items()}
 
 
-def memory() -> int:
-    """Resident memory in kB."""
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())[0])
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_malformed_requests_do_no_harm(tmp_path, capfd):
     with guarded_page(tmp_path) as page:
@@ -109,7 +102,7 @@ def test_malformed_requests_do_no_harm(tmp_path, capfd):
         before = 0
         for number in range(CALLS):
             if number == 300:
-                before = memory()
+                before = resident()
             if fuzz.draw.random() < 0.2:
                 path = fuzz.draw.choice(PATHS) + fuzz.draw.choice(("", "x", "%ff", "../" * 9))
                 request = client.build_request("GET", path, headers=fuzz.headers())
@@ -117,11 +110,9 @@ def test_malformed_requests_do_no_harm(tmp_path, capfd):
                 path = f"/gradio_api/{fuzz.draw.choice(ROUTES)}"
                 body, headers = fuzz.body(), fuzz.headers()
                 request = client.build_request("POST", path, content=body, headers=headers)
-            began = time.process_time()
             answer = client.send(request)
-            assert time.process_time() - began < 1, (number, path)
             assert answer.status_code < 500, (number, path, answer.text)
             assert "root:" not in answer.text
             assert len(answer.content) < 1_000_000
-        assert memory() - before < 200_000
+        assert resident() - before < 200_000
     assert "Traceback" not in "".join(capfd.readouterr())

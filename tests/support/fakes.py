@@ -19,6 +19,7 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Piece
 from app.compose.prompt import Prompt
 from app.server import scheduler
+from app.server.worker import Worker
 from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -73,6 +74,10 @@ class FakeWorker:
         )
 
 
+def _worker_of(model: MusicModel) -> FakeWorker | Worker:
+    return FakeWorker(model) if isinstance(model, FakeModel) else Worker(model)
+
+
 class QuickSteps:
     """Steps with a table instead of a decoder; logits depend on position and earlier tokens."""
 
@@ -115,8 +120,8 @@ def example_midi(bars: int = 8) -> bytes:
 
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
-    """Replaces the functions that call a model by the fakes below."""
-    patch.setattr(scheduler, "Worker", FakeWorker)
+    """Replaces the functions that call a model by the fakes below, except for other models."""
+    patch.setattr(scheduler, "Worker", _worker_of)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
     return FakeModel(speed=speed)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
@@ -24,6 +21,7 @@ from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 RATE = 8000
 CONDITIONS = ("piano", "other", "real", "shuffled bars")
@@ -106,12 +104,6 @@ class Running(NamedTuple):
     address: str
     process: subprocess.Popen[bytes]
 
-    @property
-    def memory(self) -> int:
-        """Resident memory in kB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
-        return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
-
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Running]:
@@ -138,15 +130,11 @@ class Caller:
         self.code = ""
         self.acknowledged: list[tuple[str, int, str, str]] = []
         """Listener, trial, question and answer, each of which the page has confirmed."""
-        self.seconds: list[float] = []
-        """Durations of requests."""
 
     def call(self, method: str, path: str, content: object = None) -> httpx.Response:
-        """Sends a request, and measures it. Raises httpx.HTTPError for an error."""
-        began = time.perf_counter()
+        """Sends a request. Raises httpx.HTTPError for an error."""
         headers = {"Listener": self.code}
         answer = self.client.request(method, path, json=content, headers=headers)
-        self.seconds.append(time.perf_counter() - began)
         return answer.raise_for_status()
 
     def close(self) -> None:

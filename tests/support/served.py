@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
@@ -19,7 +21,6 @@ from tests.support import fakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from app.compose.models import MusicModel
 
@@ -30,6 +31,7 @@ class Served(NamedTuple):
     address: str
     model: fakes.FakeModel
     folder: Path
+    uploads: Path
 
 
 MARKS = (
@@ -59,7 +61,8 @@ def served(
     """
     sharing = sharing or Sharing()
     with pytest.MonkeyPatch.context() as patch:
-        uploads = folder / "uploads"
+        # pages that run at the same time share it
+        uploads = Path(os.environ.get("GRADIO_TEMP_DIR", folder / "uploads"))
         uploads.mkdir(exist_ok=True)
         patch.setenv("GRADIO_TEMP_DIR", str(uploads))
         model = fakes.FakeModel() if models else fakes.install(patch, speed=speed)
@@ -67,7 +70,7 @@ def served(
         blocks = build_page(models, folder, max_upload_bytes=20_000, sharing=sharing)
         serving = Serving(port=None, max_upload_bytes=50_000, sharing=sharing)
         with open_page(blocks, folder, replace(serving, **how)) as address:
-            yield Served(address, model, folder)
+            yield Served(address, model, folder, uploads)
     asyncio.set_event_loop(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -6,14 +6,11 @@ import sys
 import torch
 
 from benchmarks.app import bench_batch
-from relpe.models.checkpoint import save_model
-from relpe.models.decoder import DecoderConfig
-from tokenization.remi.remi import PianoRemi
+from tests.support.small_models import save_tiny_model
 
 
 def test_a_row_for_each_width(tmp_path, monkeypatch, capsys):
-    save_model(DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16).build(), tmp_path)
-    PianoRemi().save(tmp_path)
+    save_tiny_model(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     given = ["--model", str(tmp_path), "--clips", "2", "--bars", "1", "--widths", "2", "1"]
     monkeypatch.setattr(sys, "argv", ["bench_batch", *given])

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.relpe.bench_decode import long_sequence, resident_megabytes
-from relpe.models.checkpoint import save_model
-from relpe.models.decoder import DecoderConfig
-from tokenization.remi.remi import PianoRemi
+from tests.support.small_models import save_tiny_model
 
 
 def test_memory_that_is_given_back_is_not_counted():
@@ -20,8 +18,7 @@ def test_memory_that_is_given_back_is_not_counted():
 
 
 def test_a_long_sequence_is_told_at_its_marks(tmp_path):
-    save_model(DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16).build(), tmp_path)
-    PianoRemi().save(tmp_path)
+    save_tiny_model(tmp_path)
     rows = long_sequence(str(tmp_path), [3, 8])
     assert [count for count, _, _ in rows] == [3, 8]
     assert all(milliseconds > 0 for _, milliseconds, _ in rows)

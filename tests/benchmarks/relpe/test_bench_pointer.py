@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.relpe.bench_pointer import long_prompt, pointer_of, pointer_times, step_times
-from relpe.models.decoder import DecoderConfig
 from tests.support.paths import ROOT
+from tests.support.small_models import tiny_decoder
 from tokenization.presets import PRESETS
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR
@@ -13,13 +13,12 @@ from tokenization.remi.vocabulary import BAR
 
 def test_steps_with_and_without_a_pointer_are_timed():
     tokenizer = PianoRemi()
-    decoder = DecoderConfig(width=16, num_layers=1, num_heads=2, hidden=16).build().eval()
     ids = long_prompt(tokenizer, ROOT / "examples/pop.mid", 3000)
     assert ids[-1] == BAR
     assert 3000 <= len(ids) < 6000
     assert np.count_nonzero(ids == BAR) > 20
     tokenizer.decode(ids)
-    assert all(milliseconds > 0 for milliseconds in step_times(decoder, tokenizer, ids, 2, 3))
+    assert all(time > 0 for time in step_times(tiny_decoder(), tokenizer, ids, 2, 3))
 
 
 def test_the_pointer_alone_is_timed_at_its_marks():
@@ -28,7 +27,7 @@ def test_the_pointer_alone_is_timed_at_its_marks():
     assert all(microseconds > 0 for _, microseconds in rows)
 
 
-@pytest.mark.parametrize("name", ["piano", "multitrack"])
+@pytest.mark.parametrize("name", PRESETS)
 def test_its_ids_are_those_of_a_tokenizer(name):
     tokenizer = PRESETS[name].build()
     pointer_of(tokenizer).check(len(tokenizer.vocabulary))
