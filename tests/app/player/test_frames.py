@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from dataclasses import replace
 from itertools import combinations
 from unittest import mock
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compose.tracks import MOST_NAME
 from app.player import frames as player
 from app.player.assets import MODULES, STYLE
 from app.player.frames import (
@@ -114,15 +112,10 @@ def test_music_that_grows_keeps_its_colours(onsets, count):
 # bars
 
 
-@pytest.mark.parametrize("metre", [(1, 32), (1, 128)])
-def test_a_hostile_length_costs_neither_time_nor_memory(metre):
-    score = Score(480, time_signatures=(TimeSignature(0, *metre),), end_ticks=10**11)
-    tracemalloc.start()
-    bars = parse(timeline(score)["bars"])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(bars) == MOST_BARS + 1
-    assert peak < 20e6
+def test_a_hostile_length_has_a_limited_number_of_bars():
+    for metre in ((1, 32), (1, 128)):
+        score = Score(480, time_signatures=(TimeSignature(0, *metre),), end_ticks=10**11)
+        assert len(parse(timeline(score)["bars"])) == MOST_BARS + 1
 
 
 def test_bar_lines_can_be_given():
@@ -140,23 +133,15 @@ def test_bar_lines_can_be_given():
 
 
 def test_tracks_have_the_name_in_the_file_or_that_of_their_instrument():
-    tracks = (
-        drums(),
-        track(33),
-        Track.of([]),
-        track(),
-        track(48, name="  Strings "),
-        track(48, name="x" * 1000),
-    )
+    strings = track(48, name="  Strings ")
+    tracks = (drums(), track(33), Track.of([]), track(), strings, track(48), strings)
     frames = pack_tracks(Score(12, tracks))
-    names = ["Drums", "Electric Bass (finger)", "Piano", "Strings", "x" * MOST_NAME]
-    assert looks(frames) == [(name, hue) for hue, name in enumerate(names)]
-    assert [frame["drums"] for frame in frames] == [True, False, False, False, False]
-
-
-def test_equal_names_are_counted():
-    frames = pack_tracks(Score(12, (track(), track(name="Lead"), track(), track(80, name="Lead"))))
-    assert [frame["name"] for frame in frames] == ["Piano 1", "Lead 1", "Piano 2", "Lead 2"]
+    names = ["Drums", "Electric Bass (finger)", "Piano", "Strings 1", "String Ensemble 1"]
+    assert looks(frames) == [(name, hue) for hue, name in enumerate([*names, "Strings 2"])]
+    assert [frame["drums"] for frame in frames] == [True] + [False] * 5
+    assert [frame.get("program") for frame in frames] == [None, 33, 0, 48, 48, 48]
+    instruments = [frame.get("instrument") for frame in frames]
+    assert instruments == [None] * 3 + ["String Ensemble 1", None, "String Ensemble 1"]
 
 
 def test_new_music_looks_like_the_tracks_it_continues():
@@ -229,11 +214,10 @@ TO_OKLAB = [
 ]
 
 
-@pytest.fixture(params=[".player", ".dark .player"])
-def colours(request):
+def colours(theme):
     """The roll's colours in one theme as linear RGB."""
     css = STYLE.read_text(encoding="utf-8")
-    (block,) = re.findall(rf"^{re.escape(request.param)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(rf"^{re.escape(theme)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
     texts = dict(re.findall(r"--roll-([\w-]+): #(\w{6});", block))
     rgb = {name: np.array(list(bytes.fromhex(text))) / 255 for name, text in texts.items()}
     return {name: ((value + 0.055) / 1.055) ** 2.4 for name, value in rgb.items()}
@@ -252,34 +236,23 @@ def distance(one, other, eye):
     return float(np.linalg.norm(first - second))
 
 
-def test_colours_stand_out_from_the_paper(colours):
-    names = [f"{age}-{hue}" for age in ("old", "new") for hue in range(6)]
-    for name in [*names, "accent"]:
-        assert contrast(colours[name], colours["paper"]) >= 3, name
-
-
-@pytest.mark.parametrize("age", ["old", "new"])
-def test_instruments_are_distinguishable_with_any_colour_vision(colours, age):
-    for one, other in combinations(range(6), 2):
-        pair = colours[f"{age}-{one}"], colours[f"{age}-{other}"]
+@pytest.mark.parametrize("theme", [".player", ".dark .player"])
+def test_instruments_are_distinguishable_with_any_colour_vision(theme):
+    roll = colours(theme)
+    for age in ("old", "new"):
+        of_age = [roll[f"{age}-{hue}"] for hue in range(6)]
+        assert min(contrast(colour, roll["paper"]) for colour in [*of_age, roll["accent"]]) >= 3
         # 0.076 is the smallest distance between the six bright colours of Okabe and Ito (2008)
-        assert min(distance(*pair, eye) for eye in EYES) > 0.076, (one, other)
-
-
-def test_new_music_is_told_apart_from_old(colours):
+        pairs = combinations(of_age, 2)
+        assert min(distance(*pair, eye) for pair in pairs for eye in EYES) > 0.076
     for hue in range(6):
-        assert distance(colours[f"old-{hue}"], colours[f"new-{hue}"], EYES[0]) > 0.07
+        assert distance(roll[f"old-{hue}"], roll[f"new-{hue}"], EYES[0]) > 0.07
 
 
-def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
+def test_drums_have_short_names_and_both_sides_count_in_the_same_units():
     rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", NOTES)
-    keys, names = [int(key) for key, _ in rows], [name for _, name in rows]
-    assert sorted(keys) == list(range(35, 82))
+    names = [name for _, name in rows]
+    assert sorted(int(key) for key, _ in rows) == list(range(35, 82))
     assert len(set(names)) == len(names)
     assert max(map(len, names)) <= 13
-    order = ["Kick", "Snare", "Floor tom", "High tom", "Closed hat", "Open hat", "Ride", "Crash"]
-    assert [name for name in names if name in order] == order
-
-
-def test_both_sides_count_in_the_same_units():
     assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in NOTES
