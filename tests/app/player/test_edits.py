@@ -76,17 +76,14 @@ def test_other_tracks_and_events_stay_and_times_of_a_finer_grid_are_kept():
 
 def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
     data, score, ids = piece(Track.of([(0, 96, 60, 80), (10, 20, 61, 81), (192, 48, 61, 82)]))
-    edit = Edit((NoteChange(ids[0], 10, 61, later=38, higher=-1),))
-    assert notes_of(edit.apply(data, score, ids))[0] == [
-        [0, 48, 60, 80],
-        [48, 20, 60, 81],
-        [192, 48, 61, 82],
-    ]
-    longer = Edit((NoteChange(ids[0], 10, 61, longer=400),))
-    assert notes_of(longer.apply(data, score, ids))[0][1] == [10, 182, 61, 81]
-
-
-def test_notes_of_tracks_that_are_one_in_the_frame_are_found():
+    for change, notes in (
+        ({"later": 38, "higher": -1}, [[0, 48, 60, 80], [48, 20, 60, 81], [192, 48, 61, 82]]),
+        ({"later": -10, "higher": -1}, [[0, 20, 60, 81], [192, 48, 61, 82]]),
+        ({"longer": 400}, [[0, 96, 60, 80], [10, 182, 61, 81], [192, 48, 61, 82]]),
+    ):
+        edit = Edit((NoteChange(ids[0], 10, 61, **change),))
+        assert notes_of(edit.apply(data, score, ids)) == [notes]
+    # tracks may be one in the frame
     data, score, _ = piece(Track.of([(0, 96, 60, 80)]), Track.of([(96, 96, 62, 81)]))
     edit = Edit((NoteChange(0, 96, 62, higher=2), NoteChange(0, 0, 60, higher=1)))
     assert notes_of(edit.apply(data, score, [0, 0])) == [[[0, 96, 61, 80]], [[96, 96, 64, 81]]]
@@ -142,26 +139,25 @@ def test_values_of_the_player_are_an_edit():
 
 
 def test_programs_and_volumes_of_tracks_change_and_nothing_else():
-    data, score, ids = piece(
-        Track.of([(0, 96, 60, 80)]),
-        Track.of([(0, 96, 40, 80)], program=33),
-        Track.of([(0, 9, 38, 80)], is_drum=True),
-    )
-    edit = Edit(programs=((ids[1], 38), (ids[2], 5)), volumes=((ids[0], 64), (ids[2], 127)))
-    after = read_midi(edit.apply(data, score, ids)).tracks
-    assert [track.program for track in after] == [0, 38, 0]
-    assert [volume_of(track) for track in after] == [64, 100, 127]
-    assert [track.is_drum for track in after] == [False, False, True]
-    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
-
-
-def test_a_track_that_shares_its_channel_gets_one_of_its_own():
-    data, score, ids = piece(Track.of([(0, 96, 60, 80)]), Track.of([(0, 96, 40, 80)]))
-    assert len({track.channel for track in score.tracks}) == 1
-    edit = Edit(programs=((ids[1], 32),), volumes=((ids[1], 70),))
-    after = read_midi(edit.apply(data, score, ids)).tracks
-    assert [(track.program, volume_of(track)) for track in after] == [(0, 100), (32, 70)]
-    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
+    """A track that shares its channel gets one of its own."""
+    piano, bass = Track.of([(0, 96, 60, 80)]), Track.of([(0, 96, 40, 80)], program=33)
+    kit = Track.of([(0, 9, 38, 80)], is_drum=True)
+    for tracks, edit, programs, volumes in (
+        (
+            [piano, bass, kit],
+            Edit(programs=((1, 38), (2, 5)), volumes=((0, 64), (2, 127))),
+            [0, 38, 0],
+            [64, 100, 127],
+        ),
+        ([piano, piano], Edit(programs=((1, 32),), volumes=((1, 70),)), [0, 32], [100, 70]),
+    ):
+        data, score, ids = piece(*tracks)
+        assert ids == [*range(len(tracks))]
+        after = read_midi(edit.apply(data, score, ids)).tracks
+        assert [track.program for track in after] == programs
+        assert [volume_of(track) for track in after] == volumes
+        assert [track.is_drum for track in after] == [track.is_drum for track in tracks]
+        assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
 
 
 def test_notes_tempo_transposition_and_sounds_change_together():

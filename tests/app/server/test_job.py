@@ -14,17 +14,22 @@ import soundfile
 
 from app.audio import stems
 from app.compose import continuation, replay
+from app.compose.fill.passage import Passage
 from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
+from app.compose.prompt import passage_options
 from app.files import MOST_NAME_BYTES, safe_name
 from app.player.frames import pack_notes, pack_tracks
 from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job
 from app.server.job_audio import ids_in_frames
+from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support import fakes
+from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.score import Score, Track
 
 
@@ -273,3 +278,34 @@ def test_a_long_name_in_any_script_fits_the_file_system(studio, tmp_path):
         assert 0 < len(part.encode()) <= MOST_NAME_BYTES
         assert not set(part) & set("/\\\0: ")
         assert part not in {".", ".."}
+
+
+def test_a_part_of_an_upload_is_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
+    models = Models.only(model_of(MultitrackRemi(MultitrackRemiConfig(version=2))))
+    studio = Studio(models, tmp_path / "out")
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(band(bars=6)))
+    passage = Passage(first_bar=3, last_bar=4, tracks=frozenset({1, 2}))
+    upload = read_upload(path, 100_000, models).writing(passage)
+    assert (upload.bars, upload.splice, upload.first_bar) == (2, 8.0, 1)
+    options = passage_options(MusicOptions(seed=1), passage, upload.prompt)
+    last = list(studio.compose("me", upload, options))[-1]
+    job = studio.kept.get(last.get("job", ""))[1]
+    (row,) = job.variations
+    settings = "seed 1 · Electric Bass (finger) and Drums, bars 3 to 4 · "
+    assert row.get("settings", "").startswith(settings)
+    written = job.file(0, "midi")
+    assert written.name == "song_a2_i2_second_b2_s1_T1.00_p0.97.mid"
+    assert read_midi(path).tracks[0] == read_midi(written).tracks[0]
+    assert last.get("timeline", {}).get("end") == 24
+    assert replay.read(job.file(0, "replay").read_text()).passage == passage
+    # tracks that were to be written and have no notes are named
+    (piece,) = job.pieces
+    bass = upload.score.tracks[1]
+    for tracks, facts in (
+        (upload.score.tracks, []),
+        ((bass,), ["no notes in Drums"]),
+        ((), ["nothing was written"]),
+    ):
+        assert job._without_notes(replace(piece, new=piece.new.with_tracks(tracks))) == facts

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -15,14 +13,11 @@ import pytest
 
 from app.compose import continuation
 from app.compose.continuation import Progress, Result, Variations
-from app.compose.engine import Engine
 from app.compose.options import MusicOptions, with_seed
-from app.compose.piece import Draft, Opening
+from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.errors import BusyError
-from app.server.admission import Ticket
 from app.server.scheduler import Scheduler
-from app.server.worker import _Job
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.generate import Generation
 from tests.support import fakes
@@ -85,21 +80,23 @@ def until_counts(scheduler, counts):
 
 def test_a_piece_has_the_same_bytes_alone_and_beside_other_jobs(small_model, prompt_bytes):
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
-    wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
+    jobs = [(prompt, options(0, bars=1)), (prompt, options(1, bars=1, variations=2))]
+    jobs.append((None, options(2, bars=1)))
     alone = [
-        files(last(continuation.continue_prompt(small_model, prompt, one))) for one in wanted[:2]
-    ] + [files(last(continuation.generate_piece(small_model, one))) for one in wanted[2:]]
+        files(last(continuation.continue_prompt(small_model, prompt, asked)))
+        if prompt
+        else files(last(continuation.generate_piece(small_model, asked)))
+        for prompt, asked in jobs
+    ]
     scheduler = Scheduler()
 
-    def beside(number):
-        stop, one = threading.Event(), wanted[number]
-        if number < 2:
-            return files(last(generate(scheduler, small_model, one, stop, prompt)))
-        return files(last(generate(scheduler, small_model, one, stop)))
+    def beside(job):
+        prompt, asked = job
+        return files(last(generate(scheduler, small_model, asked, prompt=prompt)))
 
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(beside, range(4))) == alone
-    assert len({data for made in alone for data in made}) == 6
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(beside, jobs)) == alone
+    assert len({data for of_job in alone for data in of_job}) == 4
 
 
 def test_rows_are_bounded_and_jobs_admitted_in_order(held):
@@ -113,19 +110,14 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
 
     with ThreadPoolExecutor(5) as threads:
         works = []
-        for seed, variations, counts in (
-            (1, 3, (1, 0)),
-            (2, 3, (1, 1)),  # there are no rows for three more
-            (3, 1, (1, 2)),  # there are enough rows, but another job is first in the queue
-            (4, 4, (1, 3)),
-        ):
+        # the second needs more rows than are left, and the third has to wait for it
+        for seed, variations in ((1, 3), (2, 3), (3, 1), (4, 4)):
             works.append(threads.submit(job, seed, variations))
-            until_counts(scheduler, counts)
+            until_counts(scheduler, (1, seed - 1))
         gate.set()
         for work in works:
             work.result(60)
-    assert began.index(1) == 0
-    assert began[-1] == 4
+    assert (began[0], began[-1]) == (1, 4)
     assert max(widths) == 4
     assert scheduler.counts == (0, 0)
 
@@ -133,42 +125,26 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
 def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     model, gate, _ = held
     scheduler = Scheduler(max_rows=1)
-    stops = [threading.Event() for _ in range(3)]
+    stop = threading.Event()
     gate.set()
     last(generate(scheduler, model, options(9)))  # its speed is measured
     gate.clear()
-    jobs = [generate(scheduler, model, options(seed), stop) for seed, stop in enumerate(stops)]
+    jobs = [generate(scheduler, model, options(seed), stop) for seed in (0, 1)]
+    jobs.append(generate(scheduler, model, options(2, seconds=60)))
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(last, jobs[0])
+        first = threads.submit(last, generate(scheduler, model, options(3)))
         until_counts(scheduler, (1, 0))
-        second, third = next(jobs[1]), next(jobs[2])
-        assert isinstance(second, Progress)
-        assert isinstance(third, Progress)
-        assert [second.place, third.place] == [1, 2]
-        assert 0 < (second.seconds_left or 0) < (third.seconds_left or 0)
-        stops[1].set()
-        assert last(jobs[1]).tokens == 0
-        third = next(jobs[2])
-        assert isinstance(third, Progress)
-        assert third.place == 1
+        steps: list[Any] = [next(job) for job in jobs]
+        assert [step.place for step in steps] == [1, 2, 3]
+        seconds = [step.seconds_left for step in steps]
+        assert 0 < seconds[0] < seconds[1] < seconds[2]
+        stop.set()
+        assert [last(job).tokens for job in jobs[:2]] == [0, 0]
+        step: Any = next(jobs[2])
+        assert step.place == 1
         gate.set()
         assert first.result(30).bars == 2
-    assert last(jobs[2]).bars == 2
-
-
-def test_the_time_left_of_a_piece_in_seconds_ignores_its_estimated_bars(held):
-    model, gate, _ = held
-    scheduler = Scheduler(max_rows=1)
-    scheduler._shared(model).speed._tokens[1].learn(80, 2.0)
-    scheduler._shared(model).speed._bars.learn(20, 1)
-    first = generate(scheduler, model, options(1, bars=2, seconds=60))
-    with ThreadPoolExecutor(1) as threads, closing(generate(scheduler, model, options(2))) as job:
-        threads.submit(last, first)
-        until_counts(scheduler, (1, 0))
-        step = next(job)
-        gate.set()
-    assert isinstance(step, Progress)
-    assert step.seconds_left == 15  # of 30 bars
+    assert last(jobs[2]).bars > 2
 
 
 def test_too_many_waiting_jobs_are_refused(held):
@@ -330,43 +306,6 @@ def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held,
     assert last(generate(scheduler, model, options(1))).bars == 2
 
 
-@pytest.mark.slow
-def test_a_thousand_jobs_leave_nothing_behind(quick_model):
-    scheduler = Scheduler(max_rows=4, max_waiting=100)
-    kinds = (_Job, Variations, Draft, Engine, Ticket)
-
-    def alive():
-        gc.collect()
-        return sum(type(each) in kinds for each in gc.get_objects())
-
-    def work(seed):
-        stop = threading.Event()
-        job = generate(scheduler, quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
-        if seed % 5 == 1:
-            next(job, None)
-            job.close()
-            return
-        if seed % 5 == 2:
-            stop.set()
-        last(job)
-
-    def rounds(count):
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(work, range(count)))
-        end_workers()
-
-    rounds(50)
-    tracemalloc.start()
-    try:
-        before, left = tracemalloc.get_traced_memory()[0], alive()
-        rounds(1000)
-        assert alive() <= left
-        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
-    finally:
-        tracemalloc.stop()
-    assert scheduler.counts == (0, 0)
-
-
 def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
     """Also the duration of a bar from nothing, whose tempo the model chooses."""
     scheduler = Scheduler()
@@ -417,14 +356,9 @@ def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quic
         assert estimate == pytest.approx(generating + speed.reading(tokens))
 
 
-def end_workers():
-    """Waits until the threads of models have ended."""
+def test_the_thread_ends_with_the_work(quick_model):
+    last(generate(Scheduler(), quick_model, options(1)))
     for thread in threading.enumerate():
         if thread.name.startswith("worker of"):
             thread.join(30)
             assert not thread.is_alive()
-
-
-def test_the_thread_ends_with_the_work(quick_model):
-    last(generate(Scheduler(), quick_model, options(1)))
-    end_workers()

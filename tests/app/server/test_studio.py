@@ -282,3 +282,62 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
         with pytest.raises(LookupError, match="its files were removed"):
             studio.file(*removed)
     assert studio.file(last, 0, "midi").exists()
+
+
+# music that is heard while it is written
+
+
+def heard(studio, upload=None, *, listens=True, **how: Any) -> Any:
+    options = replace(MusicOptions(bars=3, seed=7), **how)
+    return list(studio.compose(ME, upload, options, listens=listens))
+
+
+def test_the_parts_of_finished_bars_follow_each_other_from_the_splice_to_the_end(studio, upload):
+    frames = heard(studio, upload)
+    lives = [frame["live"] for frame in frames if "live" in frame]
+    counts = [len(live["parts"]) for live in lives]
+    assert counts == sorted(counts)
+    assert counts[-1] >= 3
+    assert (lives[-1]["whole"], lives[-1]["starts"]) == (True, True)
+    assert frames[-1]["live"]["whole"]  # a page that missed the frames before can still play it
+    parts = lives[-1]["parts"]
+    at = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
+    for path, begin, seconds in parts:
+        assert begin == pytest.approx(at, abs=1e-4)
+        assert soundfile.info(path).duration == pytest.approx(seconds, abs=1e-4)
+        at = begin + seconds
+    first = next(frame for frame in frames if frame.get("live", {"parts": ()})["parts"])
+    assert first["phase"] == "composing"  # before the music is finished
+    folder = Path(frames[-1]["variations"][0]["midi"]).parent
+    assert Path(parts[0][0]).is_relative_to(folder)
+    studio.leave(ME)
+    assert not Path(parts[0][0]).exists()
+
+
+def test_a_piece_from_nothing_is_heard_from_its_start_if_that_is_asked(studio):
+    lives = [frame["live"] for frame in heard(studio) if "live" in frame]
+    assert lives[-1]["parts"][0][1] == 0
+    shutil.rmtree(studio.folders.root)
+    for how in ({"listens": False}, {"takes": 2}):
+        assert not any("live" in frame for frame in heard(studio, **how))
+        assert not list(studio.folders.root.rglob(".*"))
+
+
+def test_music_that_cannot_be_heard_is_made_as_always_and_a_closed_job_leaves_no_folder(
+    studio, upload, monkeypatch, caplog
+):
+    steps = studio.compose(ME, upload, MusicOptions(bars=40), listens=True)
+    while not next(steps).get("live", {"parts": ()})["parts"]:
+        pass
+    (folder,) = studio.folders.root.glob("*/*")
+    steps.close()
+    assert not folder.exists()
+
+    def fail(*_: object) -> bool:
+        raise sound.SoundError("the SoundFont is broken")
+
+    monkeypatch.setattr("app.server.job.GrowingSound.add", fail)
+    last = heard(studio, upload)[-1]
+    assert last["phase"] == "done"
+    assert last["variations"][0]["sound"] == "ready"
+    assert "cannot be heard" in caplog.text

@@ -22,7 +22,7 @@ from tests.support import fakes
 from tests.support.scores import performance
 from tests.support.seen import SOMEONE, begin, event, make, read, seen, shown, work_of
 from tokenization.errors import MidiError
-from tokenization.midi import write_midi
+from tokenization.midi import read_midi, write_midi
 
 
 def region(calls, first, last):
@@ -304,3 +304,87 @@ def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi, caplog):
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert (view.frame["alert"], view.frame["phase"]) == (GONE, "done")
     assert not caplog.records
+
+
+# edits
+
+
+def edit(calls, **values):
+    return seen(calls.uploads.edit(event(**values), SOMEONE))
+
+
+def notes_of(calls, variation=-1):
+    """The notes of the shown piece, as it is downloaded."""
+    path = calls.studio.file(work_of(calls).frame["job"], variation, "midi")
+    return [track.notes.tolist() for track in read_midi(path.read_bytes()).tracks]
+
+
+def first_note(frame):
+    """Track, onset and pitch of the first note that the player shows."""
+    track = frame["prompt"]["tracks"][0]
+    onset, _, pitch, _ = map(int, track["notes"].split(";")[0].split(","))
+    return [track["id"], onset, pitch]
+
+
+def test_edits_of_the_prompt_are_steps_that_are_undone_one_by_one(calls, band):
+    """Chosen bars and tracks are kept."""
+    view, _ = read(calls, band)
+    region(calls, 2, 3)
+    view = tracks(calls, [0, 1], [1])
+    steps = [(view.frame["job"], notes_of(calls))]
+    for values in (
+        {"moved": [[*first_note(view.frame), 96, 2, 24]]},
+        {"removed": [[*first_note(view.frame)[:1], 384, 61]]},
+        {"semitones": -3},
+    ):
+        view = edit(calls, variation=-1, **values)
+        assert (view.frame["phase"], view.frame.get("alert", "")) == ("prompt", "")
+        upload = work_of(calls).upload
+        assert (upload.prompt.first_bar, upload.bars) == (2, 3)
+        heard = [track["heard"] for track in view.frame["prompt"]["tracks"]]
+        assert heard == [True, True, False]
+        step = view.frame["job"], notes_of(calls)
+        assert all(before[0] != step[0] and before[1] != step[1] for before in steps)
+        steps.append(step)
+    for job, notes in steps[-2::-1]:
+        assert seen(calls.history.undo(SOMEONE)).frame["job"] == job
+        assert notes_of(calls) == notes
+
+
+def test_what_follows_an_edited_result_continues_it(calls, midi):
+    read(calls, midi)
+    make(calls, variations=2)
+    before = notes_of(calls, 1)
+    view = edit(calls, variation=1, semitones=2, tempo=1.5)
+    assert (view.frame["phase"], view.go.value) == ("prompt", "Continue")
+    higher = [[[o, d, p + 2, v] for o, d, p, v in track] for track in before]
+    assert notes_of(calls) == higher
+    assert "144 bpm" in view.card  # the file has 96
+    assert len(calls.view.session(SOMEONE).results) == 1  # the unchanged one is still listed
+    make(calls)
+    continued = [note for track in notes_of(calls, 0) for note in track]
+    assert all(note in continued for track in higher for note in track)
+
+
+def test_an_edit_that_is_impossible_says_why_and_a_malformed_one_changes_nothing(calls, midi):
+    view, upload = read(calls, midi)
+    for values, alert in (
+        ({}, None),
+        ({"semitones": "x", "variation": -1}, None),
+        ({"moved": [[9, 0, 60, 0, 0, 0]]}, "An edited note does not exist; select it again."),
+    ):
+        after = edit(calls, **values).frame
+        assert (after["job"], after.get("alert")) == (view.frame["job"], alert)
+        assert after["prompt"] == view.frame["prompt"]
+        assert work_of(calls).upload is upload
+    view = edit(calls, variation=-1, semitones=1)
+    assert view.frame["prompt"]["files"][0] == "midi"
+    for kind in ("midi", "ogg"):
+        answer = calls.files.file({"job": view.frame["job"], "variation": -1, "kind": kind})
+        assert answer["path"].endswith(f"My-prompt.{kind.replace('midi', 'mid')}"), answer
+    make(calls)
+    for folder in calls.studio.folders.root.glob("*/*"):
+        shutil.rmtree(folder)
+    assert edit(calls, variation=0, semitones=1).frame["alert"] == GONE
+    begin(calls)
+    assert edit(calls, variation=-1, semitones=1).frame["alert"] == BUSY
