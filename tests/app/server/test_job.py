@@ -47,33 +47,23 @@ def made(studio, upload, **options):
 
 def test_names_and_settings_suffice_to_make_a_piece_again(studio, upload):
     chosen = upload.counted_by("grid").choose(2, 2, frozenset({0}), None)
-    steered = {"top_k": 40, "min_p": 0.05, "key": "F#m", "density": 12.5, "repetition": 0.5}
-    for of, options, name, settings in (
-        (
-            chosen,
-            {"temperature": 0.975, "top_p": 0.9},
-            "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid",
-            "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
-            "top-p 0.90 · prompt from bar 2 · prompt tracks: ",
-        ),
-        (
-            upload,
-            {"prompt_bars": 2, "memory": 0.5},
-            "My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_e0.50.mid",
-            "seed 7 · 3 bars requested after bar 4 · temperature 1.00 · top-p 0.97 · "
-            "prompt of 2 bars · memory 0.50 · ",
-        ),
-        (
-            None,
-            {**steered, "ending": "cadence"},
-            "fake_b3_s7_T1.00_p0.97_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid",
-            "seed 7 · 3 bars requested · temperature 1.00 · top-p 0.97 · "
-            "top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · in F#m · cadence · ",
-        ),
-    ):
-        found_name, found_settings = made(studio, of, **options)
-        assert found_name == name
-        assert found_settings.startswith(settings)
+    name, settings = made(studio, chosen, temperature=0.975, top_p=0.9)
+    assert name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
+    assert settings.startswith(
+        "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
+        "top-p 0.90 · prompt from bar 2 · prompt tracks: "
+    )
+    steered = {"top_k": 40, "min_p": 0.05, "key": "F#m", "density": 12.5, "ending": "cadence"}
+    name, settings = made(studio, upload, prompt_bars=2, memory=0.5, repetition=0.5, **steered)
+    chosen_names = "k40_m0.05_d12.50_r0.50_e0.50_in-F-sharp-m_cadence"
+    assert name == f"My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_{chosen_names}.mid"
+    assert settings.startswith(
+        "seed 7 · 3 bars requested after bar 4 · temperature 1.00 · top-p 0.97 · prompt of 2 bars "
+        "· top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · memory 0.50 · in F#m · cadence"
+    )
+    name, settings = made(studio, None)
+    assert name == "fake_b3_s7_T1.00_p0.97.mid"
+    assert settings.startswith("seed 7 · 3 bars requested · temperature 1.00 · top-p 0.97 · ")
 
 
 def finished(model, prompt, options):
@@ -120,10 +110,8 @@ def test_files_are_made_on_request_and_kept(job, tmp_path):
 
 
 def test_an_unknown_file_raises_a_lookup_error(job):
-    for variation, kind in (
-        *((2, "midi"), (-2, "midi"), (0, "exe"), (-1, "replay"), (-1, "new_midi")),
-        *((0, "../x"), (9, "wav")),
-    ):
+    wrong = ((2, "midi"), (-2, "midi"), (0, "exe"), (-1, "replay"), (-1, "new_midi"), (9, "wav"))
+    for variation, kind in wrong:
         with pytest.raises(LookupError):
             (job.sound.file if kind in SOUND_KINDS else job.file)(variation, kind)
     with pytest.raises(LookupError):

@@ -179,19 +179,6 @@ def test_a_failure_of_the_sound_is_an_alert_and_never_discards_the_music(
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
 
-def test_a_session_that_comes_back_has_its_files(studio, monkeypatch):
-    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)  # over at once
-    job = compose(studio)[-1]["job"]
-    studio.leave(ME)
-    studio.back(ME)
-    studio.folders.new("other")  # expired folders are removed now
-    assert studio.file(job, 0, "midi").is_file()
-    studio.leave(ME)
-    studio.folders.new("other")
-    with pytest.raises(LookupError):
-        studio.file(job, 0, "midi")
-
-
 def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_path, monkeypatch):
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
@@ -275,13 +262,17 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
     assert opened.id != job
     assert len(opened.id) == 32
     assert studio.mix(opened.id, PROMPT_ALONE, ())[0].exists()
-    monkeypatch.setattr("app.server.store.MOST_JOBS", 2)
-    last = compose(studio)[-1]["job"]  # the oldest one is forgotten
-    shutil.rmtree(studio.mix(opened.id, PROMPT_ALONE, ())[0].parent)
-    for removed in ((job, 0, "midi"), (opened.id, PROMPT_ALONE, "midi")):
-        with pytest.raises(LookupError, match="its files were removed"):
-            studio.file(*removed)
-    assert studio.file(last, 0, "midi").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("app.server.store.MOST_JOBS", 2)
+        last = compose(studio)[-1]["job"]
+    with pytest.raises(LookupError, match="its files were removed"):
+        studio.file(job, 0, "midi")  # the oldest one was forgotten
+    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
+    for who, is_kept in (("other", True), (ME, False)):
+        studio.leave(ME)
+        studio.back(ME if is_kept else "other")
+        studio.folders.new("other")  # expired folders are removed now
+        assert studio.knows(last) is studio.knows(opened.id) is is_kept, who
 
 
 # music that is heard while it is written

@@ -67,11 +67,10 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     gap = view.frame["prompt"]["gap"]
     assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "rests": [], "instrument": None}
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
-    assert (view.go.value, view.go.interactive) == ("Write here", True)
     written = "Electric Bass (finger) and Drums, bars 3 to 4"
     assert f"The second model writes {written}; everything else" in view.card
     assert "It was chosen because the first model cannot write these bars." in view.card
-    _, view = make(filling, bars=50, seed=1, ending="cadence")
+    _, view = make(filling, bars=None, seed=1, ending="cadence")
     assert view.frame["subtitle"] == f"{written} · second model"
     before, after = notes_of(song), notes_of(view.frame["variations"][0]["midi"])
     assert before[0] == after[0]
@@ -81,10 +80,11 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     assert view.frame["prompt"]["gap"] == gap
 
 
-def test_without_selected_bars_the_piece_is_continued(filling, song):
+def test_selected_bars_need_no_length_and_without_them_the_piece_is_continued(filling, song):
     read(filling, song)
+    plan(filling, bars=None)  # its field was emptied, which is grey now
     view = select(filling, first=3, last=4)
-    assert view.go.value == "Write here"
+    assert (view.go.value, view.frame["plan"]["bars"]) == ("Write here", 2)
     assert (view.length.interactive, view.unit.interactive) == (False, False)
     assert "selected bars" in view.length.info
     assert work_of(filling).upload.model.name == "second"
@@ -95,15 +95,6 @@ def test_without_selected_bars_the_piece_is_continued(filling, song):
     assert "gap" not in view.frame["prompt"]
     assert work_of(filling).upload.model.name == "first"  # the one that suits the file
     assert view.frame["prompt"]["splice"] == 24
-
-
-def test_selected_bars_need_no_length(filling, song):
-    read(filling, song)
-    plan(filling, bars=None)  # its field was emptied, which is grey now
-    view = select(filling, first=3, last=4)
-    assert view.frame["plan"]["bars"] == 2
-    _, view = make(filling, bars=None, seed=1)
-    assert "bars 3 to 4" in view.frame["subtitle"]
 
 
 def test_a_new_track_is_written_beside_the_others(filling, song):

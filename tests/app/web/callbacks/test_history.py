@@ -48,13 +48,6 @@ def test_redo_goes_through_all_undone_steps_until_something_else_is_done(calls, 
     assert counts == [2, 3, 2, 3]
 
 
-def test_sessions_do_not_see_each_other(calls, midi):
-    read(calls, midi)
-    assert shown(calls, OTHER).frame["phase"] == "empty"
-    calls.history.leave(SOMEONE)
-    assert shown(calls).frame["phase"] == "prompt"  # a lost connection
-
-
 FIRST, SECOND = "0" * 32, "1" * 32
 
 
@@ -114,7 +107,9 @@ def test_a_page_that_opens_with_invalid_values_is_a_new_one(calls, midi):
 def test_a_page_that_is_still_open_keeps_its_session(calls):
     for before in (FIRST, "", SECOND):
         assert opened(calls, is_gone=before != FIRST, before=before)[0] == gr.skip()
-    assert shown(calls).frame["phase"] == "prompt"
+    assert shown(calls, OTHER).frame["phase"] == "empty"
+    calls.history.leave(SOMEONE)
+    assert shown(calls).frame["phase"] == "prompt"  # a lost connection
 
 
 @pytest.mark.usefixtures("tab")

@@ -75,12 +75,15 @@ def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_noth
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
     calls, midi, monkeypatch, caplog
 ):
-    read(calls, midi)
+    before, _ = read(calls, midi)
     begin(calls)
     with pytest.raises(gr.Error):
         begin(calls)
     assert said(calls) == BUSY
-    calls.jobs.end(SOMEONE)
+    view = seen(calls.jobs.end(SOMEONE))  # it was never taken
+    assert (view.frame["alert"], view.frame["job"]) == (NOT_TAKEN, before.frame["job"])
+    assert (view.go.interactive, view.frame["can_undo"]) == (True, False)
+    assert list(calls.jobs.compose(SOMEONE)) == [gr.skip()]  # it is over
 
     def broken(*_, **__):
         raise ZeroDivisionError
@@ -101,11 +104,12 @@ def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
 
 
 def test_stop_keeps_and_discard_drops(calls, midi, model):
+    """Settings of a stopped piece have the length that was kept, as in their file."""
     model.speed = 200.0
     read(calls, midi)
     for ending in (calls.jobs.stop_job, calls.jobs.discard):
         before = work_of(calls).frame["job"]
-        begin(calls, bars=60)
+        begin(calls, bars=64, seed=7)
         for frame in calls.jobs.compose(SOMEONE):
             rows = frame.get("variations", [])
             if any(track["notes"] for row in rows for track in row["tracks"]):
@@ -114,6 +118,11 @@ def test_stop_keeps_and_discard_drops(calls, midi, model):
         assert view.results.count("<li>") == 1
         assert not view.frame.get("alert")
         assert (view.frame["job"] == before) is (ending == calls.jobs.discard)
+    kept = json.loads(file_of(calls, view, "replay").read_text())["options"]["bars"]
+    assert kept < 64
+    calls.settings.use_settings(event(variation=0), SOMEONE)
+    filled = filled_form(calls)
+    assert (filled["bars"].value, filled["unit"], filled["seed"]) == (kept, "bars", 7)
 
 
 def test_a_result_that_is_discarded_leaves_the_list_and_the_player(calls, midi):
@@ -152,17 +161,6 @@ def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, 
         for length, unit, variations in ((value, "bars", 1), (2, value, 1), (2, "bars", value)):
             assert isinstance(calls.settings.estimate(length, unit, variations, SOMEONE), str)
     assert not caplog.records
-
-
-def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):
-    before, _ = read(calls, midi)
-    begin(calls)
-    view = seen(calls.jobs.end(SOMEONE))
-    assert view.frame["alert"] == NOT_TAKEN
-    assert view.frame["job"] == before.frame["job"]
-    assert view.go.interactive
-    assert not view.frame["can_undo"]
-    assert list(calls.jobs.compose(SOMEONE)) == [gr.skip()]  # it is over
 
 
 FULL = "The music cannot be saved (No space left on device); the disk of the computer"
@@ -205,18 +203,3 @@ def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
     assert frames[-1]["alert"].startswith("the audio cannot be written (No space left on device); ")
     assert str(tmp_path) not in frames[-1]["alert"]
     assert "midi" in view.frame["variations"][0]  # without its sound
-
-
-def test_settings_of_a_stopped_piece_have_the_length_that_was_kept(calls, midi):
-    """As in the file of its settings."""
-    read(calls, midi)
-    begin(calls, bars=64, seed=7)
-    for number, _ in enumerate(calls.jobs.compose(SOMEONE)):
-        if number == 2:
-            calls.jobs.stop_job(SOMEONE)
-    view = seen(calls.jobs.end(SOMEONE))
-    kept = json.loads(file_of(calls, view, "replay").read_text())["options"]["bars"]
-    assert kept < 64
-    calls.settings.use_settings(event(variation=0), SOMEONE)
-    filled = filled_form(calls)
-    assert (filled["bars"].value, filled["unit"], filled["seed"]) == (kept, "bars", 7)

@@ -9,7 +9,6 @@ from functools import partial
 import gradio as gr
 import pytest
 
-from app.compose.models import Models
 from app.server.uploads import Upload
 from app.web.callbacks import uploads
 from app.web.callbacks.alerts import BROKEN, BUSY
@@ -35,31 +34,30 @@ def tracks(calls, heard, played):
 
 def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     view, upload = read(calls, midi)
-    card = view.card
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
-        assert fact in card
-    assert "reads bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
-    assert "notices" not in card  # there are none
-    assert view.go.interactive
-    assert not view.beats.visible
+        assert fact in view.card
+    assert "reads bars 1 to 4; new music begins in bar 5. The fake model continues it" in view.card
+    assert "notices" not in view.card  # there are none
+    assert (view.go.interactive, view.beats.visible) == (True, False)
     frame = view.frame
     assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
     assert (frame["prompt"]["splice"], frame["prompt"]["sound"]) == (16, "ready")
     answer = calls.files.mix({"job": frame["job"], "variation": -1, "without": []})
     assert answer["path"].endswith(".flac")
+    view = seen(calls.uploads.take_example(EXAMPLES[1].name, SOMEONE))
+    assert view.frame["title"] == EXAMPLES[1].label
+    assert f"<h2>{EXAMPLES[1].label}</h2>" in view.card
 
 
 def test_a_refused_upload_gives_its_reason_and_leaves_the_one_before(calls, midi, tmp_path):
     path = tmp_path / "<b>odd.mid"
-    for content in (b"", b"MThd", b"<b>no</b>", fakes.example_midi()[:58]):
+    for content in (b"", b"MThd", fakes.example_midi()[:58]):
         path.write_bytes(content)
         view, upload = read(calls, path)
-        assert upload is None
+        assert (upload, view.frame["phase"], view.go.value) == (None, "empty", "Generate")
         assert "role='alert'" in view.card
         assert "&lt;b&gt;odd.mid" in view.card
         assert "<b>" not in view.card
-        assert (view.go.value, view.go.interactive) == ("Generate", True)
-        assert view.frame["phase"] == "empty"
     _, before = read(calls, midi)
     view, upload = read(calls, path)
     assert upload is before
@@ -67,26 +65,15 @@ def test_a_refused_upload_gives_its_reason_and_leaves_the_one_before(calls, midi
     assert card
     assert "class='refused'" in above
     assert "My prompt is still loaded.</p>" in above
-
-
-def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(calls, midi):
-    _, upload = read(calls, midi)
-    for data in ({}, None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}):
-        view = seen(calls.uploads.too_large(type(event())(_data=data), SOMEONE))
-        assert "refused" not in view.card
+    # the browser does not send a file that is too large
     chosen = event(name="<b>song</b>.mid", size=200_000)
     view = seen(calls.uploads.too_large(chosen, SOMEONE))
     assert html.escape("<b>song</b>.mid: found 200,000 bytes") in view.card
     assert "expected at most 100,000; export a shorter part. My prompt is still" in view.card
-    assert work_of(calls).upload is upload
-
-
-def test_each_example_loads_with_one_click(calls):
-    for example in EXAMPLES[:2]:
-        view = seen(calls.uploads.take_example(example.name, SOMEONE))
-        assert view.frame["title"] == example.label
-        assert f"<h2>{example.label}</h2>" in view.card
-        assert view.go.interactive
+    read(calls, midi)
+    for data in (None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}):
+        view = seen(calls.uploads.too_large(type(event())(_data=data), SOMEONE))
+        assert "refused" not in view.card
 
 
 def test_beats_of_a_recording_are_estimated_and_those_of_the_file_are_one_click_away(
@@ -148,6 +135,13 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     assert view.card.count("does not play in the new music") == 2
     assert tracks(calls, [], [0]).frame["alert"]
     assert work_of(calls).upload is before
+    make(calls)
+    tracks(calls, [0, 1], [0])
+    work = work_of(calls)
+    assert (work.heard, work.played) == ({0, 1}, {0})
+    calls.history.undo(SOMEONE)  # as a whole
+    assert (work.frame["phase"], work.heard, work.played) == ("done", {0}, {1})
+    assert work.upload.prompt.parts == before.prompt.parts
 
 
 def test_a_bug_in_a_callback_is_an_alert_and_is_logged(calls, midi, monkeypatch, caplog):
@@ -166,7 +160,8 @@ def test_a_bug_in_a_callback_is_an_alert_and_is_logged(calls, midi, monkeypatch,
 
 def test_uploads_and_models_wait_while_music_is_generated(calls, midi, second):
     _, before = read(calls, midi)
-    calls.uploads.choose_model("fake", SOMEONE)
+    choose = calls.uploads.choose_model
+    choose("fake", SOMEONE)
     begin(calls)
     view, upload = read(calls, midi)
     assert upload is before
@@ -175,20 +170,21 @@ def test_uploads_and_models_wait_while_music_is_generated(calls, midi, second):
         calls.uploads.forget(SOMEONE),
         calls.uploads.choose_region(event(first=1, last=2), SOMEONE),
         calls.uploads.continue_this(event(variation=0), SOMEONE),
-        calls.uploads.choose_model(second, SOMEONE),
+        calls.uploads.edit(event(variation=-1, semitones=1), SOMEONE),
+        choose(second, SOMEONE),
     ):
         view = seen(change)
         assert (view.frame["alert"], view.model.value) == (BUSY, "fake")
     assert work_of(calls).upload is before
     list(calls.jobs.compose(SOMEONE))
     calls.jobs.end(SOMEONE)
-    assert seen(calls.uploads.choose_model(second, SOMEONE)).model.value == second
+    assert seen(choose(second, SOMEONE)).model.value == second
     view = seen(calls.history.undo(SOMEONE))
     assert (view.frame["phase"], view.model.value) == ("done", "fake")
     view = seen(calls.uploads.forget(SOMEONE))
     assert (view.card, view.frame["phase"], view.go.value) == ("", "empty", "Generate")
     for model in (second, "nobody"):
-        assert seen(calls.uploads.choose_model(model, SOMEONE)).model.value == second
+        assert seen(choose(model, SOMEONE)).model.value == second
     view = seen(calls.history.undo(SOMEONE))
     assert (view.frame["phase"], view.go.interactive) == ("done", True)
 
@@ -211,26 +207,10 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     assert (view.go.interactive, view.estimate) == (False, READING_NOW)
     view, upload = read(calls, band)
     assert (view.frame["title"], upload.title, view.go.interactive) == ("band", "band", True)
-    done = seen(calls.history.undo(SOMEONE)).frame
-    assert (done["phase"], done["title"]) == ("done", "My prompt")
+    frame = seen(calls.history.undo(SOMEONE)).frame
+    assert (frame["phase"], frame["title"]) == ("done", "My prompt")
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
-    assert view.frame["phase"] == "prompt"
-    monkeypatch.undo()
-    (midi.parent / "bad.mid").write_bytes(b"no")
-    assert read(calls, midi.parent / "bad.mid")[0].go.interactive
-
-
-def test_an_unusable_model_is_not_chosen(calls, midi, second, monkeypatch):
-    read(calls, midi)
-
-    def broken(*_):
-        raise MidiError("The second model cannot be had.")
-
-    monkeypatch.setattr(Models, "load", broken)
-    monkeypatch.setattr("app.web.view.model_line", lambda *_: "")
-    view = seen(calls.uploads.choose_model(second, SOMEONE))
-    assert "cannot be had" in view.frame["alert"]
-    assert view.model.value == "auto"
+    assert (view.frame["phase"], view.go.interactive) == ("prompt", True)
 
 
 def test_region_and_tracks_stay_with_another_model_if_it_can_read_them(
@@ -275,17 +255,6 @@ def test_tracks_stay_with_other_beats_and_a_note_says_that_the_region_is_lost(ca
     assert REGION_ANEW not in region(calls, 1, 2).card
 
 
-def test_a_choice_of_tracks_is_undone_as_a_whole(calls, band):
-    read(calls, band)
-    make(calls)
-    tracks(calls, [0], [0])
-    step = work_of(calls)
-    assert step.heard == {0}
-    calls.history.undo(SOMEONE)
-    assert (step.frame["phase"], step.heard, step.played) == ("done", None, None)
-    assert step.upload.prompt.parts.heard is None
-
-
 def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi, caplog):
     make(calls)
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
@@ -295,18 +264,15 @@ def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi, caplog):
     view = seen(calls.uploads.continue_this(event(variation=1), SOMEONE))
     upload = work_of(calls).upload
     assert (view.frame["phase"], view.frame["title"]) == ("prompt", "My prompt")
-    assert (upload.bars, upload.first_bar) == (10, 1)  # all its bars
-    assert view.frame["can_undo"]
-    back = seen(calls.history.undo(SOMEONE)).frame
-    assert (back["phase"], len(back["variations"])) == ("done", 2)
+    assert (upload.bars, upload.first_bar, view.frame["can_undo"]) == (10, 1, True)  # all its bars
+    frame = seen(calls.history.undo(SOMEONE)).frame
+    assert (frame["phase"], len(frame["variations"])) == ("done", 2)
     for folder in calls.studio.folders.root.glob("*/*"):
         shutil.rmtree(folder)
-    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
-    assert (view.frame["alert"], view.frame["phase"]) == (GONE, "done")
+    for change in (calls.uploads.continue_this, calls.uploads.edit):
+        frame = seen(change(event(variation=0, semitones=1), SOMEONE)).frame
+        assert (frame["alert"], frame["phase"]) == (GONE, "done")
     assert not caplog.records
-
-
-# edits
 
 
 def edit(calls, **values):
@@ -382,9 +348,3 @@ def test_an_edit_that_is_impossible_says_why_and_a_malformed_one_changes_nothing
     for kind in ("midi", "ogg"):
         answer = calls.files.file({"job": view.frame["job"], "variation": -1, "kind": kind})
         assert answer["path"].endswith(f"My-prompt.{kind.replace('midi', 'mid')}"), answer
-    make(calls)
-    for folder in calls.studio.folders.root.glob("*/*"):
-        shutil.rmtree(folder)
-    assert edit(calls, variation=0, semitones=1).frame["alert"] == GONE
-    begin(calls)
-    assert edit(calls, variation=-1, semitones=1).frame["alert"] == BUSY
