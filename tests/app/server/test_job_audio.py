@@ -89,40 +89,44 @@ def test_many_requests_for_sound_leave_threads_for_the_page_and_places_for_other
     assert studio.mix(others[-1].id, PROMPT_ALONE, ())[0].is_file()  # there is space again
 
 
-def test_concurrent_requests_for_one_sound_render_it_once(held, midi):
-    """Three calls with different mutes take one turn."""
+def test_concurrent_requests_for_one_sound_share_it_or_its_error(held, midi, monkeypatch):
+    """Calls with different mutes take one turn."""
     studio, gate, made = held
-    job = studio.opened("me", read_upload(midi, 100_000, studio.models))
-    with crowd(3, gate) as threads:
-        mutes = ((), (0,), (1,))
+    upload = read_upload(midi, 100_000, studio.models)
+    job = studio.opened("me", upload)
+    mutes = ((), (0,), (1,))
+
+    def request(threads):
         works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, mute) for mute in mutes]
         until(lambda: studio.sounds._calls["me"] == 3)
         assert studio.sounds._queue.counts == (1, 0)
-        gate.set()
-        assert len({work.result(30) for work in works}) == 3
-    assert made == {job.folder: 1}
-
-
-def test_concurrent_requests_share_an_error_and_the_next_one_succeeds(monkeypatch):
-    calls, gate = SoundService(list), threading.Event()
+        return works
 
     class Shared(job_audio.Future):
+        shared = 0
+
         def result(self, timeout=None):
-            gate.set()  # another call waits for it
+            Shared.shared += 1  # another call waits for it
             return super().result(timeout)
 
-    def fail():
+    def fail(*_, **__):
         assert gate.wait(30)
         raise SoundError("it is too long")
 
-    monkeypatch.setattr(job_audio, "Future", Shared)
-    with crowd(2, gate) as threads:
-        works = [threads.submit(calls.once, "me", "key", fail) for _ in range(2)]
-        assert [str(work.exception(30)) for work in works] == ["it is too long"] * 2
-    done = []
-    calls.once("me", "key", lambda: done.append(True))
-    assert done
-    assert not calls._coming
+    with crowd(3, gate) as threads:
+        with monkeypatch.context() as patch:
+            patch.setattr(job_audio, "Future", Shared)
+            patch.setattr(stems, "render", fail)
+            works = request(threads)
+            until(lambda: Shared.shared == 2)
+            gate.set()
+            assert [str(work.exception(30)) for work in works] == ["it is too long"] * 3
+        gate.clear()
+        works = request(threads)
+        gate.set()
+        assert len({work.result(30) for work in works}) == 3
+    assert made == {job.folder: 1}
+    assert not studio.sounds._coming
 
 
 def test_leaving_cancels_only_the_requests_of_the_session():
@@ -172,31 +176,25 @@ def played(studio: Studio, upload: Upload, session: str = "me") -> str:
 
 
 def test_a_mute_works_after_the_raw_sound_was_dropped(heard, upload, tmp_path, monkeypatch):
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", 0.02)
     job = played(heard, upload)
-    assert len(raw_of(tmp_path)) == 1
-    heard.sounds.tidy()
-    assert len(raw_of(tmp_path)) == 1
-    monkeypatch.setattr(job_audio, "RAW_SECONDS", -1.0)  # too old at once
-    heard.sounds.tidy()
-    assert raw_of(tmp_path) == []
+    until(lambda: not raw_of(tmp_path))  # unused
+    until(lambda: heard.sounds._timer is None or heard.sounds._timer.finished.is_set())
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", 300.0)
     whole, _ = heard.mix(job, PROMPT_ALONE, ())  # its file exists
     assert raw_of(tmp_path) == []
     muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0})[0])
+    assert len(raw_of(tmp_path)) == 1
     assert muted.any()
     assert (muted != soundfile.read(whole)[0]).any()
     archive = heard.file(job, PROMPT_ALONE, "stems")
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", -1.0)
     heard.sounds.tidy()
+    assert raw_of(tmp_path) == []
     assert heard.file(job, PROMPT_ALONE, "stems") == archive
 
 
-def test_unused_raw_sound_is_dropped_after_a_while(heard, upload, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_audio, "RAW_SECONDS", 0.02)
-    played(heard, upload)
-    until(lambda: not raw_of(tmp_path))
-    until(lambda: heard.sounds._timer is None or heard.sounds._timer.finished.is_set())
-
-
-def test_raw_sound_is_limited_in_size_and_the_newest_is_kept(heard, upload, monkeypatch):
+def test_raw_sound_is_limited_in_size_and_the_newest_is_kept(heard, upload, tmp_path, monkeypatch):
     first = played(heard, upload)
     (size,) = [raw.size for raw in heard.kept.get(first)[1].sound.raw.values()]
     assert size > 100_000
@@ -213,10 +211,7 @@ def test_raw_sound_is_limited_in_size_and_the_newest_is_kept(heard, upload, monk
     monkeypatch.setattr(job_audio, "MOST_RAW", 1)
     jobs.append(played(heard, upload))
     assert has_raw() == [False] * 6 + [True]
-
-
-def test_sound_of_new_pieces_counts_towards_the_limits(heard, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_audio, "MOST_RAW_OF_SESSION", 1)
+    # new pieces count as well
     last = list(heard.compose("me", None, MusicOptions(bars=1, seed=1, variations=3)))[-1]
     assert [row["sound"] for row in last["variations"]] == ["ready"] * 3
     assert len(raw_of(tmp_path)) == 1

@@ -283,20 +283,19 @@ def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, momen
 
 
 def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held, monkeypatch):
+    """The thread ends with the work."""
     model, gate, widths = held
-    scheduler, steps = Scheduler(), HeldSteps.step
+    scheduler, step = Scheduler(), HeldSteps.step
 
     def fail_later(self, slots, tokens):
         if len(widths) > 20:
             raise ValueError("logits are not finite")
-        return steps(self, slots, tokens)
+        return step(self, slots, tokens)
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(3) as threads:
         patch.setattr(HeldSteps, "step", fail_later)
-        jobs = [
-            threads.submit(last, generate(scheduler, model, options(seed, bars=8)))
-            for seed in range(3)
-        ]
+        asked = [generate(scheduler, model, options(seed, bars=8)) for seed in range(3)]
+        jobs = [threads.submit(last, job) for job in asked]
         until_counts(scheduler, (3, 0))
         gate.set()
         for job in jobs:
@@ -304,6 +303,10 @@ def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held,
                 job.result(30)
     assert scheduler.counts == (0, 0)
     assert last(generate(scheduler, model, options(1))).bars == 2
+    for thread in threading.enumerate():
+        if thread.name.startswith("worker of"):
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
@@ -354,11 +357,3 @@ def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quic
         generating = speed.generating(prompt, bars, 1)
         assert generating
         assert estimate == pytest.approx(generating + speed.reading(tokens))
-
-
-def test_the_thread_ends_with_the_work(quick_model):
-    last(generate(Scheduler(), quick_model, options(1)))
-    for thread in threading.enumerate():
-        if thread.name.startswith("worker of"):
-            thread.join(30)
-            assert not thread.is_alive()

@@ -111,13 +111,18 @@ def test_stop_leaves_out_sound_that_is_not_rendered_yet(studio, end):
     assert all(Path(row["midi"]).is_file() for row in frame["variations"])
 
 
-def test_stop_and_closed_tabs_end_the_jobs_of_a_session_and_no_others(studio, tmp_path):
-    for end in (studio.stop, studio.leave):
+def test_stop_and_closed_tabs_end_the_jobs_of_a_session_and_no_others(
+    studio, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(studios, "LAST_SECONDS", 0.0)
+    for end in (studio.stop, studio.leave, lambda _: studio.stop_all()):
         jobs = [studio.begin("one"), studio.begin("one")]
-        other = studio.begin("other")
+        over, other = studio.begin("one"), studio.begin("other")
+        assert [studio.end(over), studio.end(over)] == [True, False]
         end("one")
-        ended = [job.is_set() for job in (*jobs, other, studio.begin("one"))]
+        ended = [job.is_set() for job in (*jobs, over, studio.begin("one"))]
         assert ended == [True, True, False, False]
+        assert other.is_set() is (end not in (studio.stop, studio.leave))
         (last,) = compose(studio, job=jobs[0], who="one")  # it still gets its turn
         assert "nothing to keep" in last["alert"]
     assert not (tmp_path / "out").exists()
@@ -140,17 +145,6 @@ def test_a_closed_tab_ends_a_running_job_and_it_writes_nothing(studio, model, tm
     assert not studio.stop(ME)
     assert len(model.ended) == 2
     assert not list(tmp_path.rglob("*.mid"))
-
-
-def test_closing_the_page_stops_all_jobs(studio, monkeypatch):
-    monkeypatch.setattr(studios, "LAST_SECONDS", 0.0)
-    jobs = [studio.begin(session) for session in ("one", "other", "other")]
-    over = studio.begin("one")
-    assert studio.end(over)
-    assert not studio.end(over)
-    studio.stop_all()
-    assert all(job.is_set() for job in jobs)
-    assert not over.is_set()
 
 
 def test_a_failure_of_the_sound_is_an_alert_and_never_discards_the_music(

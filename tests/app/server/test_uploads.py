@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,10 +17,8 @@ from app.compose.prompt import read_prompt
 from app.server import uploads
 from app.server.sandbox import LimitError
 from app.server.uploads import READER, Upload, read_upload
-from relpe.decoding.base import StepsMaker
-from relpe.decoding.choose import choose_steps
-from relpe.models.decoder import DecoderConfig
-from tests.support import fakes, musicxml
+from tests.support import musicxml
+from tests.support.bands import model_of
 from tokenization.errors import MidiError
 from tokenization.midi import write_midi
 from tokenization.midi.musicxml import as_midi
@@ -31,8 +28,6 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from app.compose.piece import Piece
 
 HAT, BAR, BARS = 42, 1920, 6
 LEAD, HAND, BASS, STRINGS, DRUMS, LATE = range(6)
@@ -55,12 +50,7 @@ def band() -> Score:
 
 @pytest.fixture(scope="module")
 def model() -> MusicModel:
-    torch.manual_seed(0)
-    config = DecoderConfig(vocabulary_size=812, width=16, num_layers=2, num_heads=2, hidden=24)
-    decoder = config.build().eval().requires_grad_(requires_grad=False)
-    return MusicModel(
-        "groove", decoder, MultitrackRemi(), torch.device("cpu"), choose_steps(decoder, "torch")
-    )
+    return model_of(MultitrackRemi())
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +65,6 @@ def heard_tokens(upload: Upload) -> Score:
     prompt, tokenizer = upload.prompt, upload.model.tokenizer
     ids = tokenizer.crop(prompt.ids, prompt.first_heard(0))
     return tokenizer.decode(ids, tracks=prompt.sequence.tracks)
-
-
-def proceed(upload: Upload, model: MusicModel | None = None, **options: Any) -> Piece:
-    *_, result = continue_prompt(model or upload.model, upload.prompt, MusicOptions(**options))
-    return result.pieces[0]  # type: ignore[union-attr]
 
 
 @settings(max_examples=5)
@@ -108,13 +93,6 @@ def test_a_track_that_is_not_read_stays_in_the_file_and_out_of_the_prompt(upload
     assert pitches.tolist() == [40 + bar for bar in range(BARS)]
 
 
-def test_choosing_everything_changes_nothing(upload):
-    prompt = read_prompt(upload.whole.data, "band.mid", tokenizer=upload.model.tokenizer)
-    for chosen in (upload, upload.choose(1, BARS, ALL, ALL), upload.until(BARS)):
-        np.testing.assert_array_equal(chosen.prompt.ids, prompt.ids)
-        assert (chosen.score, chosen.whole.facts) == (prompt.score, prompt.facts)
-
-
 @settings(max_examples=6)
 @given(
     played=st.frozensets(st.integers(0, LATE), min_size=1),
@@ -122,9 +100,9 @@ def test_choosing_everything_changes_nothing(upload):
     seed=st.integers(0, 99),
 )
 def test_new_music_is_only_in_tracks_that_may_play(upload, played, heard, seed):
-    chosen = upload.choose(None, BARS, heard, played)
-    quick = StepsMaker("quick", lambda: fakes.QuickSteps(812))
-    piece = proceed(chosen, replace(upload.model, steps=quick), bars=3, seed=seed)
+    prompt = upload.choose(None, BARS, heard, played).prompt
+    *_, result = continue_prompt(upload.model, prompt, MusicOptions(bars=3, seed=seed))
+    (piece,) = result.pieces  # type: ignore[union-attr]
     places = [(t.chunk, t.channel, t.program) for t in upload.whole.score.tracks]
     new = {(t.chunk, t.channel, t.program) for t in piece.new.tracks if len(t)}
     assert piece.bars == 3
@@ -140,28 +118,18 @@ def test_rows_say_what_is_read_of_each_track(upload):
     assert all(row.heard and not row.why for row in rows)
     assert (rows[DRUMS].drums, rows[DRUMS].instrument) == (True, "Drums")
     assert len({row.name for row in rows}) == 6
-    rows = upload.choose(2, 4, ALL - {BASS}, None).prompt.facts.rows
-    assert {row.id: row.why for row in rows if not row.heard} == {
+    chosen = upload.choose(2, 4, ALL - {BASS}, frozenset({LEAD}))
+    assert {row.id: row.why for row in chosen.prompt.facts.rows if not row.heard} == {
         BASS: "not part of the prompt",
         LATE: "no notes in bars 2 to 4",
     }
-    frames = upload.choose(2, 4, ALL - {BASS}, frozenset({LEAD})).prompt_frame()["tracks"]
+    frames = chosen.prompt_frame()["tracks"]
     assert [frame.get("id") for frame in frames] == list(range(6))
     assert [frame.get("heard") for frame in frames] == [True, True, False, True, True, True]
     assert [frame.get("played") for frame in frames] == [True] + [False] * 5
-
-
-def test_rows_say_what_the_piano_model_does_not_read():
-    tracks = [track for at, track in enumerate(band().tracks) if at != HAND]
-    tracks[0] = Track.of([*tracks[0].notes.tolist(), (100, 10, 120, 80)])
-    prompt = read_prompt(write_midi(band().with_tracks(tracks)), tokenizer=PianoRemi())
-    assert [row.why for row in prompt.facts.rows] == [
-        "1 note outside the 88 piano keys ignored",
-        "read as a piano",
-        "read as a piano",
-        "the piano model ignores drums",
-        "read as a piano",
-    ]
+    prompt = read_prompt(upload.whole.data, tokenizer=PianoRemi())
+    why = ["", "", "read as a piano", "read as a piano", "the piano model ignores drums"]
+    assert [row.why for row in prompt.facts.rows] == [*why, "read as a piano"]
 
 
 def test_an_impossible_choice_is_refused(upload):
@@ -206,11 +174,16 @@ def test_a_file_with_more_than_the_page_takes_is_refused(model, tmp_path, monkey
     assert one.controls is other.controls
 
 
-def test_an_upload_is_parsed_once(model, tmp_path, monkeypatch, parsed):
+def test_choosing_everything_changes_nothing_and_an_upload_is_parsed_once(
+    model, tmp_path, monkeypatch, parsed
+):
     monkeypatch.setattr(READER, "call", lambda function, *given, **named: function(*given, **named))
     path = tmp_path / "band.mid"
     path.write_bytes(write_midi(band()))
     upload = read_upload(path, 100_000, Models.only(model))
+    for same in (upload.choose(1, BARS, ALL, ALL), upload.until(BARS), upload.counted_by("file")):
+        np.testing.assert_array_equal(same.prompt.ids, upload.prompt.ids)
+        assert same.whole.facts == upload.whole.facts
     upload.counted_by("estimate")
     upload.choose(2, BARS, frozenset({HAND}), None)
     assert parsed == {upload.whole.data: 1}
