@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _patient() -> None:
+    """Gives files more time to be read, since machines are shared."""
+    from app.server.uploads import READER
+
+    READER.seconds = 600.0
+
+
 @pytest.fixture(scope="session")
 def small_model() -> MusicModel:
     torch.manual_seed(0)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ADDRESS = "http://localhost:7860"
 JSON = {"content-type": "application/json"}
+LARGEST = 20_000
+"""Maximum size of an upload in tests of uploads."""
 
 
 class GuardedPage(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from app.compose.options import MusicOptions
 from app.web.tabs.music import FORM
 
 SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
+OTHER = SimpleNamespace(session_hash="other", username=None, client=None)
 VALUES = {"unit": "bars", "fresh": False} | {
     name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }
@@ -47,8 +49,23 @@ def event(**data):
 def read(calls, path, who=SOMEONE):
     """Uploads a file; returns the view and the upload."""
     assert calls.uploads.read(str(path), who)[0] is None  # the box is empty again
-    view = seen(calls.view.show(calls.view.session(who)))
-    return view, calls.view.session(who).work.upload
+    return shown(calls, who), work_of(calls, who).upload
+
+
+def work_of(calls, who=SOMEONE):
+    """What a session works on."""
+    return calls.view.session(who).work
+
+
+def shown(calls, who=SOMEONE):
+    """The view of a session."""
+    return seen(calls.view.show(calls.view.session(who)))
+
+
+def file_of(calls, view, kind="midi"):
+    """The path of a file of the first variation that is shown."""
+    request = {"job": view.frame["job"], "variation": 0, "kind": kind}
+    return Path(calls.files.file(request)["path"])
 
 
 def begin(calls, who=SOMEONE, **changed):

@@ -5,14 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from app.player.assets import (
-    EVENTS,
-    MODULES,
-    SCRIPT,
-    STYLE,
-    Modules,
-    template,
-)
+from app.player.assets import EVENTS, MODULES, SCRIPT, STYLE, Modules, template
 from app.server.downloads import MENU
 
 TEMPLATE = template(MENU)
@@ -21,19 +14,13 @@ CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
 
 
-def test_the_files_suit_gradios_template():
+def test_the_files_suit_gradios_template_and_each_other():
     assert STYLE.is_file()
     assert not any(sign in TEMPLATE for sign in ("${", "{{", "`", "<script"))
     assert "http" not in CODE + SCRIPT + TEMPLATE
-
-
-def test_every_part_that_a_module_uses_is_in_the_template():
     used = set(re.findall(r'part\("([^"]+)"\)', CODE))
     assert len(used) > 30
     assert all(f'data-part="{name}"' in TEMPLATE for name in used)
-
-
-def test_the_script_names_every_event_that_the_player_triggers():
     assert set(re.findall(r'trigger\("(\w+)"', CODE)) == set(EVENTS)
     assert all(f"'{name}'" in SCRIPT for name in EVENTS)
 
@@ -52,23 +39,16 @@ def test_every_import_names_an_export_of_a_module_beside_it():
     assert "export function start(" in SOURCES["player.js"]
 
 
-def test_the_address_changes_with_the_modules():
+def test_the_address_changes_with_the_modules_and_works_under_any_root_path():
     changed = {**MODULES.sources, "roll/notes.js": b"export {}"}
     renamed = {name.removeprefix("roll/"): source for name, source in MODULES.sources.items()}
-    assert (
-        len(
-            {one.route for one in (MODULES, Modules("player", changed), Modules("player", renamed))}
-        )
-        == 3
-    )
+    others = [Modules("player", changed), Modules("player", renamed)]
+    others.append(Modules("page", MODULES.sources))
+    assert len({MODULES.route, *(other.route for other in others)}) == 4
     assert Modules("player", MODULES.sources).route == MODULES.route
-    assert Modules("page", MODULES.sources).route != MODULES.route
-
-
-def test_modules_are_found_by_their_address_under_any_root_path():
     for name, source in MODULES.sources.items():
         assert MODULES.at(MODULES.route + name) == source
         assert MODULES.at(f"/music{MODULES.route}{name}") == source
-    others = ["", "x.js", "../player.html", "../../assets.py", "/player.js", "roll/../player.js"]
-    assert {MODULES.at(MODULES.route + name) for name in others} == {None}
+    for name in ("", "x.js", "../player.html", "/player.js", "roll/../player.js"):
+        assert MODULES.at(MODULES.route + name) is None
     assert MODULES.at("/player.js") is MODULES.at("/player-modules/0/player.js") is None

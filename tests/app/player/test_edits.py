@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.player.edits import MOST_CHANGES, Edit, NoteChange
+from app.player.edits import MOST_CHANGES, MOST_SEMITONES, Edit, NoteChange
 from app.player.frames import UNITS_PER_BEAT, onset_units, track_ids
 from tests.support.midi_files import without_overlaps
 from tokenization.errors import MidiError
@@ -76,66 +76,53 @@ def test_other_tracks_and_events_stay_and_times_of_a_finer_grid_are_kept():
 
 def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
     data, score, ids = piece(Track.of([(0, 96, 60, 80), (10, 20, 61, 81), (192, 48, 61, 82)]))
-    edit = Edit((NoteChange(ids[0], 10, 61, later=38, higher=-1),))
-    assert notes_of(edit.apply(data, score, ids))[0] == [
-        [0, 48, 60, 80],
-        [48, 20, 60, 81],
-        [192, 48, 61, 82],
-    ]
-    longer = Edit((NoteChange(ids[0], 10, 61, longer=400),))
-    assert notes_of(longer.apply(data, score, ids))[0][1] == [10, 182, 61, 81]
-
-
-def test_notes_of_tracks_that_are_one_in_the_frame_are_found():
+    for change, notes in (
+        ({"later": 38, "higher": -1}, [[0, 48, 60, 80], [48, 20, 60, 81], [192, 48, 61, 82]]),
+        ({"later": -10, "higher": -1}, [[0, 20, 60, 81], [192, 48, 61, 82]]),
+        ({"longer": 400}, [[0, 96, 60, 80], [10, 182, 61, 81], [192, 48, 61, 82]]),
+    ):
+        edit = Edit((NoteChange(ids[0], 10, 61, **change),))
+        assert notes_of(edit.apply(data, score, ids)) == [notes]
+    # tracks may be one in the frame
     data, score, _ = piece(Track.of([(0, 96, 60, 80)]), Track.of([(96, 96, 62, 81)]))
     edit = Edit((NoteChange(0, 96, 62, higher=2), NoteChange(0, 0, 60, higher=1)))
     assert notes_of(edit.apply(data, score, [0, 0])) == [[[0, 96, 61, 80]], [[96, 96, 64, 81]]]
 
 
-def test_transposition_and_tempo_are_edits_of_the_file():
-    drums = Track.of([(0, 12, 38, 90)], is_drum=True)
-    data, score, ids = piece(Track.of([(0, 96, 60, 80)]), drums)
-    edited = read_midi(Edit(semitones=3, tempo=0.5).apply(data, score, ids))
-    assert [track.notes[0, 2] for track in edited.tracks] == [63, 38]
-    assert edited.tempos[0].bpm == pytest.approx(60)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_impossible_edits_are_refused_in_one_sentence():
+    data, score, ids = piece(Track.of([(0, 96, 60, 80)]))
+    for change, said in (
         (NoteChange(0, 5, 60), "does not exist"),
         (NoteChange(7, 0, 60), "does not exist"),
         (NoteChange(0, 0, 60, later=-1), "before the piece"),
-        (NoteChange(0, 0, 60, higher=80), "pitch 140"),
+        (NoteChange(0, 0, 60, higher=68), "pitch 128"),
         (NoteChange(0, 0, 60, is_removed=True), "no note would be left"),
-    ],
-)
-def test_impossible_edits_are_refused_in_one_sentence(change, message):
-    data, score, ids = piece(Track.of([(0, 96, 60, 80)]))
-    with pytest.raises(MidiError, match=message):
-        Edit((change,)).apply(data, score, ids)
+    ):
+        with pytest.raises(MidiError, match=said):
+            Edit((change,)).apply(data, score, ids)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_malformed_values_are_no_edit():
+    for values in (
         {},
         {"semitones": 0, "tempo": 1.0},
-        {"semitones": 99},
+        {"semitones": MOST_SEMITONES + 1},
         {"semitones": 1.5},
         {"semitones": True},
         {"tempo": float("nan")},
-        {"tempo": 0},
+        {"tempo": 0.09},
+        {"tempo": 10.1},
         {"tempo": "2"},
         {"moved": "text"},
         {"moved": [[0, 0, 60]]},
         {"moved": [[0, 0, 60, 0, 0, 1 << 40]]},
         {"removed": [[0, 0, "60"]]},
         {"removed": [[0, 0, 60]] * (MOST_CHANGES + 1)},
-    ],
-)
-def test_malformed_values_are_no_edit(values):
-    assert Edit.of(values) is None
+        {"programs": [[0, 128]]},
+        {"volumes": [[0, -1]]},
+        {"volumes": [[0]]},
+    ):
+        assert Edit.of(values) is None, values
 
 
 def test_values_of_the_player_are_an_edit():
@@ -143,39 +130,43 @@ def test_values_of_the_player_are_an_edit():
     assert Edit.of(values) == Edit(
         (NoteChange(0, UNITS_PER_BEAT, 60, 24), NoteChange(1, 0, 40, is_removed=True))
     )
+    assert Edit.of({"semitones": -MOST_SEMITONES, "tempo": 10}) == Edit((), -MOST_SEMITONES, 10.0)
+    sounds = Edit.of({"programs": [[0, 127]], "volumes": [[1, 0]]})
+    assert sounds == Edit(programs=((0, 127),), volumes=((1, 0),))
+    removed = Edit.of({"removed": [[0, 0, 60]] * MOST_CHANGES})
+    assert removed is not None
+    assert len(removed.changes) == MOST_CHANGES
 
 
 def test_programs_and_volumes_of_tracks_change_and_nothing_else():
-    data, score, ids = piece(
-        Track.of([(0, 96, 60, 80)]),
-        Track.of([(0, 96, 40, 80)], program=33),
-        Track.of([(0, 9, 38, 80)], is_drum=True),
-    )
-    edit = Edit(programs=((ids[1], 38), (ids[2], 5)), volumes=((ids[0], 64), (ids[2], 127)))
-    after = read_midi(edit.apply(data, score, ids)).tracks
-    assert [track.program for track in after] == [0, 38, 0]
-    assert [volume_of(track) for track in after] == [64, 100, 127]
-    assert [track.is_drum for track in after] == [False, False, True]
-    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
-    back = Edit(programs=((ids[1], 33),), volumes=((ids[0], 100), (ids[2], 100)))
-    again = read_midi(back.apply(edit.apply(data, score, ids), replace(score, tracks=after), ids))
-    assert [t.program for t in again.tracks] == [t.program for t in score.tracks]
-    assert [volume_of(track) for track in again.tracks] == [100, 100, 100]
+    """A track that shares its channel gets one of its own."""
+    piano, bass = Track.of([(0, 96, 60, 80)]), Track.of([(0, 96, 40, 80)], program=33)
+    kit = Track.of([(0, 9, 38, 80)], is_drum=True)
+    for tracks, edit, programs, volumes in (
+        (
+            [piano, bass, kit],
+            Edit(programs=((1, 38), (2, 5)), volumes=((0, 64), (2, 127))),
+            [0, 38, 0],
+            [64, 100, 127],
+        ),
+        ([piano, piano], Edit(programs=((1, 32),), volumes=((1, 70),)), [0, 32], [100, 70]),
+    ):
+        data, score, ids = piece(*tracks)
+        assert ids == [*range(len(tracks))]
+        after = read_midi(edit.apply(data, score, ids)).tracks
+        assert [track.program for track in after] == programs
+        assert [volume_of(track) for track in after] == volumes
+        assert [track.is_drum for track in after] == [track.is_drum for track in tracks]
+        assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
 
 
-def test_a_track_that_shares_its_channel_gets_one_of_its_own():
-    data, score, ids = piece(Track.of([(0, 96, 60, 80)]), Track.of([(0, 96, 40, 80)]))
-    assert len({track.channel for track in score.tracks}) == 1
-    edit = Edit(programs=((ids[1], 32),), volumes=((ids[1], 70),))
-    after = read_midi(edit.apply(data, score, ids)).tracks
-    assert [(track.program, volume_of(track)) for track in after] == [(0, 100), (32, 70)]
-    assert [t.notes.tolist() for t in after] == [t.notes.tolist() for t in score.tracks]
-
-
-def test_sounds_change_together_with_notes():
-    data, score, ids = piece(Track.of([(0, 96, 60, 80), (96, 96, 62, 80)]))
+def test_notes_tempo_transposition_and_sounds_change_together():
+    drums = Track.of([(0, 12, 38, 90)], is_drum=True)
+    data, score, ids = piece(Track.of([(0, 96, 60, 80), (96, 96, 62, 80)]), drums)
     moved = NoteChange(ids[0], 0, 60, later=24, higher=1)
-    edit = Edit((moved,), semitones=2, programs=((ids[0], 73),), volumes=((ids[0], 90),))
-    (track,) = read_midi(edit.apply(data, score, ids)).tracks
+    edit = Edit((moved,), 2, 0.5, programs=((ids[0], 73),), volumes=((ids[0], 90),))
+    edited = read_midi(edit.apply(data, score, ids))
+    track, drums = edited.tracks
     assert (track.program, volume_of(track)) == (73, 90)
-    assert track.notes[:, 2].tolist() == [63, 64]
+    assert (track.notes[:, 2].tolist(), drums.notes[:, 2].tolist()) == ([63, 64], [38])
+    assert edited.tempos[0].bpm == pytest.approx(60)

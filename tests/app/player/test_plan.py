@@ -25,14 +25,6 @@ def test_nothing_is_asked_at_first():
     assert plan["known"] == ["C", "G", "Am"]
 
 
-def test_each_bar_has_the_chords_that_are_asked():
-    plan = frame(chords="Am | % | ? | G7  E7")
-    assert plan["chords"] == ["Am", "Am", "", "G7 E7"]
-    assert (plan["written"], plan["asked"]) == (4, "chords in 3 of 4 bars")
-    plan = frame(chords="Am | F")
-    assert (plan["chords"], plan["written"]) == (["Am", "F"] * 2, 2)
-
-
 def test_sections_have_bars_and_those_beyond_the_length_are_cut():
     plan = frame("B2 A", bars=10)
     assert plan["sections"] == [("B", 2), ("A", 8)]
@@ -45,33 +37,41 @@ def test_sections_have_bars_and_those_beyond_the_length_are_cut():
 def test_what_is_wrong_is_said_in_a_sentence():
     for wrong in (frame("8A"), frame("Q"), frame(chords="C | H"), frame(chords="|")):
         assert wrong["problem"].endswith(".")
+        assert wrong["problem"][0].isupper()
         assert wrong["sections"] == []
 
 
-def test_a_wrong_chord_is_marked_and_the_others_are_shown():
+def test_each_bar_has_the_chords_that_are_asked_and_wrong_ones_are_marked():
+    plan = frame(chords="Am | % | ? | G7  E7")
+    assert plan["chords"] == ["Am", "Am", "", "G7 E7"]
+    assert (plan["written"], plan["asked"]) == (4, "chords in 3 of 4 bars")
     plan = frame(chords="C | H7 | % | F  G", bars=6)
     assert plan["chords"] == ["C", "H7", "H7", "F G", "C", "H7"]
-    assert plan["wrong"] == [1, 2, 5]
+    assert (plan["written"], plan["wrong"]) == (4, [1, 2, 5])
     assert "H7" in plan["problem"]
     assert frame(chords="% | C || F")["wrong"] == [0, 2]
     assert frame("B4", "C | ? | F")["wrong"] == []
 
 
-def test_the_bars_after_a_form_are_said_to_be_of_the_model():
-    assert frame("B2")["asked"] == "form B2 and 2 bars of the model's choice"
-    assert frame("B3")["asked"] == "form B3 and 1 bar of the model's choice"
-    assert frame("B4")["asked"] == "form B4"
-
-
-def test_the_way_to_continue_is_named_if_all_its_options_are_chosen():
-    assert frame(bars=8, distance=0.25)["growth"] == "fill_4"
-    assert frame(bars=8, distance=0.25)["asked"] == "at least 2 of the 8 new bars differ from yours"
-    one = "at least 1 of the 4 new bars differs from yours"
-    assert frame(bars=4, distance=0.25)["asked"] == one
+def test_what_is_asked_is_said_in_short_and_a_way_to_continue_is_named():
+    """The way is one if all its options are chosen."""
+    differ = "at least 2 of the 8 new bars differ from yours"
+    differs = "at least 1 of the 4 new bars differs from yours"
+    for asked, text, growth in (
+        (("B2",), "form B2 and 2 bars of the model's choice", None),
+        (("B3",), "form B3 and 1 bar of the model's choice", None),
+        (("B4",), "form B4", None),
+        ({"bars": 8, "distance": 0.25}, differ, "fill_4"),
+        ({"bars": 4, "distance": 0.25}, differs, None),
+        ({"bars": 8, "distance": 1.0}, "all of the 8 new bars differ from yours", None),
+        ({"bars": 1, "distance": 1.0}, "the new bar differs from yours", None),
+        ({"ending": "cadence"}, "a cadence", "ending"),
+        ({"ending": "natural"}, "an ending by the model", None),
+    ):
+        plan = frame(**asked) if isinstance(asked, dict) else frame(*asked)
+        assert (plan["asked"], plan["growth"]) == (text, growth)
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
     assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
-    assert frame(ending="cadence")["growth"] == "ending"
-    assert frame(ending="natural")["growth"] is None
 
 
 def test_no_chords_are_asked_of_drums():

@@ -33,41 +33,36 @@ def test_a_session_can_have_a_number_of_jobs():
 
 
 def test_one_user_cannot_take_every_place():
-    """Sixty jobs of one address, each as a new session, leave places for another address."""
+    """Jobs of one address, each as a new session, leave places for another address."""
     queue = Queue("the model", 16, Bounds(waiting=8, waiting_of_user=4))
     with ExitStack() as jobs:
-        refused = []
-        for number in range(60):
-            try:
-                jobs.enter_context(queue.enter(None, 4, Owner("10.0.0.1", str(number))))
-            except BusyError as error:
-                refused.append(str(error))
+
+        def enter(user, session):
+            return jobs.enter_context(queue.enter(None, 4, Owner(user, session)))
+
+        for number in range(8):
+            enter("10.0.0.1", str(number))
         assert queue.counts == (4, 4)
-        assert len(refused) == 52
-        assert refused[0].startswith("The queue for the model has 4 jobs of your account")
-        other = jobs.enter_context(queue.enter(None, 4, Owner("10.0.0.2", "page")))
+        with pytest.raises(BusyError, match="The queue for the model has 4 jobs of your account"):
+            enter("10.0.0.1", "another")
+        other = enter("10.0.0.2", "page")
         assert len(queue.ahead_of(other)) == 4  # it is the next one
+        for number in range(3):
+            enter("", str(number))
+        with pytest.raises(BusyError, match="is full: found 4 running and 8 waiting"):
+            enter("10.0.0.3", "page")
 
 
-def test_the_user_who_occupies_the_least_is_next():
+def test_the_user_who_occupies_the_least_is_next_and_jobs_of_one_keep_their_order():
     queue = Queue("it", 2)
     with ExitStack() as jobs:
         running = [jobs.enter_context(ExitStack()) for _ in range(2)]
         for each in running:
             each.enter_context(queue.enter("ada", owner=Owner("ada", "1")))
-        first = jobs.enter_context(queue.enter("ada", owner=Owner("ada", "1")))
-        second = jobs.enter_context(queue.enter("ada", owner=Owner("ada", "2")))
-        third = jobs.enter_context(queue.enter("bob", owner=Owner("bob", "3")))
-        waiting = (first, second, third)
-        assert [len(queue.ahead_of(ticket)) for ticket in waiting] == [4, 3, 2]
+        owners = [Owner("ada", "1"), Owner("ada", "1"), Owner("ada", "2"), Owner("bob", "3")]
+        waiting = [jobs.enter_context(queue.enter(None, owner=owner)) for owner in owners]
+        assert [len(queue.ahead_of(ticket)) for ticket in waiting] == [4, 5, 3, 2]
         running[0].close()
-        assert [ticket.admitted for ticket in waiting] == [False, False, True]
+        assert [ticket.admitted for ticket in waiting] == [False, False, False, True]
         running[1].close()
-        assert [ticket.admitted for ticket in waiting] == [True, False, True]
-
-
-def test_jobs_of_one_user_keep_their_order():
-    queue = Queue("it", 1)
-    with ExitStack() as jobs:
-        tickets = [jobs.enter_context(queue.enter(n, owner=Owner("ada", "1"))) for n in range(5)]
-        assert [len(queue.ahead_of(ticket)) for ticket in tickets] == list(range(5))
+        assert [ticket.admitted for ticket in waiting] == [True, False, False, True]

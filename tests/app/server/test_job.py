@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -11,23 +11,25 @@ from typing import cast
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.audio import stems
 from app.compose import continuation, replay
+from app.compose.fill.passage import Passage
 from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
+from app.compose.prompt import passage_options
 from app.files import MOST_NAME_BYTES, safe_name
 from app.player.frames import pack_notes, pack_tracks
 from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job
 from app.server.job_audio import ids_in_frames
+from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support import fakes
+from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
-from tokenization.analysis.keys import pitch_classes
 from tokenization.midi import read_midi, write_midi
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.score import Score, Track
 
 
@@ -37,45 +39,31 @@ def upload(midi, studio):
 
 
 def made(studio, upload, **options):
-    """The first variation of a finished job."""
+    """The first variation of a finished job: the name of its file, and its settings."""
     frames = studio.compose("one", upload, MusicOptions(bars=3, seed=7, **options))
-    return list(frames)[-1]["variations"][0]
+    row = list(frames)[-1]["variations"][0]
+    return Path(row["midi"]).name, row["settings"]
 
 
 def test_names_and_settings_suffice_to_make_a_piece_again(studio, upload):
     chosen = upload.counted_by("grid").choose(2, 2, frozenset({0}), None)
-    row = made(studio, chosen, temperature=0.975, top_p=0.9)
-    assert Path(row["midi"]).name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
-    told = "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
-    assert row["settings"].startswith(told + "top-p 0.90 · prompt from bar 2 · prompt tracks: ")
-    usual = made(studio, upload)
-    last = made(studio, upload, prompt_bars=2, memory=0.5)
-    assert Path(last["midi"]).name == "My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_e0.50.mid"
-    assert "prompt of 2 bars" in last["settings"]
-    assert "memory 0.50" in last["settings"]
-    assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.97.mid"
-    assert "heard" not in usual["settings"]
-    alone = made(studio, None)
-    assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.97.mid"
-    assert alone["settings"].startswith("seed 7 · 3 bars requested · temperature 1.00 · ")
-
-
-def test_names_and_settings_include_the_steering_options(studio):
-    row = made(
-        studio,
-        None,
-        top_k=40,
-        min_p=0.05,
-        key="F#m",
-        density=12.5,
-        repetition=0.5,
-        ending="cadence",
+    name, settings = made(studio, chosen, temperature=0.975, top_p=0.9)
+    assert name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
+    assert settings.startswith(
+        "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
+        "top-p 0.90 · prompt from bar 2 · prompt tracks: "
     )
-    name = "fake_b3_s7_T1.00_p0.97_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
-    assert Path(row["midi"]).name == name
-    assert pitch_classes("F-sharp-m") == pitch_classes("F#m")
-    told = "top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · in F#m · cadence · "
-    assert told in row["settings"]
+    steered = {"top_k": 40, "min_p": 0.05, "key": "F#m", "density": 12.5, "ending": "cadence"}
+    name, settings = made(studio, upload, prompt_bars=2, memory=0.5, repetition=0.5, **steered)
+    chosen_names = "k40_m0.05_d12.50_r0.50_e0.50_in-F-sharp-m_cadence"
+    assert name == f"My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_{chosen_names}.mid"
+    assert settings.startswith(
+        "seed 7 · 3 bars requested after bar 4 · temperature 1.00 · top-p 0.97 · prompt of 2 bars "
+        "· top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · memory 0.50 · in F#m · cadence"
+    )
+    name, settings = made(studio, None)
+    assert name == "fake_b3_s7_T1.00_p0.97.mid"
+    assert settings.startswith("seed 7 · 3 bars requested · temperature 1.00 · top-p 0.97 · ")
 
 
 def finished(model, prompt, options):
@@ -101,18 +89,17 @@ def job(quick_model, tmp_path, monkeypatch):
 
 def test_files_are_made_on_request_and_kept(job, tmp_path):
     assert len(job.id) == 32
-    for variation in range(2):
-        for kind, suffix in {
-            "flac": ".flac",
-            "wav": ".wav",
-            "ogg": ".ogg",
-            "stems": ".zip",
-        }.items():
-            before = set(tmp_path.iterdir())
-            path = job.sound.file(variation, kind)
-            assert (path in before, path.suffix) == (False, suffix)
-            assert path.name.startswith(Path(job.variations[variation]["midi"]).stem)
-            assert job.sound.file(variation, kind) == path
+    for variation, kind, suffix in (
+        (0, "flac", ".flac"),
+        (0, "wav", ".wav"),
+        (1, "ogg", ".ogg"),
+        (1, "stems", ".zip"),
+    ):
+        before = set(tmp_path.iterdir())
+        path = job.sound.file(variation, kind)
+        assert (path in before, path.suffix) == (False, suffix)
+        assert path.name.startswith(Path(job.variations[variation]["midi"]).stem)
+        assert job.sound.file(variation, kind) == path
         assert job.file(variation, "midi").read_bytes() == job.pieces[variation].midi
         assert job.file(variation, "new_midi").read_bytes() == job.pieces[variation].new_midi
     assert job.file(PROMPT_ALONE, "midi").name == "two-hands.mid"
@@ -122,40 +109,26 @@ def test_files_are_made_on_request_and_kept(job, tmp_path):
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
-@pytest.mark.parametrize(
-    ("variation", "kind"),
-    [
-        (2, "midi"),
-        (-2, "midi"),
-        (0, "exe"),
-        (-1, "replay"),
-        (-1, "new_midi"),
-        (0, "../x"),
-        (9, "wav"),
-    ],
-)
-def test_an_unknown_file_raises_a_lookup_error(job, variation, kind):
-    ask = job.sound.file if kind in SOUND_KINDS else job.file
-    with pytest.raises(LookupError):
-        ask(variation, kind)
+def test_an_unknown_file_raises_a_lookup_error(job):
+    wrong = ((2, "midi"), (-2, "midi"), (0, "exe"), (-1, "replay"), (-1, "new_midi"), (9, "wav"))
+    for variation, kind in wrong:
+        with pytest.raises(LookupError):
+            (job.sound.file if kind in SOUND_KINDS else job.file)(variation, kind)
     with pytest.raises(LookupError):
         Job(job.model, job.upload, job.options).file(0, "midi")
 
 
 def test_the_replay_of_a_variation_makes_it_again(job):
-    told = replay.read(job.file(1, "replay").read_text())
-    assert told.fits(write_midi(two_hands()))
-    assert (told.first_bar, told.last_bar, told.played) == (2, None, {0})
+    found = replay.read(job.file(1, "replay").read_text())
+    assert found.fits(write_midi(two_hands()))
+    assert (found.first_bar, found.last_bar, found.played) == (2, None, {0})
     prompt = continuation.read_prompt(
-        write_midi(two_hands()), first_bar=told.first_bar, played=told.played
+        write_midi(two_hands()), first_bar=found.first_bar, played=found.played
     )
-    result = finished(job.model, prompt, told.options)
+    result = finished(job.model, prompt, found.options)
     assert [piece.midi for piece in result] == [job.pieces[1].midi]
-
-
-def test_the_replay_of_a_stopped_piece_has_the_bars_that_were_kept(job):
+    # that of a stopped piece has the bars that were kept
     job.pieces = tuple(replace(piece, stopped=True, bars=1) for piece in job.pieces)
-    assert job.options.bars > 1
     assert replay.read(job.file(0, "replay").read_text()).options.bars == 1
 
 
@@ -176,23 +149,21 @@ def test_frames_list_the_files_and_the_state_of_the_sound(job):
 
 def test_rendering_ends_when_it_is_stopped_or_closed(job, monkeypatch):
     monkeypatch.setattr("app.server.job_audio.SECONDS_BETWEEN_PARTS", 0.001)
-    done: list[float] = []
+    done: list[int] = []
 
-    def slow(*_, progress, **__):
-        for part in range(100):
-            progress(part / 100)
-            done.append(part / 100)
-            time.sleep(0.005)
+    def endless(*_, progress, **__):
+        for part in itertools.count():
+            progress(part / 1e9)
+            done.append(part)
 
-    monkeypatch.setattr(stems, "render", slow)
-    parts = job.rendering(0, lambda: len(done) >= 5)
-    assert 0 < len(list(parts)) <= 5
+    monkeypatch.setattr(stems, "render", endless)
+    assert len(list(job.rendering(0, lambda: len(done) >= 5))) <= 5
     assert len(done) == 5
     parts = job.rendering(1, lambda: False)
     next(parts)
     parts.close()
-    assert len(done) < 50
     assert not job.sound.raw
+    assert [row.get("sound") for row in job.variations] == ["none", "none"]
 
 
 def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
@@ -228,32 +199,31 @@ def test_new_instruments_keep_the_ids_of_their_frames():
         assert by_id[number] == pack_notes(track, 12)
 
 
-@pytest.mark.parametrize("guess", [2, 200])
-def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, guess, monkeypatch):
+def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monkeypatch):
     """The bars of the options are only an estimate then."""
     monkeypatch.setattr(continuation, "SECONDS_BETWEEN_REPORTS", 0.0)
-    options = MusicOptions(bars=guess, seconds=30, seed=4)
-    job = Job(quick_model, None, options)
-    parts: list[float] = []
-    lines: list[str] = []
-    made = 0
-    for step in continuation.generate_piece(quick_model, options):
-        if isinstance(step, continuation.Progress) and step.tokens:
-            frame = job.progress(step)
-            parts.append(frame.get("progress", 0.0))
-            lines.append(frame.get("line", ""))
-            made = step.bars_done
-            assert frame.get("subtitle") == "30 s · small model"
-    assert parts == sorted(parts)
-    assert 0 <= parts[0] < 1
-    assert parts[-1] == 1
-    assert len(set(parts)) > 4
-    assert not [line for line in lines if f" of {guess}" in line]
-    bars = [int(line.split()[1]) for line in lines]
-    assert bars[0] == 1
-    assert bars[-1] == bars[-2] == made
-    assert re.fullmatch(r"Bar \d+ · \d+ notes( · \d+ notes/s)? · 30 of 30 s", lines[-1])
-    assert [line for line in lines if line.endswith(" of 30 s · about 1 s left")]
+    for guess in (2, 200):
+        options = MusicOptions(bars=guess, seconds=30, seed=4)
+        job = Job(quick_model, None, options)
+        parts: list[float] = []
+        lines: list[str] = []
+        bars_done = 0
+        for step in continuation.generate_piece(quick_model, options):
+            if isinstance(step, continuation.Progress) and step.tokens:
+                frame = job.progress(step)
+                parts.append(frame.get("progress", 0.0))
+                lines.append(frame.get("line", ""))
+                bars_done = step.bars_done
+                assert frame.get("subtitle") == "30 s · small model"
+        assert parts == sorted(parts)
+        assert 0 <= parts[0] < 1
+        assert parts[-1] == 1
+        assert len(set(parts)) > 4
+        assert not [line for line in lines if f" of {guess}" in line]
+        bars = [int(line.split()[1]) for line in lines]
+        assert bars[0] == 1
+        assert bars[-1] == bars[-2] == bars_done
+        assert re.fullmatch(r"Bar \d+ · \d+ notes( · \d+ notes/s)? · 30 of 30 s", lines[-1])
 
 
 def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path):
@@ -266,42 +236,64 @@ def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path
     assert frame.get("timeline", {}).get("end") == 32
 
 
-def test_the_player_says_that_the_prompt_is_being_read(calls, studio, monkeypatch):
-    def reading(*_):
-        score = Score(12, (Track.of([]),))
-        yield continuation.Progress(0, 16, 0, 0, 0.0, (score,))
-        yield continuation.Progress(0, 16, 0, 0, 9.0, ())
-
-    monkeypatch.setattr(continuation, "generate_piece", reading)
-    monkeypatch.setattr("app.server.studio.FRAME_SECONDS", 0.0)
-    frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
-    assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
-    assert "notes" not in str(frames[:3])
-
-
-def test_speed_and_time_left_are_those_after_the_prompt_was_read(upload):
+def test_the_line_tells_progress_speed_and_time_left_after_the_prompt_was_read(upload):
     score = Score(12, (Track.of([]),))
+    job = Job(upload.model, upload, MusicOptions())
+    step = continuation.Progress(0, 16, 0, 0, 9.0, (score,))
+    assert job.progress(step).get("line") == "Reading the prompt …"
     step = continuation.Progress(8, 16, 90, 30, 9.0, (score,), part_done=0.5, reading_seconds=6.0)
-    line = Job(upload.model, upload, MusicOptions()).progress(step).get("line")
-    assert line == "Bar 9 of 16 · 30 notes · 10 notes/s · about 3 s left"
+    frame = job.progress(step)
+    assert frame.get("line") == "Bar 9 of 16 · 30 notes · 10 notes/s · about 3 s left"
+    assert (frame.get("status"), frame.get("progress")) == ("Bar 9 of 16", 0.5)
+    several = job.progress(replace(step, scores=(score, score), preparing=False))
+    assert "30 notes in 2 variations" in several.get("line", "")
+    assert job.progress(replace(step, preparing=True)).get("line", "").startswith("Compiling")
 
 
-@pytest.mark.parametrize("letter", ["a", "ä", "楽", "\U0001d49c"])
-def test_a_long_name_in_any_script_fits_the_file_system(studio, letter, tmp_path):
-    path = tmp_path / f"{letter * (240 // len(letter.encode()))}.mid"
-    path.write_bytes(fakes.example_midi(bars=2))
-    studio.models = Models.only(
-        cast("MusicModel", fakes.FakeModel(name=letter * 100, speed=5000.0))
-    )
-    upload = read_upload(path, 10_000, studio.models)
-    frames = studio.compose("one", upload, MusicOptions(bars=1, variations=4))
-    files = [row["new_midi"] for row in list(frames)[-1]["variations"]]
-    assert all(Path(file).is_file() and letter * 10 in Path(file).name for file in files)
+def test_a_long_name_in_any_script_fits_the_file_system(studio, tmp_path):
+    for letter in ("a", "楽"):
+        path = tmp_path / f"{letter * (240 // len(letter.encode()))}.mid"
+        path.write_bytes(fakes.example_midi(bars=2))
+        studio.models = Models.only(
+            cast("MusicModel", fakes.FakeModel(name=letter * 100, speed=5000.0))
+        )
+        upload = read_upload(path, 10_000, studio.models)
+        frames = studio.compose("one", upload, MusicOptions(bars=1, variations=4))
+        files = [Path(row["new_midi"]) for row in list(frames)[-1]["variations"]]
+        assert all(file.is_file() and letter * 10 in file.name for file in files)
+    for name in ("", "..", "-", "a/b\\c\0: d", "ä" * 200, "\U0001d49c" * 200):
+        part = safe_name(name)
+        assert 0 < len(part.encode()) <= MOST_NAME_BYTES
+        assert not set(part) & set("/\\\0: ")
+        assert part not in {".", ".."}
 
 
-@given(name=st.text(max_size=200))
-def test_a_name_in_a_file_name_is_short_and_plain(name):
-    part = safe_name(name)
-    assert 0 < len(part.encode()) <= MOST_NAME_BYTES
-    assert not set(part) & set("/\\\0: ")
-    assert part not in {".", ".."}
+def test_a_part_of_an_upload_is_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
+    models = Models.only(model_of(MultitrackRemi()))
+    studio = Studio(models, tmp_path / "out")
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(band(bars=6)))
+    passage = Passage(first_bar=3, last_bar=4, tracks=frozenset({1, 2}))
+    upload = read_upload(path, 100_000, models).writing(passage)
+    assert (upload.bars, upload.splice, upload.first_bar) == (2, 8.0, 1)
+    options = passage_options(MusicOptions(seed=1), passage, upload.prompt)
+    last = list(studio.compose("me", upload, options))[-1]
+    job = studio.kept.get(last.get("job", ""))[1]
+    (row,) = job.variations
+    settings = "seed 1 · Electric Bass (finger) and Drums, bars 3 to 4 · "
+    assert row.get("settings", "").startswith(settings)
+    written = job.file(0, "midi")
+    assert written.name == "song_a2_i2_second_b2_s1_T1.00_p0.97.mid"
+    assert read_midi(path).tracks[0] == read_midi(written).tracks[0]
+    assert last.get("timeline", {}).get("end") == 24
+    assert replay.read(job.file(0, "replay").read_text()).passage == passage
+    # tracks that were to be written and have no notes are named
+    (piece,) = job.pieces
+    bass = upload.score.tracks[1]
+    for tracks, facts in (
+        (upload.score.tracks, []),
+        ((bass,), ["no notes in Drums"]),
+        ((), ["nothing was written"]),
+    ):
+        assert job._without_notes(replace(piece, new=piece.new.with_tracks(tracks))) == facts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from app.server.uploads import read_upload
 from app.web.cards import card
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
+from tests.support.waiting import until
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
     from app.server.uploads import Upload
 
 REAL = stems.render
-
-
-def until(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @contextmanager
@@ -70,69 +63,70 @@ def held(studio, monkeypatch):
     gate.set()
 
 
-def test_seventy_requests_for_sound_leave_threads_for_the_page(held, midi):
+def test_many_requests_for_sound_leave_threads_for_the_page_and_places_for_others(held, midi):
     studio, gate, _ = held
     upload = read_upload(midi, 100_000, studio.models)
-    jobs = [studio.opened(f"session {number}", upload) for number in range(70)]
-    with crowd(70, gate) as threads:
-        works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, ()) for job in jobs]
-        until(lambda: sum(work.done() for work in works) == 70 - job_audio.MOST_CALLS)
+    most, of_session = job_audio.MOST_CALLS, job_audio.MOST_CALLS_OF_SESSION
+    greedy = [studio.opened("greedy", upload) for _ in range(of_session + 2)]
+    others = [studio.opened(f"other {number}", upload) for number in range(most)]
+    with crowd(len(greedy) + len(others), gate) as threads:
+
+        def request(jobs):
+            return [threads.submit(studio.mix, job.id, PROMPT_ALONE, ()) for job in jobs]
+
+        works = request(greedy)
+        until(lambda: sum(work.done() for work in works) == 2)
+        works += request(others)
+        until(lambda: sum(work.done() for work in works) == len(works) - most)
         gate.set()
-        errors = [work.exception(30) for work in works]
-    refused = [error for error in errors if error is not None]
-    assert len(refused) == 70 - job_audio.MOST_CALLS
-    assert {type(error) for error in refused} == {SoundError}
-    assert str(refused[0]).startswith("too many requests for sound: found 24, 0 of this session")
+        errors = [error for work in works if (error := work.exception(30)) is not None]
+    assert len(errors) == len(works) - most
+    assert {type(error) for error in errors} == {SoundError}
+    messages = sorted(map(str, errors))
+    assert messages[0].startswith("too many requests for sound: found 24, 0 of this session")
+    assert messages[-1].startswith("too many requests for sound: found 8, 8 of this session")
     assert studio.sounds._calls == Counter()
-    assert studio.mix(jobs[-1].id, PROMPT_ALONE, ())[0].is_file()  # there is space again
+    assert studio.mix(others[-1].id, PROMPT_ALONE, ())[0].is_file()  # there is space again
 
 
-def test_one_page_does_not_delay_the_sound_of_others(held, midi):
-    studio, gate, _ = held
-    upload = read_upload(midi, 100_000, studio.models)
-    jobs = [studio.opened("greedy", upload) for _ in range(30)]
-    with crowd(40, gate) as threads:
-        works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, ()) for job in jobs]
-        most = job_audio.MOST_CALLS_OF_SESSION
-        until(lambda: sum(work.done() for work in works) == 30 - most)
-        other = threads.submit(studio.mix, studio.opened("other", upload).id, PROMPT_ALONE, ())
-        gate.set()
-        assert other.result(30)[0].is_file()
-        assert sum(work.exception(30) is None for work in works) == most
-
-
-def test_concurrent_requests_for_one_sound_render_it_once(held, midi):
-    """Three calls with different mutes take one turn."""
+def test_concurrent_requests_for_one_sound_share_it_or_its_error(held, midi, monkeypatch):
+    """Calls with different mutes take one turn."""
     studio, gate, made = held
-    job = studio.opened("me", read_upload(midi, 100_000, studio.models))
-    with crowd(3, gate) as threads:
-        works = [
-            threads.submit(studio.mix, job.id, PROMPT_ALONE, mute) for mute in ((), (0,), (1,))
-        ]
+    upload = read_upload(midi, 100_000, studio.models)
+    job = studio.opened("me", upload)
+    mutes = ((), (0,), (1,))
+
+    def request(threads):
+        works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, mute) for mute in mutes]
         until(lambda: studio.sounds._calls["me"] == 3)
         assert studio.sounds._queue.counts == (1, 0)
-        gate.set()
-        assert len({work.result(30) for work in works}) == 3
-    assert made == {job.folder: 1}
+        return works
 
+    class Shared(job_audio.Future):
+        shared = 0
 
-def test_concurrent_requests_share_an_error_and_the_next_one_succeeds():
-    calls, gate = SoundService(list), threading.Event()
+        def result(self, timeout=None):
+            Shared.shared += 1  # another call waits for it
+            return super().result(timeout)
 
-    def fail():
+    def fail(*_, **__):
         assert gate.wait(30)
         raise SoundError("it is too long")
 
     with crowd(3, gate) as threads:
-        works = [threads.submit(calls.once, "me", "key", fail) for _ in range(3)]
-        until(lambda: all(work.running() for work in works))
-        time.sleep(0.05)
+        with monkeypatch.context() as patch:
+            patch.setattr(job_audio, "Future", Shared)
+            patch.setattr(stems, "render", fail)
+            works = request(threads)
+            until(lambda: Shared.shared == 2)
+            gate.set()
+            assert [str(work.exception(30)) for work in works] == ["it is too long"] * 3
+        gate.clear()
+        works = request(threads)
         gate.set()
-        assert [str(work.exception(30)) for work in works] == ["it is too long"] * 3
-    done = []
-    calls.once("me", "key", lambda: done.append(True))
-    assert done
-    assert not calls._coming
+        assert len({work.result(30) for work in works}) == 3
+    assert made == {job.folder: 1}
+    assert not studio.sounds._coming
 
 
 def test_leaving_cancels_only_the_requests_of_the_session():
@@ -154,22 +148,6 @@ def test_leaving_cancels_only_the_requests_of_the_session():
         works["stays"].result(10)
     assert made == ["stays"]
     assert calls._queue.counts == (0, 0)
-
-
-def test_a_closed_page_gives_up_its_place_in_the_queue(held, midi):
-    studio, gate, made = held
-    upload = read_upload(midi, 100_000, studio.models)
-    jobs = [studio.opened(session, upload) for session in ("first", "leaves")]
-    with crowd(2, gate) as threads:
-        works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, ()) for job in jobs[:1]]
-        until(lambda: studio.sounds._queue.counts == (1, 0))
-        works.append(threads.submit(studio.mix, jobs[1].id, PROMPT_ALONE, ()))
-        until(lambda: studio.sounds._queue.counts == (1, 1))
-        studio.leave("leaves")
-        with pytest.raises(LookupError):
-            works[1].result(10)
-        assert not works[0].done()
-    assert len(made) == 1
 
 
 @pytest.fixture
@@ -198,53 +176,42 @@ def played(studio: Studio, upload: Upload, session: str = "me") -> str:
 
 
 def test_a_mute_works_after_the_raw_sound_was_dropped(heard, upload, tmp_path, monkeypatch):
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", 0.02)
     job = played(heard, upload)
-    assert len(raw_of(tmp_path)) == 1
-    monkeypatch.setattr(job_audio, "RAW_SECONDS", 0.0)
-    time.sleep(0.01)
-    heard.sounds.tidy()
-    assert raw_of(tmp_path) == []
+    until(lambda: not raw_of(tmp_path))  # unused
+    until(lambda: heard.sounds._timer is None or heard.sounds._timer.finished.is_set())
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", 300.0)
     whole, _ = heard.mix(job, PROMPT_ALONE, ())  # its file exists
     assert raw_of(tmp_path) == []
     muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0})[0])
+    assert len(raw_of(tmp_path)) == 1
     assert muted.any()
     assert (muted != soundfile.read(whole)[0]).any()
     archive = heard.file(job, PROMPT_ALONE, "stems")
+    monkeypatch.setattr(job_audio, "RAW_SECONDS", -1.0)
     heard.sounds.tidy()
+    assert raw_of(tmp_path) == []
     assert heard.file(job, PROMPT_ALONE, "stems") == archive
 
 
-def test_unused_raw_sound_is_dropped_after_a_while(heard, upload, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_audio, "RAW_SECONDS", 0.1)
-    played(heard, upload)
-    assert len(raw_of(tmp_path)) == 1
-    until = time.monotonic() + 10
-    while raw_of(tmp_path):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    assert heard.sounds._timer is None or not heard.sounds._timer.finished.wait(0)
-
-
-@pytest.mark.parametrize("limit", ["MOST_RAW_OF_SESSION", "MOST_RAW"])
-def test_raw_sound_is_limited_in_size_and_the_newest_is_kept(
-    heard, upload, tmp_path, monkeypatch, limit
-):
+def test_raw_sound_is_limited_in_size_and_the_newest_is_kept(heard, upload, tmp_path, monkeypatch):
     first = played(heard, upload)
     (size,) = [raw.size for raw in heard.kept.get(first)[1].sound.raw.values()]
     assert size > 100_000
-    monkeypatch.setattr(job_audio, limit, int(2.5 * size))
-    sessions = ["me", "me", "you"] if limit == "MOST_RAW_OF_SESSION" else ["me", "you", "them"]
-    jobs = [first, *(played(heard, upload, session) for session in sessions)]
-    has_raw = [bool(heard.kept.get(job)[1].sound.raw) for job in jobs]
-    by_session = limit == "MOST_RAW_OF_SESSION"
-    assert has_raw == ([False, True, True, True] if by_session else [False, False, True, True])
-    monkeypatch.setattr(job_audio, limit, 1)
-    newest = played(heard, upload)
-    assert heard.kept.get(newest)[1].sound.raw
+    monkeypatch.setattr(job_audio, "MOST_RAW_OF_SESSION", int(2.5 * size))
+    monkeypatch.setattr(job_audio, "MOST_RAW", int(4.5 * size))
+    jobs = [first, *(played(heard, upload, session) for session in ("me", "me", "you"))]
 
+    def has_raw():
+        return [bool(heard.kept.get(job)[1].sound.raw) for job in jobs]
 
-def test_sound_of_new_pieces_counts_towards_the_limits(heard, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_audio, "MOST_RAW_OF_SESSION", 1)
+    assert has_raw() == [False, True, True, True]
+    jobs += [played(heard, upload, session) for session in ("you", "them")]
+    assert has_raw() == [False, False, True, True, True, True]
+    monkeypatch.setattr(job_audio, "MOST_RAW", 1)
+    jobs.append(played(heard, upload))
+    assert has_raw() == [False] * 6 + [True]
+    # new pieces count as well
     last = list(heard.compose("me", None, MusicOptions(bars=1, seed=1, variations=3)))[-1]
     assert [row["sound"] for row in last["variations"]] == ["ready"] * 3
     assert len(raw_of(tmp_path)) == 1
@@ -272,18 +239,31 @@ def test_raw_sound_that_is_no_longer_needed_is_removed(heard, upload, tmp_path, 
 def test_sound_begins_shortly_before_the_second_that_is_asked_for(heard, tmp_path):
     path = tmp_path / "long.mid"
     path.write_bytes(write_midi(two_hands(24)))
-    job = heard.opened("me", read_upload(path, 10_000, heard.models)).id
+    upload = read_upload(path, 10_000, heard.models)
+    job = heard.opened("me", upload).id
     whole, begin = heard.mix(job, PROMPT_ALONE, ())
     assert begin == 0
     part, begin = heard.mix(job, PROMPT_ALONE, (), 22.9)
     assert begin == 20
     assert heard.mix(job, PROMPT_ALONE, (), 21.0) == (part, 20)  # shared
-    assert soundfile.info(part).duration == pytest.approx(soundfile.info(whole).duration - 20)
+    seconds = soundfile.info(whole).duration
+    assert soundfile.info(part).duration == pytest.approx(seconds - 20)
     muted, begin = heard.mix(job, PROMPT_ALONE, {0}, 20)
     assert begin == 20
-    assert soundfile.info(muted).duration == pytest.approx(soundfile.info(part).duration)
+    assert soundfile.info(muted).duration == pytest.approx(seconds - 20)
     for second in (-1e300, 1e300):
-        assert 0 <= heard.mix(job, PROMPT_ALONE, (), second)[1] < soundfile.info(whole).duration
+        assert 0 <= heard.mix(job, PROMPT_ALONE, (), second)[1] < seconds
+    # the sound of a job is that of its new music
+    splice = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
+    options, rows = MusicOptions(bars=2, seed=1), []
+    for is_whole in (True, False):
+        frame = list(heard.compose("me", upload, options, whole_sound=is_whole))[-1]
+        rows += frame["variations"]
+    assert rows[0]["audio_from"] == 0
+    assert splice - 15 < rows[1]["audio_from"] <= splice - 10
+    whole, part = (soundfile.info(row["audio"]).duration for row in rows)
+    assert part == pytest.approx(whole - rows[1]["audio_from"])
+    assert heard._sound_speed["fake"].value
 
 
 def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
@@ -301,20 +281,3 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
     assert first - 6 <= begin <= first - 1
     assert soundfile.info(path).duration < 30
     assert f"leaves out {round(begin / 60)} min of silence" in card(upload, "")
-
-
-def test_the_sound_of_a_job_is_that_of_its_new_music(heard, tmp_path):
-    path = tmp_path / "long.mid"
-    path.write_bytes(write_midi(two_hands(24)))
-    upload = read_upload(path, 10_000, heard.models)
-    options, sounds = MusicOptions(bars=2, seed=1), []
-    for whole in (False, True):
-        frame = list(heard.compose("me", upload, options, whole_sound=whole))[-1]
-        (row,) = frame["variations"]
-        sounds.append((row["audio_from"], soundfile.info(row["audio"]).duration))
-    splice = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
-    (begin, part), (start, all_of_it) = sounds
-    assert start == 0
-    assert splice - 15 < begin <= splice - 10
-    assert part == pytest.approx(all_of_it - begin)
-    assert heard._sound_speed["fake"].value

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -15,18 +13,16 @@ import pytest
 
 from app.compose import continuation
 from app.compose.continuation import Progress, Result, Variations
-from app.compose.engine import Engine
 from app.compose.options import MusicOptions, with_seed
-from app.compose.piece import Draft, Opening
+from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.errors import BusyError
-from app.server.admission import Ticket
 from app.server.scheduler import Scheduler
-from app.server.worker import _Job
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.generate import Generation
 from tests.support import fakes
 from tests.support.scores import two_hands
+from tests.support.waiting import until
 from tokenization.midi import write_midi
 
 
@@ -78,63 +74,29 @@ def held(small_model):
     gate.set()
 
 
-def until(condition):
-    moment = threading.Event()
-    for _ in range(3000):
-        if condition():
-            return
-        moment.wait(0.01)
-    raise AssertionError("it did not come to that in 30 seconds")
-
-
 def until_counts(scheduler, counts):
     until(lambda: scheduler.counts == counts)
 
 
 def test_a_piece_has_the_same_bytes_alone_and_beside_other_jobs(small_model, prompt_bytes):
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
-    wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
+    jobs = [(prompt, options(0, bars=1)), (prompt, options(1, bars=1, variations=2))]
+    jobs.append((None, options(2, bars=1)))
     alone = [
-        files(last(continuation.continue_prompt(small_model, prompt, one))) for one in wanted[:2]
-    ] + [files(last(continuation.generate_piece(small_model, one))) for one in wanted[2:]]
+        files(last(continuation.continue_prompt(small_model, prompt, asked)))
+        if prompt
+        else files(last(continuation.generate_piece(small_model, asked)))
+        for prompt, asked in jobs
+    ]
     scheduler = Scheduler()
 
-    def beside(number):
-        stop, one = threading.Event(), wanted[number]
-        if number < 2:
-            return files(last(generate(scheduler, small_model, one, stop, prompt)))
-        return files(last(generate(scheduler, small_model, one, stop)))
+    def beside(job):
+        prompt, asked = job
+        return files(last(generate(scheduler, small_model, asked, prompt=prompt)))
 
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(beside, range(4))) == alone
-    assert len({data for made in alone for data in made}) == 6
-
-
-def test_two_jobs_are_generated_side_by_side(held, monkeypatch):
-    model, gate, widths = held
-    scheduler, joined = Scheduler(), set()
-
-    def job(*arguments):
-        made = _Job(*arguments)
-        wait = made.over.wait
-
-        def waiting(*seconds):
-            joined.add(id(made))  # waits until the worker has taken the job
-            return wait(*seconds)
-
-        monkeypatch.setattr(made.over, "wait", waiting)
-        return made
-
-    monkeypatch.setattr("app.server.worker._Job", job)
-    with ThreadPoolExecutor(2) as threads:
-        works = [threads.submit(last, generate(scheduler, model, options(seed))) for seed in (1, 2)]
-        until_counts(scheduler, (2, 0))
-        until(lambda: len(joined) == 2)
-        gate.set()
-        tokens = [work.result(30).tokens for work in works]
-    both = widths.count(2)
-    assert both >= 0.8 * min(tokens)
-    assert len(widths) < sum(tokens)
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(beside, jobs)) == alone
+    assert len({data for of_job in alone for data in of_job}) == 4
 
 
 def test_rows_are_bounded_and_jobs_admitted_in_order(held):
@@ -148,19 +110,14 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
 
     with ThreadPoolExecutor(5) as threads:
         works = []
-        for seed, variations, counts in (
-            (1, 3, (1, 0)),
-            (2, 3, (1, 1)),  # there are no rows for three more
-            (3, 1, (1, 2)),  # there are enough rows, but another job is first in the queue
-            (4, 4, (1, 3)),
-        ):
+        # the second needs more rows than are left, and the third has to wait for it
+        for seed, variations in ((1, 3), (2, 3), (3, 1), (4, 4)):
             works.append(threads.submit(job, seed, variations))
-            until_counts(scheduler, counts)
+            until_counts(scheduler, (1, seed - 1))
         gate.set()
         for work in works:
             work.result(60)
-    assert began.index(1) == 0
-    assert began[-1] == 4
+    assert (began[0], began[-1]) == (1, 4)
     assert max(widths) == 4
     assert scheduler.counts == (0, 0)
 
@@ -168,44 +125,26 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
 def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     model, gate, _ = held
     scheduler = Scheduler(max_rows=1)
-    stops = [threading.Event() for _ in range(3)]
+    stop = threading.Event()
     gate.set()
     last(generate(scheduler, model, options(9)))  # its speed is measured
     gate.clear()
-    jobs = [generate(scheduler, model, options(seed), stop) for seed, stop in enumerate(stops)]
+    jobs = [generate(scheduler, model, options(seed), stop) for seed in (0, 1)]
+    jobs.append(generate(scheduler, model, options(2, seconds=60)))
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(last, jobs[0])
+        first = threads.submit(last, generate(scheduler, model, options(3)))
         until_counts(scheduler, (1, 0))
-        second, third = next(jobs[1]), next(jobs[2])
-        assert isinstance(second, Progress)
-        assert isinstance(third, Progress)
-        assert [second.place, third.place] == [1, 2]
-        assert 0 < (second.seconds_left or 0) < (third.seconds_left or 0)
-        stops[1].set()
-        assert last(jobs[1]).tokens == 0
-        third = next(jobs[2])
-        assert isinstance(third, Progress)
-        assert third.place == 1
+        steps: list[Any] = [next(job) for job in jobs]
+        assert [step.place for step in steps] == [1, 2, 3]
+        seconds = [step.seconds_left for step in steps]
+        assert 0 < seconds[0] < seconds[1] < seconds[2]
+        stop.set()
+        assert [last(job).tokens for job in jobs[:2]] == [0, 0]
+        step: Any = next(jobs[2])
+        assert step.place == 1
         gate.set()
         assert first.result(30).bars == 2
-    assert last(jobs[2]).bars == 2
-
-
-def test_the_time_left_of_a_piece_in_seconds_ignores_its_estimated_bars(held):
-    model, gate, _ = held
-    scheduler = Scheduler(max_rows=1)
-    scheduler._shared(model).speed._tokens[1].learn(80, 2.0)
-    scheduler._shared(model).speed._bars.learn(20, 1)
-    first = generate(scheduler, model, options(1, bars=2, seconds=60))
-    second = generate(scheduler, model, options(2))
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(last, first)
-        until_counts(scheduler, (1, 0))
-        step = next(second)
-        second.close()
-        gate.set()
-    assert isinstance(step, Progress)
-    assert step.seconds_left == 15  # of 30 bars
+    assert last(jobs[2]).bars > 2
 
 
 def test_too_many_waiting_jobs_are_refused(held):
@@ -246,14 +185,17 @@ def test_a_job_that_ends_early_does_not_change_the_others(held, how):
             assert 0 < last(leaves).tokens < 10_000
         else:
             leaves.close()
-        until_counts(scheduler, (1, 0) if not stays.done() else (0, 0))
         assert files(stays.result(30)) == alone
     assert widths[-1] == 1
+    assert scheduler.counts == (0, 0)
 
 
-def test_a_prompt_is_read_while_others_generate(quick_model, prompt_bytes, monkeypatch):
+def test_a_prompt_is_read_while_others_generate_and_both_are_generated_side_by_side(
+    held, prompt_bytes, monkeypatch
+):
     """Parts of a long prompt take turns with the tokens of other jobs."""
-    model = quick_model
+    model, gate, widths = held
+    gate.set()
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 8)
     order = []
@@ -267,20 +209,19 @@ def test_a_prompt_is_read_while_others_generate(quick_model, prompt_bytes, monke
 
     monkeypatch.setattr(Generation, "_read", noted("read", Generation._read))
     monkeypatch.setattr(Generation, "_generate", noted("step", Generation._generate))
-    scheduler = Scheduler()
-    stop = threading.Event()
+    scheduler, stop = Scheduler(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         long = generate(scheduler, model, options(1, bars=4000), stop)
         next(long)
         work = threads.submit(last, long)
-        last(generate(scheduler, model, options(2), prompt=prompt))
+        short = last(generate(scheduler, model, options(2), prompt=prompt))
         stop.set()
         assert work.result(60).bars < 4000
+    assert widths.count(2) >= short.tokens - 1
     first, end = order.index("step"), len(order) - order[::-1].index("read")
     while_writing = order[first:end]
     assert while_writing.count("read") > 3
-    pairs = itertools.pairwise(while_writing)
-    assert ("read", "read") not in pairs
+    assert ("read", "read") not in itertools.pairwise(while_writing)
 
 
 def test_an_error_of_one_prompt_does_not_affect_the_others(held, monkeypatch):
@@ -304,68 +245,57 @@ def test_an_error_of_one_prompt_does_not_affect_the_others(held, monkeypatch):
         with pytest.raises(ZeroDivisionError):
             works[1].result(30)
 
-    def fail(self, slots, tokens):
-        raise MemoryError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(HeldSteps, "step", fail)
-        with pytest.raises(MemoryError):
-            last(generate(scheduler, model, options(1)))
-    assert last(generate(scheduler, model, options(1))).bars == 2
-
-
-MOMENTS = ("before", "waiting", "preparing", "reading", "writing", "done")
-
-
-@pytest.mark.parametrize("how", ["stop", "close", "drop"])
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, moment):
+@pytest.mark.parametrize("moment", ["before", "waiting", "preparing", "reading", "writing", "done"])
+def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, moment):
     """The job is stopped, closed, or abandoned."""
     model, gate, _ = held
     gate.set()
-    scheduler, stop = Scheduler(max_rows=1), threading.Event()
     if moment == "preparing":
         monkeypatch.setattr(type(model), "preparing", lambda _: iter([None] * 3))
     if moment == "reading":
         monkeypatch.setattr(Generation, "_is_read", lambda *_: False)
-    bars = 1 if moment == "done" else 400
-    job = generate(scheduler, model, options(1, bars=bars), stop)
-    with ExitStack() as others:
-        if moment == "waiting":
-            first = generate(scheduler, model, options(2, bars=4000))
-            next(others.enter_context(closing(first)))
-        if moment == "done":
-            last(job)
-        elif moment == "writing":
-            next(step for step in job if isinstance(step, Progress) and step.tokens)
-        elif moment != "before":
-            next(job)
-        if how == "stop":
-            stop.set()
-            assert all(isinstance(step, Progress | Result) for step in job)
-        elif how == "close":
-            job.close()
-        del job
+    schedulers = {how: Scheduler(max_rows=1) for how in ("stop", "close", "drop")}
+    for how, scheduler in schedulers.items():
+        stop = threading.Event()
+        bars = 1 if moment == "done" else 400
+        job = generate(scheduler, model, options(1, bars=bars), stop)
+        with ExitStack() as others:
+            if moment == "waiting":
+                first = generate(scheduler, model, options(2, bars=4000))
+                next(others.enter_context(closing(first)))
+            if moment == "done":
+                last(job)
+            elif moment == "writing":
+                next(step for step in job if isinstance(step, Progress) and step.tokens)
+            elif moment != "before":
+                next(job)
+            if how == "stop":
+                stop.set()
+                assert all(isinstance(step, Progress | Result) for step in job)
+            elif how == "close":
+                job.close()
+            del job
     monkeypatch.undo()
-    assert scheduler.counts == (0, 0)
-    assert last(generate(scheduler, model, options(3))).bars == 2
+    for scheduler in schedulers.values():
+        assert scheduler.counts == (0, 0)
+        assert last(generate(scheduler, model, options(3))).bars == 2
 
 
 def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held, monkeypatch):
+    """The thread ends with the work."""
     model, gate, widths = held
-    scheduler, steps = Scheduler(), HeldSteps.step
+    scheduler, step = Scheduler(), HeldSteps.step
 
     def fail_later(self, slots, tokens):
         if len(widths) > 20:
             raise ValueError("logits are not finite")
-        return steps(self, slots, tokens)
+        return step(self, slots, tokens)
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(3) as threads:
         patch.setattr(HeldSteps, "step", fail_later)
-        jobs = [
-            threads.submit(last, generate(scheduler, model, options(seed, bars=8)))
-            for seed in range(3)
-        ]
+        asked = [generate(scheduler, model, options(seed, bars=8)) for seed in range(3)]
+        jobs = [threads.submit(last, job) for job in asked]
         until_counts(scheduler, (3, 0))
         gate.set()
         for job in jobs:
@@ -373,85 +303,34 @@ def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held,
                 job.result(30)
     assert scheduler.counts == (0, 0)
     assert last(generate(scheduler, model, options(1))).bars == 2
-
-
-@pytest.mark.slow
-def test_a_thousand_jobs_leave_nothing_behind(quick_model):
-    scheduler = Scheduler(max_rows=4, max_waiting=100)
-    kinds = (_Job, Variations, Draft, Engine, Ticket)
-
-    def alive():
-        gc.collect()
-        return sum(type(each) in kinds for each in gc.get_objects())
-
-    def work(seed):
-        stop = threading.Event()
-        job = generate(scheduler, quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
-        if seed % 5 == 1:
-            next(job, None)
-            job.close()
-        elif seed % 5 == 2:
-            stop.set()
-            last(job)
-        else:
-            last(job)
-
-    def rounds(count):
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(work, range(count)))
-        for thread in threading.enumerate():
-            if thread.name.startswith("worker of"):
-                thread.join(10)
-
-    rounds(50)
-    tracemalloc.start()
-    try:
-        before, left, threads = (
-            tracemalloc.get_traced_memory()[0],
-            alive(),
-            threading.active_count(),
-        )
-        rounds(1000)
-        assert alive() <= left
-        assert threading.active_count() <= threads
-        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
-    finally:
-        tracemalloc.stop()
-    assert scheduler.counts == (0, 0)
+    for thread in threading.enumerate():
+        if thread.name.startswith("worker of"):
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
+    """Also the duration of a bar from nothing, whose tempo the model chooses."""
     scheduler = Scheduler()
     assert scheduler.seconds_needed("small", None, 2, 1) is None
-    made = last(generate(scheduler, quick_model, options(1)))
-    told = scheduler.seconds_needed("small", None, made.bars, 1)
-    assert told is not None
-    assert told == pytest.approx(made.seconds - made.reading_seconds)
-    assert scheduler.seconds_needed("small", None, 2 * made.bars, 1) == pytest.approx(2 * told)
-    four = scheduler.seconds_needed("small", None, made.bars, 4)
-    assert four is not None
-    assert told < four < 4 * told  # rows share their steps
-    assert scheduler.seconds_needed("other", None, 2, 1) is None
-
-
-def test_the_duration_of_a_bar_from_nothing_is_learned(quick_model):
-    """The model chooses the tempo; a length in seconds is converted by it."""
-    scheduler = Scheduler()
     assert scheduler.bar_seconds("small", None) == 2
-    made = last(generate(scheduler, quick_model, options(1, bars=4)))
-    (piece,) = made.pieces
+    result = last(generate(scheduler, quick_model, options(1, bars=4)))
+    seconds = scheduler.seconds_needed("small", None, result.bars, 1)
+    assert seconds == pytest.approx(result.seconds - result.reading_seconds)
+    twice = scheduler.seconds_needed("small", None, 2 * result.bars, 1)
+    assert twice == pytest.approx(2 * seconds)
+    four = scheduler.seconds_needed("small", None, result.bars, 4)
+    assert four == pytest.approx(4**0.7 * seconds)  # rows share their steps
+    assert scheduler.seconds_needed("other", None, 2, 1) is None
+    (piece,) = result.pieces
     assert scheduler.bar_seconds("small", None) == pytest.approx(piece.seconds / piece.bars)
-    prompt = read_prompt(write_midi(two_hands()))
-    assert scheduler.bar_seconds("small", prompt) == scheduler.bar_seconds("other", prompt)
-
-
-def test_a_stopped_job_does_not_change_the_estimate(quick_model):
-    scheduler = Scheduler()
-    made = last(generate(scheduler, quick_model, options(1)))
-    told = scheduler.seconds_needed("small", None, 8, 1)
-    half = replace(made, tokens=made.tokens // 2, seconds=made.seconds / 2, bars=0, pieces=())
-    scheduler._shared(quick_model).speed.learn(replace(half, pieces=made.pieces))
-    assert scheduler.seconds_needed("small", None, 8, 1) == pytest.approx(told, rel=0.3)
+    prompt = read_prompt(write_midi(two_hands()))  # at 96 bpm
+    assert scheduler.bar_seconds("small", prompt) == scheduler.bar_seconds("other", prompt) == 2.5
+    # a stopped job does not change it
+    half = replace(result, tokens=result.tokens // 2, seconds=result.seconds / 2, bars=0)
+    scheduler._shared(quick_model).speed.learn(half)
+    later = scheduler.seconds_needed("small", None, result.bars, 1)
+    assert later == pytest.approx(seconds, rel=0.3)
 
 
 def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quick_model):
@@ -461,28 +340,20 @@ def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quic
     last(generate(scheduler, quick_model, options(1)))
     speed = scheduler._shared(quick_model).speed
     assert speed.reading(100) == 0  # no prompt so far
-    made = last(scheduler.generate(opening, threading.Event()))
-    assert made.prompt_tokens == len(opening.context)
-    assert 0 < made.reading_seconds < made.seconds
-    for tokens in (100, 200):
-        wanted = tokens * made.reading_seconds / made.prompt_tokens
-        assert speed.reading(tokens) == pytest.approx(wanted)
-    generating = speed.generating(prompt, 2, 1)
-    assert generating
-    told = scheduler.seconds_needed("small", prompt, 2, 1)
-    assert told == pytest.approx(generating + speed.reading(prompt.tokens_heard()))
+    result = last(scheduler.generate(opening, threading.Event()))
+    assert result.prompt_tokens == len(opening.context)
+    assert 0 < result.reading_seconds < result.seconds
+    seconds = 100 * result.reading_seconds / result.prompt_tokens
+    assert speed.reading(100) == pytest.approx(seconds)
     waiting = Variations(opening)
-    generating = speed.generating(prompt, waiting.bars_left, 1)
-    assert generating
-    assert scheduler._shared(quick_model).seconds_left([waiting]) == pytest.approx(
-        generating + speed.reading(len(opening.context))
-    )
-
-
-def test_the_thread_ends_with_the_work(quick_model):
-    scheduler = Scheduler()
-    last(generate(scheduler, quick_model, options(1)))
-    for thread in threading.enumerate():
-        if thread.name.startswith("worker of"):
-            thread.join(10)
-            assert not thread.is_alive()
+    for bars, tokens, estimate in (
+        (2, prompt.tokens_heard(), scheduler.seconds_needed("small", prompt, 2, 1)),
+        (
+            waiting.bars_left,
+            len(opening.context),
+            scheduler._shared(quick_model).seconds_left([waiting]),
+        ),
+    ):
+        generating = speed.generating(prompt, bars, 1)
+        assert generating
+        assert estimate == pytest.approx(generating + speed.reading(tokens))

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.audio import stems
 from app.files import RAW_SOUND, size_on_disk
 from app.server import store
 from app.server.job import PROMPT_ALONE, Job
 from app.server.store import KeptJobs, SessionFolders, prune
 from app.server.uploads import read_upload
-
-if TYPE_CHECKING:
-    from app.server.uploads import Upload
-
-REAL = stems.render
 
 
 class Silent:
@@ -39,15 +33,13 @@ class Silent:
         """Does nothing, since there is no sound to drop."""
 
 
-def ids_of(jobs: KeptJobs, names: list[str]) -> list[str]:
-    found = []
-    for name in names:
-        try:
-            jobs.get(name)
-        except LookupError:
-            continue
-        found.append(name)
-    return found
+def ids_of(jobs: KeptJobs) -> list[str]:
+    """Jobs that are kept, the least recently used first."""
+    return list(jobs._jobs)
+
+
+def add(jobs: KeptJobs, session: str, name: str, size: int = 0) -> None:
+    jobs.add(session, cast("Job", Silent(name, size)))
 
 
 @given(noise=st.integers(0, 60), quiet=st.integers(1, 4))
@@ -57,25 +49,24 @@ def test_a_session_within_its_share_loses_no_job_to_others(noise, quiet):
         patch.setattr(store, "MOST_JOBS", 12)
         jobs = KeptJobs()
         mine = [f"mine {number}" for number in range(quiet)]
-        for name in mine:
-            jobs.add("me", cast("Job", Silent(name)))
         others = [f"other {number}" for number in range(noise)]
+        for name in mine:
+            add(jobs, "me", name)
         for number, name in enumerate(others):
-            jobs.add(f"other {number % 2}", cast("Job", Silent(name)))
-        assert ids_of(jobs, mine) == mine
-        left = ids_of(jobs, others)
-        assert left == others[len(others) - len(left) :]
-        assert len(left) == min(noise, 12 - quiet)
+            add(jobs, f"other {number % 2}", name)
+        assert ids_of(jobs) == mine + others[-min(noise, 12 - quiet) :] * bool(noise)
 
 
 def test_the_least_recently_used_job_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(store, "MOST_OF_SESSION", 3)
     jobs = KeptJobs()
     for name in "abc":
-        jobs.add("me", cast("Job", Silent(name)))
-    jobs.get("a")
-    jobs.add("me", cast("Job", Silent("d")))
-    assert ids_of(jobs, list("abcd")) == ["a", "c", "d"]
+        add(jobs, "me", name)
+    assert jobs.get("a")[0] == "me"
+    add(jobs, "me", "d")
+    assert ids_of(jobs) == ["c", "a", "d"]
+    with pytest.raises(LookupError):
+        jobs.get("b")
 
 
 def test_jobs_are_forgotten_when_they_take_too_much_memory(monkeypatch):
@@ -83,41 +74,31 @@ def test_jobs_are_forgotten_when_they_take_too_much_memory(monkeypatch):
     monkeypatch.setattr(store, "MOST_BYTES_OF_SESSION", 100)
     monkeypatch.setattr(store, "MOST_BYTES", 150)
     jobs = KeptJobs()
-    for name in "abc":
-        jobs.add("me", cast("Job", Silent(name, 40)))
-    assert ids_of(jobs, list("abc")) == ["b", "c"]
-    jobs.add("you", cast("Job", Silent("x", 60)))
-    assert ids_of(jobs, list("bcx")) == ["b", "c", "x"]
-    jobs.add("you", cast("Job", Silent("y", 30)))
-    assert ids_of(jobs, list("bcxy")) == ["b", "c", "y"]
-    jobs.add("us", cast("Job", Silent("large", 500)))
-    assert ids_of(jobs, ["large"]) == ["large"]
+    for session, name, size, kept in (
+        ("me", "a", 50, "a"),
+        ("me", "b", 50, "ab"),
+        ("me", "c", 40, "bc"),
+        ("you", "x", 60, "bcx"),
+        ("you", "y", 30, "cxy"),
+        ("us", "large", 500, ["large"]),
+    ):
+        add(jobs, session, name, size)
+        assert ids_of(jobs) == list(kept)
 
 
 @pytest.fixture
-def upload(studio, midi) -> Upload:
+def upload(studio, midi):
     return read_upload(midi, 10_000, studio.models)
 
 
-def test_an_upload_that_is_not_played_makes_no_folder(studio, upload, tmp_path):
+def test_an_upload_makes_one_folder_once_it_is_played(studio, upload, tmp_path):
     jobs = [studio.opened("me", upload) for _ in range(5)]
     assert not (tmp_path / "out").exists()
     assert all(studio.knows(job.id) for job in jobs)
     assert jobs[0].frame("prompt")["prompt"].get("sound") == "ready"
-    studio.mix(jobs[3].id, PROMPT_ALONE, ())
-    assert len(list((tmp_path / "out").glob("*/*"))) == 1
-
-
-def test_concurrent_requests_for_an_upload_share_its_folder(studio, upload, tmp_path):
-    job = studio.opened("me", upload)
-    threads = [
-        threading.Thread(target=job.file, args=(PROMPT_ALONE, "midi"), daemon=True)
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        paths = [threads.submit(jobs[3].file, PROMPT_ALONE, "midi") for _ in range(8)]
+        assert len({path.result() for path in paths}) == 1
     assert len(list((tmp_path / "out").glob("*/*"))) == 1
 
 
@@ -129,71 +110,62 @@ def clock(monkeypatch):
     return hours
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_files_are_removed_after_a_day_unless_they_are_kept(tmp_path, clock, keep):
-    foreign = tmp_path / "mine" / "holiday"
-    foreign.mkdir(parents=True)
-    folders = SessionFolders(tmp_path, keep=keep)
-    first = folders.new("one")
-    (first / "song.mid").write_bytes(b"")
-    clock[0] = 23
-    second = folders.new("one")
-    assert first.exists()
-    clock[0] = 25
-    third = folders.new("other")
-    assert first.exists() == keep
-    assert second.exists()
-    assert third.parent != second.parent
-    clock[0] = 100
-    folders.new("other")
-    assert second.parent.exists() == keep
-    assert foreign.exists()
+def test_files_are_removed_after_a_day_unless_they_are_kept(tmp_path, clock):
+    for keep in (False, True):
+        clock[0] = 0
+        root = tmp_path / str(keep)
+        foreign = root / "mine" / "holiday"
+        foreign.mkdir(parents=True)
+        folders = SessionFolders(root, keep=keep)
+        first = folders.new("one/../x")
+        (first / "song.mid").write_bytes(b"")
+        clock[0] = 23
+        second = folders.new("one/../x")
+        assert first.exists()
+        clock[0] = 25
+        third = folders.new("other")
+        assert first.exists() == keep
+        assert second.exists()
+        assert third.parent != second.parent
+        assert third.parents[1] == second.parents[1] == root
+        clock[0] = 100
+        folders.new("other")
+        assert second.parent.exists() == keep
+        assert foreign.exists()
+    # names of folders do not reveal those of sessions
+    assert second.parent.name != SessionFolders(root, keep=True).new("one/../x").parent.name
 
 
-def test_files_are_removed_an_hour_after_their_session(tmp_path, clock):
+def test_files_are_removed_an_hour_after_their_session_unless_it_comes_back(tmp_path, clock):
+    """The connection of an idle session was lost."""
     folders = SessionFolders(tmp_path, keep=False)
-    over, going_on = folders.new("over"), folders.new("going on")
+    over, going_on, back = (folders.new(name) for name in ("over", "going on", "back"))
     folders.leave("over")
+    folders.leave("back")
     clock[0] = 0.9
+    folders.back("back")
     folders.new("going on")
     assert over.exists()
     clock[0] = 1.1
     folders.new("going on")
     assert not over.parent.exists()
     assert going_on.exists()
-
-
-def test_a_session_that_comes_back_has_its_files_as_before(tmp_path, clock):
-    """The connection of an idle session was lost."""
-    folders = SessionFolders(tmp_path, keep=False)
-    mine = folders.new("me")
-    folders.leave("me")
-    clock[0] = 0.5
-    folders.back("me")
-    clock[0] = 23
-    folders.new("other")
-    assert mine.exists()
+    assert back.exists()
     clock[0] = 25
     folders.new("other")
-    assert not mine.exists()
+    assert not back.exists()
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_removed_and_kept_folders_are_forgotten(tmp_path, clock, keep):
-    folders = SessionFolders(tmp_path, keep=keep)
-    for number in range(50):
-        clock[0] += 1
-        folders.new(f"session {number}")
-        folders.leave(f"session {number}")
-        folders.leave(f"unknown {number}")
-    assert len(folders._made) <= 2
-    assert len(folders._left) <= 2
-
-
-def test_the_name_of_a_folder_does_not_reveal_the_session(tmp_path):
-    one, other = (SessionFolders(tmp_path / name, keep=False).new("x/../y") for name in "ab")
-    assert one.parent.name != other.parent.name
-    assert one.parent.parent == tmp_path / "a"
+def test_removed_and_kept_folders_are_forgotten(tmp_path, clock):
+    for keep in (False, True):
+        folders = SessionFolders(tmp_path, keep=keep)
+        for number in range(20):
+            clock[0] += 1
+            folders.new(f"session {number}")
+            folders.leave(f"session {number}")
+            folders.leave(f"unknown {number}")
+        assert len(folders._made) <= 2
+        assert len(folders._left) <= 2
 
 
 def kept_job(folder, day, session, number, age_days, size):
@@ -216,50 +188,41 @@ def test_old_music_is_removed_by_age_and_by_size_and_other_files_are_kept(tmp_pa
     middle = kept_job(tmp_path, 2, 2, 1, age_days=3, size=50_000)
     young = kept_job(tmp_path, 2, 3, 2, age_days=1, size=50_000)
     newest = kept_job(tmp_path, 3, 4, 1, age_days=0, size=50_000)
-    assert prune(tmp_path, None, None) == []
-    assert prune(tmp_path, 5, None) == [old]
-    assert not old.parent.parent.exists()
-    assert prune(tmp_path, 5, 120_000) == [middle]
+    beside = kept_job(tmp_path, 3, 4, 2, age_days=0.1, size=50_000)
+    for days, size, removed in (
+        (None, None, []),
+        (5, None, [old]),
+        (5, 170_000, [middle]),
+        (0.5, 120_000, [young]),
+        (None, 1, [beside]),  # the newest is kept regardless of its size
+        (0, 1, []),
+    ):
+        assert prune(tmp_path, days, size) == removed
+    assert not old.parents[1].exists()
     assert not middle.parent.exists()
-    assert young.exists()
-    assert prune(tmp_path, 0.5, 1) == [young]
-    assert newest.exists()  # kept regardless of its size
-    assert prune(tmp_path, 0.5, 1) == []
+    assert newest.exists()
     assert (mine / "me.jpg").exists()
 
 
-def test_a_folder_that_is_in_use_stays(tmp_path):
-    jobs = [kept_job(tmp_path, 1, 1, number, age_days=0, size=50_000) for number in (1, 2)]
-    assert len(prune(tmp_path, None, 75_000)) == 1
-    assert jobs[0].parent.exists()
-
-
-def test_a_file_that_vanishes_while_sizes_are_added_up_leaves_the_others(tmp_path, monkeypatch):
-    for name in "abc":
-        (tmp_path / name).write_bytes(bytes(5000))
-    whole, of_path = size_on_disk(tmp_path), Path.stat
-
-    def gone(self, **options):
-        if self.name == "b":
-            raise FileNotFoundError
-        return of_path(self, **options)
-
-    monkeypatch.setattr(Path, "stat", gone)
-    assert size_on_disk(tmp_path) == whole * 2 // 3
-
-
-def test_raw_sound_counts_by_its_size_on_disk(tmp_path):
+def test_raw_sound_counts_by_its_size_on_disk(tmp_path, monkeypatch):
     """Raw sound is in a separate folder, in sparse files with holes where it is silent."""
-    old, young = (
-        kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)
-    )
-    for folder in (old, young):
+    jobs = [kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)]
+    for folder in jobs:
         raw = folder / f"{RAW_SOUND}x"
         raw.mkdir()
         (raw / "whole").write_bytes(b"x" * 100_000)
         with (raw / "silence").open("wb") as file:
             file.truncate(10_000_000)
-    taken = size_on_disk(old) + size_on_disk(young)
-    assert 200_000 <= taken < 1_000_000
-    assert prune(tmp_path, None, taken) == []
+    sizes = [size_on_disk(folder) for folder in jobs]
+    assert 200_000 <= sum(sizes) < 1_000_000
+    assert prune(tmp_path, None, sum(sizes)) == []
     assert len(prune(tmp_path, None, 150_000)) == 1
+    stat = Path.stat
+
+    def vanish(path, **options):
+        if path.name == "song.mid":
+            raise FileNotFoundError
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", vanish)  # while sizes are added up
+    assert 0 < size_on_disk(jobs[1]) < sizes[1]

@@ -17,7 +17,7 @@ from app.batch.study import (
     options_of,
     read_study,
 )
-from app.compose.models import Models
+from app.compose.models import ComputeOptions, Models
 from app.errors import BusyError, CommandError
 from app.server.store import SessionFolders
 from app.server.studies import (
@@ -42,8 +42,13 @@ STUDY = StudyConfig(
 
 
 @pytest.fixture
-def studies(folder):
-    return Studies(Models(folder / "small"), SessionFolders(folder / "out", keep=False))
+def models(folder):
+    return Models(folder / "small", ComputeOptions(backend="torch"))
+
+
+@pytest.fixture
+def studies(models, folder):
+    return Studies(models, SessionFolders(folder / "out", keep=False))
 
 
 @pytest.fixture
@@ -51,7 +56,9 @@ def prompts(folder):
     return [("song.mid", folder / "prompt.mid")]
 
 
-def test_the_zip_contains_what_the_command_makes_of_its_configuration(studies, prompts, folder):
+def test_the_zip_contains_what_the_command_makes_of_its_configuration(
+    studies, models, prompts, folder
+):
     assert studies.model_names == ("small",)
     *steps, files = studies.make("me", STUDY, prompts)
     assert isinstance(files, StudyFiles)
@@ -63,7 +70,7 @@ def test_the_zip_contains_what_the_command_makes_of_its_configuration(studies, p
     config = folder / "unpacked" / CONFIG
     assert config.read_text("utf-8") == files.config
     again = options_of(read_study(config), config.parent, folder / "again", loaded=("small",))
-    list(make_batch(again, Models(folder / "small")))
+    list(make_batch(again, models))
     made = contents(folder / "unpacked" / "study")
     assert made == contents(folder / "again")
     assert {"key.csv", "manifest.csv", "study.yaml"} < set(made)
@@ -90,17 +97,14 @@ def test_a_prompt_that_cannot_be_used_is_named_without_paths(studies, prompts, f
     assert list((folder / "out").glob("*/*")) == []
 
 
-def test_the_time_of_a_study_is_limited(prompts, folder):
-    limited = Studies(Models(folder / "small"), SessionFolders(folder / "out", keep=False), 0.0)
+def test_studies_are_limited_in_time_and_size(models, prompts, folder):
+    limited = Studies(models, SessionFolders(folder / "out", keep=False), 0.0)
     with pytest.raises(CommandError, match="stopped after 0 s, the time limit of this page"):
         list(limited.make("me", STUDY, prompts))
-
-
-def test_large_studies_are_refused_in_one_sentence():
-    check_size(STUDY, 1)
-    large = replace(STUDY, repetitions=10)
-    assert clips_of(large, 3) == 63
-    with pytest.raises(CommandError, match=f"63 clips, expected at most {MOST_CLIPS}; choose few"):
-        check_size(large, 3)
+    check_size(STUDY, 12)
     with pytest.raises(CommandError, match="Found 13 prompts, expected at most 12; choose fewer"):
         check_size(STUDY, 13)
+    large = replace(STUDY, repetitions=10)
+    assert [clips_of(large, prompts) for prompts in (0, 3)] == [21, 63]
+    with pytest.raises(CommandError, match=f"63 clips, expected at most {MOST_CLIPS}; choose few"):
+        check_size(large, 3)

@@ -48,36 +48,34 @@ with private_folder() as folder:
         assert not left.exists()
 
 
-def test_other_folders_stay(shared):
-    others = [shared / "relpe-mine", shared / "else"]
+def test_other_folders_and_those_of_pages_that_are_starting_stay(shared, monkeypatch):
+    others = [shared / "relpe-mine", shared / "else", shared / "relpe-starting"]
     for folder in others:
         folder.mkdir()
     (shared / "relpe-link").symlink_to(others[1])
     (others[1] / LOCK).touch()
     with private_folder():
-        pass
-    assert all(folder.exists() for folder in (*others, shared / "relpe-link"))
-
-
-def test_a_folder_that_was_just_made_may_not_be_locked_yet(shared, monkeypatch):
-    monkeypatch.setattr(temporary, "STARTING_SECONDS", 60.0)
-    starting = shared / "relpe-starting"
-    starting.mkdir()
-    (starting / LOCK).touch()
+        assert all(folder.exists() for folder in (*others, shared / "relpe-link"))
+    (others[2] / LOCK).touch()
+    monkeypatch.setattr(temporary, "STARTING_SECONDS", 60.0)  # it may not be locked yet
     with private_folder():
-        assert starting.exists()
+        assert others[2].exists()
+    monkeypatch.setattr(temporary, "STARTING_SECONDS", 0.0)
+    with private_folder():
+        assert not others[2].exists()
 
 
-@pytest.mark.parametrize(("most", "number"), [(3000, 10), (10**6, 3)])
-def test_the_oldest_uploads_make_room(tmp_path, monkeypatch, most, number):
-    monkeypatch.setattr(temporary, "MAX_UPLOADED", most)
-    monkeypatch.setattr(temporary, "MAX_UPLOADS", number)
+def test_the_oldest_uploads_make_room(tmp_path, monkeypatch):
     now = time.time()
-    for age in range(6):
-        path = tmp_path / f"hash{age}" / f"{age}.mid"
-        path.parent.mkdir()
-        path.write_bytes(b"x" * 1000)
-        os.utime(path, (now - age, now - age))
-    make_room(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*.mid")) == ["0.mid", "1.mid", "2.mid"]
-    assert len(list(tmp_path.iterdir())) == 3
+    for most, number in ((3000, 10), (10**6, 3)):
+        monkeypatch.setattr(temporary, "MAX_UPLOADED", most)
+        monkeypatch.setattr(temporary, "MAX_UPLOADS", number)
+        for age in range(6):
+            path = tmp_path / f"hash{age}" / f"{age}.mid"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"x" * 1000)
+            os.utime(path, (now - age, now - age))
+        make_room(tmp_path)
+        kept = sorted(path.name for path in tmp_path.rglob("*.mid"))
+        assert kept == ["0.mid", "1.mid", "2.mid"]
+        assert len(list(tmp_path.iterdir())) == 3

@@ -50,15 +50,16 @@ def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
 
     def build(_, folder, **how):
         assert folder.is_dir()
-        return SimpleNamespace(made=(folder, how["keep"]))
+        served.append([folder, how["keep"]])
+        return SimpleNamespace()
 
     def interrupted():
         served[-1].append("waited")
         raise KeyboardInterrupt
 
     @contextmanager
-    def opened(page, folder, _):
-        served.append([page.made, folder])
+    def opened(_, folder, __):
+        assert folder == served[-1][0]
         yield "http://here"
 
     monkeypatch.setattr("app.web.serving.build_page", build)
@@ -68,16 +69,9 @@ def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
     for folder in (mine, mine, None):
         serving = Serving(output_folder=folder)
         launch(model, serving, announce=lambda address: served[-1].append(address))
-    assert all(row.pop() == "waited" for row in served)
-    assert all(row.pop() == "http://here" for row in served)  # before that
-    (one, keep), (other, _), ((temporary, keep_temporary), allowed) = (
-        served[0][0],
-        served[1][0],
-        served[2],
-    )
+    one, other, temporary = (row.pop(0) for row in served)
+    assert served == [[keep, "http://here", "waited"] for keep in (True, True, False)]
     assert one.parent == other.parent == mine
     assert one != other
-    assert [folder for _, folder in served] == [one, other, allowed]
-    assert (keep, keep_temporary) == (True, False)
     assert not temporary.exists()
     assert not list(mine.iterdir())  # no music was made

@@ -14,11 +14,11 @@ from tests.support.seen import SOMEONE, event, read
 
 def test_the_same_alert_twice_is_sent_twice(calls, midi):
     read(calls, midi)
-    refusals = [
+    first, second = (
         calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE)[0] for _ in range(2)
-    ]
-    assert refusals[0]["alert"] == refusals[1]["alert"]
-    assert refusals[0] != refusals[1]  # otherwise, the second one would not reach the browser
+    )
+    assert first["alert"] == second["alert"]
+    assert first != second  # otherwise, the second one would not reach the browser
 
 
 def test_a_request_without_a_session_is_refused(calls):
@@ -31,27 +31,22 @@ def test_a_request_without_a_session_is_refused(calls):
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
     view, upload = read(calls, midi)  # 2.5 s a bar
     assert "after the model's first piece" in view.estimate
-    asked = []
-
-    def seconds_needed(*given):
-        asked.append(given)
-        return given[2] / 2 * given[3]  # half a second a bar
-
-    monkeypatch.setattr(calls.studio, "seconds_needed", seconds_needed)
-    told = calls.settings.estimate(10, "bars", 1, SOMEONE)
-    assert "about <b>5 s</b>, sound included" in told
-    assert asked[-1][:2] == ("fake", upload.prompt)
-    assert "about <b>2 s</b>" in calls.settings.estimate(10, "seconds", 1, SOMEONE)
-    assert "about <b>4 min</b>" in calls.settings.estimate(240, "bars", 2, SOMEONE)
-
-
-def test_the_time_to_render_sound_is_part_of_the_estimate(calls, midi):
-    _, upload = read(calls, midi)
     studio = calls.studio
     list(studio.compose("me", upload, MusicOptions(bars=2, seed=1)))
-    bars, rows = 8, 2
-    generating = studio.scheduler.seconds_needed("fake", upload.prompt, bars, rows)
+    generating = studio.scheduler.seconds_needed("fake", upload.prompt, 8, 2)
     studio._sound_speed["fake"] = Rate()
     studio._sound_speed["fake"].learn(30, 1)
-    told = studio.seconds_needed("fake", upload.prompt, bars, rows)
-    assert told - generating == pytest.approx(rows * (10 + bars * 2.5) / 30)
+    seconds = studio.seconds_needed("fake", upload.prompt, 8, 2)  # sound included
+    assert seconds - generating == pytest.approx(2 * (10 + 8 * 2.5) / 30)
+
+    def seconds_needed(name, prompt, bars, variations):
+        assert (name, prompt) == ("fake", upload.prompt)
+        return bars / 2 * variations  # half a second a bar
+
+    monkeypatch.setattr(studio, "seconds_needed", seconds_needed)
+    for length, unit, variations, text in (
+        (10, "bars", 1, "about <b>5 s</b>, sound included"),
+        (10, "seconds", 1, "about <b>2 s</b>"),
+        (240, "bars", 2, "about <b>4 min</b>"),
+    ):
+        assert text in calls.settings.estimate(length, unit, variations, SOMEONE)

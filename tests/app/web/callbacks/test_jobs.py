@@ -11,10 +11,21 @@ import gradio as gr
 import pytest
 
 from app.audio.stems import render
-from app.compose.options import LARGEST_SEED, OPTIONS
+from app.compose.options import LARGEST_SEED
 from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import NOT_TAKEN
-from tests.support.seen import SOMEONE, VALUES, begin, event, filled_form, make, read, seen
+from tests.support.seen import (
+    SOMEONE,
+    VALUES,
+    begin,
+    event,
+    file_of,
+    filled_form,
+    make,
+    read,
+    seen,
+    work_of,
+)
 
 
 def said(calls):
@@ -23,13 +34,10 @@ def said(calls):
 
 
 def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
-    read(calls, midi)
-    seed, view = begin(calls, bars=4)
-    assert seed == 5
-    assert view.frame["phase"] == "waiting"
-    assert view.frame["busy"]
-    assert not view.go.visible
-    assert view.stop.visible
+    read(calls, midi)  # 96 bpm, 4/4: 2.5 s a bar
+    seed, view = begin(calls, bars=9, unit="seconds")
+    assert (seed, view.frame["phase"], view.frame["busy"]) == (5, "waiting", True)
+    assert (view.go.visible, view.stop.visible) == (False, True)
     frames = list(calls.jobs.compose(SOMEONE))
     assert frames[-1]["phase"] == "done"
     view = seen(calls.jobs.end(SOMEONE))
@@ -40,165 +48,122 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     assert "4 bars after bar 4 · fake model" in view.results
 
 
-@pytest.mark.parametrize("seed", [-5, LARGEST_SEED + 1, 99_999_999_999, 1.5])
-def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
-    with pytest.raises(gr.Error):
-        begin(calls, seed=seed)
-    assert not calls.studio.stop(SOMEONE.session_hash)
-    assert said(calls).startswith(
-        f"Seed is {seed:,}, expected a whole number from 0 to 2,147,483,647"
-    )
-    assert begin(calls, seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
+def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_nothing(calls, midi):
+    read(calls, midi)
+    limit = "expected a whole number from 0 to 2,147,483,647"
+    for values, alert in (
+        ({"seed": -5}, f"Seed is -5, {limit}; change it."),
+        ({"seed": LARGEST_SEED + 1}, f"Seed is 2,147,483,648, {limit}; change it."),
+        ({"seed": 1.5}, f"Seed is 1.5, {limit}; change it."),
+        ({"bars": 4000}, "Length is 4,000, expected a whole number from 1 to 256; change it."),
+        ({"bars": None}, "Length is empty; enter a number."),
+        ({"temperature": None}, "Temperature is empty; enter a number."),
+        (
+            {"key": "H"},
+            "“H” is not a known key or scale; enter one such as C, F#m, Bb or D dorian.",
+        ),
+    ):
+        with pytest.raises(gr.Error):
+            begin(calls, **values)
+        assert said(calls) == alert
+        assert not calls.studio.stop(SOMEONE.session_hash)
+    assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
+    assert said(calls) == BROKEN  # each is shown once; then as if Gradio had refused a value
+    assert begin(calls, seed=-5, fresh=True)[0] != -5  # `fresh` draws a new one
 
 
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
     calls, midi, monkeypatch, caplog
 ):
-    with pytest.raises(gr.Error):
-        begin(calls, key="H")
-    assert (
-        said(calls) == "“H” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
-    )
+    before, _ = read(calls, midi)
     begin(calls)
     with pytest.raises(gr.Error):
         begin(calls)
     assert said(calls) == BUSY
-    calls.jobs.end(SOMEONE)
+    view = seen(calls.jobs.end(SOMEONE))  # it was never taken
+    assert (view.frame["alert"], view.frame["job"]) == (NOT_TAKEN, before.frame["job"])
+    assert (view.go.interactive, view.frame["can_undo"]) == (True, False)
+    assert list(calls.jobs.compose(SOMEONE)) == [gr.skip()]  # it is over
 
     def broken(*_, **__):
         raise ZeroDivisionError
+        yield
 
-    monkeypatch.setattr("app.web.callbacks.jobs.waiting", broken)
-    with pytest.raises(gr.Error) as caught:
-        begin(calls)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.web.callbacks.jobs.waiting", lambda *_: next(broken()))
+        with pytest.raises(gr.Error) as caught:
+            begin(calls)
     assert (caught.value.message, caught.value.visible) == (BROKEN, False)
     assert said(calls) == BROKEN
-    assert any(record.exc_info for record in caplog.records)
+    calls.jobs.end(SOMEONE)
+    begin(calls)
+    monkeypatch.setattr(calls.studio, "compose", broken)
+    (frame,) = calls.jobs.compose(SOMEONE)
+    assert (frame["alert"], frame["phase"]) == (BROKEN, "prompt")
+    assert len([record for record in caplog.records if record.exc_info]) == 2
 
 
 def test_stop_keeps_and_discard_drops(calls, midi, model):
-    object.__setattr__(model, "speed", 200.0)
+    """Settings of a stopped piece have the length that was kept, as in their file."""
+    model.speed = 200.0
     read(calls, midi)
-    for ending, kept in ((calls.jobs.stop_job, 1), (calls.jobs.discard, 1)):
-        before = calls.view.session(SOMEONE).work.frame["job"]
-        begin(calls, bars=60)
+    for ending in (calls.jobs.stop_job, calls.jobs.discard):
+        before = work_of(calls).frame["job"]
+        begin(calls, bars=64, seed=7)
         for frame in calls.jobs.compose(SOMEONE):
-            if any(
-                track["notes"] for row in frame.get("variations", []) for track in row["tracks"]
-            ):
+            rows = frame.get("variations", [])
+            if any(track["notes"] for row in rows for track in row["tracks"]):
                 ending(SOMEONE)
         view = seen(calls.jobs.end(SOMEONE))
-        assert view.results.count("<li>") == kept
+        assert view.results.count("<li>") == 1
         assert not view.frame.get("alert")
         assert (view.frame["job"] == before) is (ending == calls.jobs.discard)
+    kept = json.loads(file_of(calls, view, "replay").read_text())["options"]["bars"]
+    assert kept < 64
+    calls.settings.use_settings(event(variation=0), SOMEONE)
+    filled = filled_form(calls)
+    assert (filled["bars"].value, filled["unit"], filled["seed"]) == (kept, "bars", 7)
 
 
 def test_a_result_that_is_discarded_leaves_the_list_and_the_player(calls, midi):
-    read(calls, midi)
-    make(calls)
-    job = seen(calls.view.show(calls.view.session(SOMEONE))).frame["job"]
-    view = seen(calls.jobs.discard(SOMEONE))
-    assert view.frame["phase"] == "prompt"
-    assert view.results == ""
-    view = seen(calls.history.undo(SOMEONE))  # brings it back
-    assert (view.frame["phase"], view.frame["job"]) == ("done", job)
-    assert view.results.count("<li>") == 1
-    view = seen(calls.history.undo(SOMEONE))
-    assert view.frame["phase"] == "prompt"
-    assert view.results.count("<li>") == 1
-
-
-def test_undo_brings_back_a_discarded_piece_from_nothing(calls):
-    job = make(calls)[1].frame["job"]
+    new = make(calls)[1].frame["job"]
     view = seen(calls.jobs.discard(SOMEONE))
     assert (view.frame["phase"], view.frame["can_undo"], view.results) == ("empty", True, "")
     view = seen(calls.history.undo(SOMEONE))
-    assert (view.frame["job"], view.results.count("<li>")) == (job, 1)
-
-
-def test_values_beyond_the_ranges_of_the_page_are_refused(calls, midi):
+    assert (view.frame["job"], view.results.count("<li>")) == (new, 1)
     read(calls, midi)
-    with pytest.raises(gr.Error):
-        begin(calls, bars=4000)
-    assert said(calls) == "Length is 4,000, expected a whole number from 1 to 256; change it."
+    job = make(calls)[1].frame["job"]
+    view = seen(calls.jobs.discard(SOMEONE))
+    assert (view.frame["phase"], view.results.count("<li>")) == ("prompt", 1)
+    view = seen(calls.history.undo(SOMEONE))  # brings it back
+    assert (view.frame["phase"], view.frame["job"]) == ("done", job)
+    assert view.results.count("<li>") == 2
 
 
-JUNK = [
-    *(True, -1, 0.5, 1e308, 10**400, float("inf"), "x", "\ud800" * 999),
-    [],
-    {},
-    [[1]],
-    {"a": 1},
-]
-
-
-@pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
-def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, caplog, value):
+def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, caplog):
     """Gradio does not check the values of these calls, which any program can send."""
     read(calls, midi)
-    for name in VALUES.keys() - {"fresh"}:
+    junk = (True, -1, 0.5, 10**400, float("inf"), "x", "\ud800" * 999, [], {"a": 1})
+    for name, value in itertools.product(VALUES.keys() - {"fresh"}, junk):
         try:
             begin(calls, **{name: value})  # pyright: ignore[reportArgumentType]
         except gr.Error:
             alert = said(calls)
             assert alert != BROKEN
-            assert alert.count("\n") == 0
+            assert "\n" not in alert
             assert alert.endswith(".")
             assert len(alert) < 200
         else:  # some of the values can be used
             assert isinstance(value, int | float)
             calls.jobs.discard(SOMEONE)
             calls.jobs.end(SOMEONE)
+    for value in junk:
         for length, unit, variations in ((value, "bars", 1), (2, value, 1), (2, "bars", value)):
             assert isinstance(calls.settings.estimate(length, unit, variations, SOMEONE), str)
     assert not caplog.records
 
 
-@pytest.mark.parametrize("name", ["bars", "temperature", "density"])
-def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
-    read(calls, midi)
-    with pytest.raises(gr.Error):
-        begin(calls, **{name: None})  # pyright: ignore[reportArgumentType]
-    widget = OPTIONS[name].widget
-    assert widget is not None
-    label = widget.label
-    view = seen(calls.jobs.refuse(SOMEONE))
-    assert view.frame["alert"] == f"{label} is empty; enter a number."
-    assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
-
-
-def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):
-    before, _ = read(calls, midi)
-    begin(calls)
-    view = seen(calls.jobs.end(SOMEONE))
-    assert view.frame["alert"] == NOT_TAKEN
-    assert view.frame["job"] == before.frame["job"]
-    assert view.go.interactive
-    assert not view.frame["can_undo"]
-
-
-def test_an_error_during_a_job_restores_the_tab_with_an_alert(calls, midi, monkeypatch):
-    read(calls, midi)
-    begin(calls)
-
-    def broken(*_, **__):
-        raise ZeroDivisionError
-        yield
-
-    monkeypatch.setattr(calls.studio, "compose", broken)
-    (frame,) = calls.jobs.compose(SOMEONE)
-    assert (frame["alert"], frame["phase"]) == (BROKEN, "prompt")
-
-
-def test_a_length_in_seconds_is_converted_to_bars(calls, midi):
-    read(calls, midi)  # 96 bpm, 4/4: 2.5 s a bar
-    _, view = make(calls, bars=9, unit="seconds")
-    assert "4 bars after bar 4" in view.frame["subtitle"]
-    assert list(calls.jobs.compose(SOMEONE)) == [gr.skip()]  # it is over
-
-
-def test_a_refusal_is_shown_once(calls):
-    assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`
+FULL = "The music cannot be saved (No space left on device); the disk of the computer"
 
 
 def full(path="", **_):
@@ -222,48 +187,19 @@ def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", half)
         answer = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})
-        assert answer == {"error": f"{FULL}."}
+        assert answer["error"].startswith(FULL)
         frames, _ = make(calls, bars=2, variations=2)
-        assert frames[-1]["alert"] == FULL
+        assert frames[-1]["alert"].startswith(FULL)
         assert next(files) == 3
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", full)
         frames, _ = make(calls, bars=2)
-        assert frames[-1]["alert"] == FULL
+        assert frames[-1]["alert"].startswith(FULL)
     assert set(tmp_path.rglob("*")) == before
     assert not caplog.records
-    _, view = make(calls, bars=2)  # there is room again
-    assert view.frame["phase"] == "done"
-
-
-FULL = (
-    "The music cannot be saved (No space left on device); the disk of the computer that runs the "
-    "page may be full"
-)
-
-
-def test_a_full_disk_leaves_the_sound_out(calls, midi, monkeypatch, tmp_path):
     monkeypatch.setattr("app.audio.stems.tempfile.mkdtemp", lambda **_: full(tmp_path))
     monkeypatch.setattr("app.server.job_audio.stems.render", render)
-    read(calls, midi)
     frames, view = make(calls, bars=2)
     assert frames[-1]["alert"].startswith("the audio cannot be written (No space left on device); ")
     assert str(tmp_path) not in frames[-1]["alert"]
-    assert "midi" in view.frame["variations"][0]
-
-
-def test_settings_of_a_stopped_piece_have_the_length_that_was_kept(calls, midi):
-    """As in the file of its settings."""
-    read(calls, midi)
-    begin(calls, bars=64, seed=7)
-    for number, _ in enumerate(calls.jobs.compose(SOMEONE)):
-        if number == 2:
-            calls.jobs.stop_job(SOMEONE)
-    view = seen(calls.jobs.end(SOMEONE))
-    job = view.frame["job"]
-    told = calls.files.file({"job": job, "variation": 0, "kind": "replay"})["path"]
-    kept = json.loads(Path(told).read_text())["options"]["bars"]
-    assert kept < 64
-    calls.settings.use_settings(event(variation=0), SOMEONE)
-    filled = filled_form(calls)
-    assert (filled["bars"].value, filled["unit"], filled["seed"]) == (kept, "bars", 7)
+    assert "midi" in view.frame["variations"][0]  # without its sound

@@ -11,26 +11,15 @@ from app.compose.models import Models
 from app.web.tabs.about import about, model_line
 
 
-def test_about_lists_licence_encoding_and_results_of_the_released_models():
+def test_about_describes_the_released_models_in_plain_words_with_exact_terms_as_tooltips():
     text = about(Models())
     for fact in ("MIT (pop909)", "GPL-2-or-later", "sine stochastic", "512 events", "with pointer"):
         assert fact in text
     assert "prepared corpus" not in text
     assert model_line(Models(), "piano").startswith("Solo piano · ")
-
-
-def test_about_uses_plain_words_with_exact_terms_as_tooltips():
-    text = about(Models())
     seen = re.sub(r"<h3>[^<]*</h3>|<[^>]*>", "", text)
-    for raw in (
-        "kneser_ney",
-        "untransposed",
-        "int8",
-        "znver",
-        "encoding, initialised",
-        "algebraic",
-    ):
-        assert raw not in seen
+    for term in ("kneser_ney", "untransposed", "int8", "znver", "encoding, initialised"):
+        assert term not in seen
     for exact in (
         "whole pieces, with pointer",
         "algebraic positional encoding, initialised as rotary",
@@ -57,14 +46,11 @@ def test_a_small_model_has_a_size_and_no_table_of_its_pointer(model, monkeypatch
 
 
 def test_about_names_a_model_that_is_not_on_disk(model):
-    text = about(Models.only(model))
-    assert "removed within a day" in text
-    assert "until its owner removes them" in about(Models.only(model), keep=True)
-    assert "<h3>fake</h3>" in text
-    assert "Licence" not in text
-
-
-def test_the_line_of_a_small_model_has_all_digits_of_its_size(model):
     model.parameters = 31_400
     models = Models.only(model)
-    assert "31,400 weights" in model_line(models, models.names[0])
+    text = about(models)
+    assert "removed within a day" in text
+    assert "until its owner removes them" in about(models, keep=True)
+    assert "<h3>fake</h3>" in text
+    assert "Licence" not in text
+    assert model_line(models, "fake") == "31,400 weights"  # all digits

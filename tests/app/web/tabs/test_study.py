@@ -8,7 +8,16 @@ import pytest
 
 from app.batch.study import as_yaml, read_study
 from app.errors import CommandError
-from app.web.tabs.study import FIELDS, counted, finished, progress, study_of
+from app.web.tabs.study import (
+    FIELDS,
+    MOST_BARS,
+    MOST_CLIP_BARS,
+    MOST_REPETITIONS,
+    counted,
+    finished,
+    progress,
+    study_of,
+)
 
 FORM = {
     "name": "A study",
@@ -45,27 +54,23 @@ def test_pieces_from_nothing_need_no_files():
     assert [one.name for one in study.conditions] == ["piano"]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"models": [], "real": []}, "Choose at least one model with a creativity"),
-        ({"moods": [], "real": []}, "Choose at least one model with a creativity"),
+def test_a_value_that_cannot_be_used_is_named():
+    for change, error in (
+        ({"models": [], "real": []}, "Choose at least one model"),
+        ({"moods": [], "real": []}, "Choose at least one model"),
         ({"last_bar": None}, "Enter the last bar of the prompts: 'Real continuation' is made"),
         ({"name": " "}, "name is empty, expected the title"),
         ({"seed": None}, "Seed is empty; enter a number"),
-        ({"bars": 4000}, "Length is 4,000, expected at most 32"),
-        ({"repetitions": 11}, "Repetitions is 11, expected at most 10"),
-        ({"clip_bars": 9}, "Bars of the prompt is 9, expected at most 8"),
-    ],
-)
-def test_a_value_that_cannot_be_used_is_named(change, said):
-    with pytest.raises(CommandError, match=said):
-        study_of(FORM | change, FILES)
-
-
-def test_real_music_needs_files():
+        ({"bars": MOST_BARS + 1}, "Length is 33, expected at most 32"),
+        ({"repetitions": MOST_REPETITIONS + 1}, "Repetitions is 11, expected at most 10"),
+        ({"clip_bars": MOST_CLIP_BARS + 1}, "Bars of the prompt is 9, expected at most 8"),
+    ):
+        with pytest.raises(CommandError, match=error):
+            study_of(FORM | change, FILES)
     with pytest.raises(CommandError, match="Upload the prompts"):
         study_of(FORM, [])
+    most = {"bars": MOST_BARS, "repetitions": MOST_REPETITIONS, "clip_bars": MOST_CLIP_BARS}
+    assert study_of(FORM | most, FILES)[0].bars == MOST_BARS
 
 
 def test_texts_are_escaped():
