@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
@@ -287,6 +289,34 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention": LinearAttentionConfig(feature_map=EluConfig()),
     },
 }
+
+"""Every encoding and attention, and what they can be combined with. Tests of all decoders,
+classifiers and encoder-decoders take their entries from here."""
+
+THOROUGH = (
+    *("sine favor", "sine relu, fading", "sine softmax", "sine relu, layers of their own"),
+    *("selective rope softmax", "selective rope favor", "conv favor, ungated, signs"),
+    *("siren spe relu, layers of their own", "algebraic softmax", "siren softmax, no window"),
+    *("alibi windowed", "sinusoid relu", "layers: sine favor, algebraic windowed and none"),
+    *("layers: siren windowed and siren spe relu", "events: sine favor", "events: conv relu"),
+    *("events: siren windowed", "events: sinusoid elu", "events: algebraic elu, numerator, fading"),
+    *("algebraic delta, negative eigenvalues", "layers: none delta and rope delta"),
+    *("events: rope delta", "events: algebraic delta and windowed, 3:1"),
+    *("layers: conv relu and none delta", "sine relu, gated decay"),
+    "algebraic elu, numerator, gated decay",
+)
+"""Entries that combine what others of `CONFIGS` have too; only the slow run tests them."""
+
+
+def parameters(names: Iterable[str]) -> list[Any]:
+    """Names of entries as parameters of a test; those of `THOROUGH` are slow."""
+    assert set(THOROUGH) <= CONFIGS.keys()
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in THOROUGH else name for name in names
+    ]
+
+
+every_decoder = pytest.mark.parametrize("name", parameters(CONFIGS))
 
 
 def decoder(name: str) -> Decoder:
