@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -33,19 +34,8 @@ REDRAWS = st.one_of(
     st.builds(FavorConfig, redraw_interval=st.integers(1, 500)),
     st.builds(FavorConfig, redraw_probability=st.sampled_from([1e-4, 0.02, 0.3, 1.0])),
 )
-ENCODINGS: dict[str, EncodingConfig] = {
-    "sine": SineSPEConfig(num_sines=2, num_realizations=6),
-    "conv": ConvSPEConfig(taps=(5,), num_realizations=6),
-    "siren": SirenSPEConfig(max_taps=(9,), reference_length=16.0, num_realizations=6),
-    "rope": RopeConfig(),
-}
-ATTENTIONS: dict[str, AttentionConfig] = {
-    "relu": LinearAttentionConfig(),
-    "elu": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
-    "favor": LinearAttentionConfig(feature_map=FavorConfig(num_features=10)),
-    "softmax": SoftmaxAttentionConfig(),
-    "windowed": WindowedAttentionConfig(span=11),
-}
+SINE = SineSPEConfig(num_sines=2, num_realizations=6)
+FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=10))
 
 
 def decoder(encoding: EncodingConfig, attention: AttentionConfig) -> Decoder:
@@ -65,7 +55,7 @@ def decoder(encoding: EncodingConfig, attention: AttentionConfig) -> Decoder:
 @given(step=STEPS, run=RUNS)
 def test_by_default_features_are_redrawn_at_every_step(step: int, run: int) -> None:
     assert FavorConfig().last_redraw(step, run) == step
-    assert decoder(ENCODINGS["sine"], ATTENTIONS["relu"]).last_redraw(step, run) == step
+    assert decoder(SINE, LinearAttentionConfig()).last_redraw(step, run) == step
 
 
 @given(config=REDRAWS, step=STEPS, run=RUNS)
@@ -80,26 +70,19 @@ def test_features_are_held_until_the_next_redraw(config: FavorConfig, step: int,
     assert config.last_redraw(0, run) == 0
 
 
-@given(interval=st.integers(1, 500), step=STEPS, run=RUNS)
-def test_features_are_constant_within_an_interval(interval: int, step: int, run: int) -> None:
-    config = FavorConfig(redraw_interval=interval)
-    first = step // interval * interval
-    found = {config.last_redraw(first + n, run) for n in range(interval)}
-    assert found == {first}
-    assert config.last_redraw(first + interval, run) == first + interval
-
-
-@pytest.mark.parametrize("probability", [0.004, 0.05, 0.5])
-@pytest.mark.parametrize("run", [0, 2**31 - 1])
-def test_redraws_have_the_given_probability(probability: float, run: int) -> None:
+def test_redraws_have_the_given_interval_or_probability() -> None:
     """Their number and spacing are those of independent steps, to 5 standard deviations."""
-    config, steps = FavorConfig(redraw_probability=probability), 4000
-    redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
-    deviation = math.sqrt(steps * probability * (1 - probability))
-    assert abs(len(redraws) - steps * probability) <= 5 * deviation
-    together = sum(b - a == 1 for a, b in itertools.pairwise(redraws))
-    expected = len(redraws) * probability
-    assert abs(together - expected) <= 5 * math.sqrt(expected) + 2
+    config = FavorConfig(redraw_interval=40)
+    assert [step for step in range(300, 400) if config.last_redraw(step, 5) == step] == [320, 360]
+    steps = 4000
+    for probability, run in ((0.004, 0), (0.05, 2**31 - 1), (0.5, 0)):
+        config = FavorConfig(redraw_probability=probability)
+        redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
+        deviation = math.sqrt(steps * probability * (1 - probability))
+        assert abs(len(redraws) - steps * probability) <= 5 * deviation
+        together = sum(b - a == 1 for a, b in itertools.pairwise(redraws))
+        expected = len(redraws) * probability
+        assert abs(together - expected) <= 5 * math.sqrt(expected) + 2
 
 
 def test_runs_redraw_at_different_steps() -> None:
@@ -115,29 +98,27 @@ def test_the_search_for_the_last_redraw_ends() -> None:
     assert FavorConfig(redraw_probability=1.0).last_redraw(12_345) == 12_345
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_invalid_redraw_settings_are_refused() -> None:
+    changes: list[tuple[dict[str, float | int], str]] = [
         ({"redraw_interval": 0}, "redraw_interval is 0, expected at least 1"),
         ({"redraw_probability": 0.0}, "redraw_probability is 0.0, expected 1e-5 to 1"),
         ({"redraw_probability": 1.5}, "redraw_probability is 1.5"),
         ({"redraw_probability": math.nan}, "redraw_probability is nan"),
         ({"redraw_interval": 40, "redraw_probability": 0.05}, "expected only one of them"),
-    ],
-)
-def test_invalid_redraw_settings_are_refused(change: dict[str, float | int], message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        from_plain(FavorConfig, change)
+    ]
+    for change, message in changes:
+        with pytest.raises(CheckpointError, match=message):
+            from_plain(FavorConfig, change)
 
 
 @given(config=REDRAWS, step=st.integers(1, 10**6), run=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_noise_is_new_at_every_step_even_if_features_are_held(
     config: FavorConfig, step: int, run: int
 ) -> None:
     """As in training, seeds are a function of the step; here, twice the step."""
     config = dataclasses.replace(config, num_features=4)
-    model = decoder(ENCODINGS["sine"], LinearAttentionConfig(feature_map=config))
+    model = decoder(SINE, LinearAttentionConfig(feature_map=config))
     states = [
         model.init_state(1, 2 * at, feature_seed=2 * model.last_redraw(at, run))
         for at in (step - 1, step)
@@ -150,10 +131,8 @@ def test_noise_is_new_at_every_step_even_if_features_are_held(
     assert not torch.equal(*projections[1])  # each layer has its own features
 
 
-@given(seed=st.integers(0, 2**31 - 1))
-@settings(max_examples=10)
-def test_the_seed_of_features_defaults_to_that_of_the_noise(seed: int) -> None:
-    model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
+def test_the_seed_of_features_defaults_to_that_of_the_noise() -> None:
+    model, seed = decoder(SINE, FAVOR), 2**31 - 1
     plain, given_too, other = (
         [of.operation.projection for of in model.init_state(1, seed, feature_seed=own).layers]
         for own in (None, seed, seed + 1)
@@ -162,12 +141,22 @@ def test_the_seed_of_features_defaults_to_that_of_the_noise(seed: int) -> None:
     assert not any(map(torch.equal, plain, other))
 
 
-@pytest.mark.parametrize("encoding", ["sine", "conv", "siren"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(
+    ("encoding", "attention"),
+    [
+        (SINE, FAVOR),
+        (ConvSPEConfig(taps=(5,), num_realizations=6), SoftmaxAttentionConfig()),
+        (
+            SirenSPEConfig(max_taps=(9,), reference_length=16.0, num_realizations=6),
+            LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+        ),
+        (SINE, WindowedAttentionConfig(span=11)),
+    ],
+)
 @torch.no_grad()
-def test_with_other_realizations_any_split_equals_the_whole(encoding: str, attention: str) -> None:
+def test_with_other_realizations_any_split_equals_the_whole(encoding: Any, attention: Any) -> None:
     """Both also equal a model with that number in its config, since no parameter depends on it."""
-    model = decoder(ENCODINGS[encoding], ATTENTIONS[attention])
+    model = decoder(encoding, attention)
     tokens = torch.randint(11, (2, 90))
     positions = torch.arange(90)[None, :, None]
     for number in (1, 6, 19):
@@ -180,17 +169,14 @@ def test_with_other_realizations_any_split_equals_the_whole(encoding: str, atten
             done += size
         torch.testing.assert_close(torch.cat(outs, 1), whole, rtol=1e-4, atol=2e-5)
 
-        config = dataclasses.replace(ENCODINGS[encoding], num_realizations=number)
-        built = decoder(config, ATTENTIONS[attention])
+        built = decoder(dataclasses.replace(encoding, num_realizations=number), attention)
         built.load_state_dict(model.state_dict())
         wanted, _ = built(tokens, positions, built.init_state(2, 3))
         assert torch.equal(whole, wanted)
 
 
 def test_realizations_are_refused_without_random_codes() -> None:
-    model = decoder(ENCODINGS["rope"], ATTENTIONS["softmax"])
     with pytest.raises(ValueError, match="encoding rope has no random codes"):
-        model.init_state(1, 0, 8)
-    model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
+        decoder(RopeConfig(), SoftmaxAttentionConfig()).init_state(1, 0, 8)
     with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
-        model.init_state(1, num_realizations=0)
+        decoder(SINE, FAVOR).init_state(1, num_realizations=0)
