@@ -6,12 +6,11 @@ import itertools
 import subprocess
 import sys
 import typing
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from relpe import (
     AbsoluteEncoding,
@@ -36,6 +35,7 @@ from relpe import (
 )
 from relpe.encodings.offset.windows import Window, WindowConfig
 from relpe.models.config import from_plain, to_plain
+from tests.support.flip import FlipConfig
 
 ATTENTIONS = {
     "softmax": SoftmaxAttentionConfig(),
@@ -253,39 +253,6 @@ def test_an_encoding_without_a_required_method_cannot_be_built() -> None:
 
     with pytest.raises(TypeError, match="encode"):
         Missing()  # pyright: ignore[reportAbstractUsage] - that is the point
-
-
-# ---- a new encoding: a config, a module, and a name in a union
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlipConfig:
-    """Flips the sign of every second feature at odd positions."""
-
-    kind: Literal["flip"] = "flip"
-
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Flip:
-        """Module."""
-        return Flip(head_dim)
-
-
-class Flip(QueryKeyEncoding[Tensor, tuple[()]]):
-    """See `FlipConfig`."""
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.out_features = head_dim
-        self.strength = nn.Parameter(torch.ones(()))
-
-    def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
-        """Signs (1, l, 1, d)."""
-        odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
-        odd[..., ::2] = 0
-        return 1 - 2 * odd, state
-
-    def encode(self, q: Tensor, k: Tensor, codes: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Signed queries and keys."""
-        return q * codes * self.strength, k * codes
 
 
 def test_a_new_encoding_is_a_config_a_module_and_a_name():

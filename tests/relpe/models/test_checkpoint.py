@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from tests.support.classifiers import classifier
 from tests.support.decoders import CONFIGS, decoder
 from tests.support.encoder_decoders import encoder_decoder
-from tests.support.own_xpos import XPosConfig
+from tests.support.flip import FlipConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -297,7 +298,7 @@ def test_a_classifier_is_saved_and_loaded_like_a_decoder(tmp_path: Path) -> None
 
 
 def test_a_model_that_could_not_be_loaded_is_not_stored(tmp_path):
-    own = replace(SMALL, attention=SoftmaxAttentionConfig(), encoding=XPosConfig())
+    own: Any = replace(SMALL, attention=SoftmaxAttentionConfig(), encoding=FlipConfig())
     with pytest.raises(CheckpointError, match="store its state_dict instead"):
         save_model(own.build(), tmp_path / "own")
     assert not (tmp_path / "own").exists()

@@ -149,51 +149,47 @@ def test_bfloat16_is_close_to_float32(name: str) -> None:
     assert (rounded.float() - exact).norm() < 0.03 * exact.norm()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_impossible_sizes_are_refused() -> None:
+    changes: list[tuple[dict[str, object], str]] = [
         ({"num_heads": 0}, "num_heads is 0, expected at least 1"),
         ({"width": -16}, "width is -16"),
         ({"width": 18, "num_heads": 4}, "width is 18, expected a multiple of num_heads, 4"),
         ({"convolution_taps": -1}, "convolution_taps is -1"),
         ({"convolution_start": "delayed", "convolution_taps": 1}, "expected at least 2"),
         ({"convolution_start": "late"}, "late"),
-    ],
-)
-def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        from_plain(DecoderConfig, change)
+    ]
+    for change, message in changes:
+        with pytest.raises(ValueError, match=message):
+            from_plain(DecoderConfig, change)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "rows", "message"),
-    [
-        (tokens_of(5).float(), 2, r"tokens has the shape \(2, 5\) and is torch.float32"),
-        (tokens_of(5)[0], 2, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
-        (tokens_of(5).tolist(), 2, "tokens is of type list, expected Tensor"),
-        (tokens_of(5).to("meta"), 2, "tokens is on meta, expected cpu"),
-        (tokens_of(5), 3, "the state has 3 rows and the inputs have 2, expected the same number"),
-        (tokens_of(5), None, "state is None, expected DecoderState"),
-    ],
-)
-def test_wrong_calls_are_refused_in_one_sentence(
-    tokens: Any, rows: int | None, message: str
-) -> None:
-    model, places = decoder("sine relu"), torch.arange(5)[None, :, None]
-    state: Any = None if rows is None else model.init_state(rows)
-    with pytest.raises((TypeError, ValueError), match=message):
-        model(tokens, places, state)
+def test_wrong_calls_are_refused_in_one_sentence() -> None:
+    model, places, tokens = decoder("sine relu"), torch.arange(5)[None, :, None], tokens_of(5)
+    state = model.init_state(2)
+    calls: list[tuple[Any, Any, str]] = [
+        (tokens.float(), state, r"tokens has the shape \(2, 5\) and is torch.float32"),
+        (tokens[0], state, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
+        (tokens.tolist(), state, "tokens is of type list, expected Tensor"),
+        (tokens.to("meta"), state, "tokens is on meta, expected cpu"),
+        (tokens, model.init_state(3), "the state has 3 rows and the inputs have 2"),
+        (tokens, None, "state is None, expected DecoderState"),
+    ]
+    for given_tokens, given_state, message in calls:
+        with pytest.raises((TypeError, ValueError), match=message):
+            model(given_tokens, places, given_state)
 
 
-@pytest.mark.parametrize(
-    "other",
-    ["rope softmax", "algebraic delta", "layers: sine relu and algebraic windowed, 3:1"],
-)
-def test_the_state_of_another_model_is_refused(other: str) -> None:
-    model, stranger = decoder("sine relu"), decoder(other)
-    for one, state in ((model, stranger.init_state(2)), (stranger, model.init_state(2))):
-        with pytest.raises(TypeError, match=r"the state is that of another model or layer; begin"):
-            one(tokens_of(5), torch.arange(5)[None, :, None], state)
+def test_the_state_of_another_model_is_refused() -> None:
+    model = decoder("sine relu")
+    for name in (
+        "rope softmax",
+        "algebraic delta",
+        "layers: sine relu and algebraic windowed, 3:1",
+    ):
+        other = decoder(name)
+        for one, state in ((model, other.init_state(2)), (other, model.init_state(2))):
+            with pytest.raises(TypeError, match="the state is that of another model or layer"):
+                one(tokens_of(5), torch.arange(5)[None, :, None], state)
 
 
 def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() -> None:

@@ -8,23 +8,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlgebraicConfig, RopeConfig, SineSPEConfig, SirenConfig
 from relpe.encodings.algebraic.structures import GridStructure
-from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from tests.support.decoders import CONFIGS, EVENTS, decoder, tokens_of
+from tests.support.decoders import CONFIGS, EVENTS, decoder, parameters, tokens_of
 from tests.support.reference_events import logits_by_event
 
-WITH_EVENTS = [name for name in CONFIGS if name.startswith("events")]
+with_events = pytest.mark.parametrize(
+    "name", parameters(name for name in CONFIGS if name.startswith("events"))
+)
 INDEX = torch.arange(60)[None, :, None]
 
 
-@pytest.mark.parametrize("name", WITH_EVENTS)
+@with_events
 def test_logits_and_gradients_are_those_of_one_event_after_another(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(60, rows=3)
     for weight in model.parameters():
@@ -43,7 +43,7 @@ def test_logits_and_gradients_are_those_of_one_event_after_another(name: str) ->
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7, msg=key)
 
 
-@pytest.mark.parametrize("name", WITH_EVENTS)
+@with_events
 def test_gradients_do_not_depend_on_the_split(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(40, rows=3)
 
@@ -86,19 +86,6 @@ def test_blocks_have_a_position_for_each_event_only() -> None:
     assert state.events.size.tolist() == [1, 0]
     model(tokens[:, :1], INDEX[:, :1], state)
     assert seen == [3]  # no event was closed
-
-
-def test_the_state_has_a_constant_size() -> None:
-    model, tokens = decoder("events: sine relu, fading"), tokens_of(60)
-
-    def size(length: int) -> int:
-        with torch.no_grad():
-            _, state = model(tokens[:, :length], INDEX[:, :length], model.init_state(2))
-        found: list[int] = []
-        state.map_rows(lambda x: found.append(x.nbytes) or x)
-        return sum(found)
-
-    assert size(1) == size(60)
 
 
 COORDINATES = DecoderConfig(
@@ -159,41 +146,25 @@ def test_layers_read_the_axes_that_they_choose(events: EventsConfig | None) -> N
         model(tokens, INDEX[:, :40], model.init_state(3))
 
 
-@pytest.mark.parametrize(
-    ("closing", "message"),
-    [
+def test_what_does_not_fit_is_refused() -> None:
+    for closing, message in (
         ((), "closing is empty"),
         (((3, 12),), "has ids up to 11, but the vocabulary has 11"),
         (((3, 3),), "expected ascending ranges"),
         (((5, 7), (6, 9)), "expected ascending ranges"),
         (((-1, 2),), "expected ascending ranges"),
-    ],
-)
-def test_impossible_closing_ids_are_refused(
-    closing: tuple[tuple[int, int], ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        DecoderConfig(vocabulary_size=11, events=EventsConfig(closing=closing)).build()
+    ):
+        with pytest.raises(ValueError, match=message):
+            DecoderConfig(vocabulary_size=11, events=EventsConfig(closing=closing)).build()
+    # attention whose state has one length for all rows
+    for layer in (
+        LayerConfig(attention=SoftmaxAttentionConfig(), encoding=RopeConfig()),
+        LayerConfig(attention=WindowedAttentionConfig(), encoding=SirenConfig(coordinates="joint")),
+    ):
+        with pytest.raises(ValueError, match="models with events do not support"):
+            DecoderConfig(vocabulary_size=11, events=EVENTS, layers=(layer,)).build()
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        {"attention": SoftmaxAttentionConfig(), "encoding": RopeConfig()},
-        {
-            "attention": WindowedAttentionConfig(),
-            "encoding": SirenConfig(coordinates="joint"),
-        },
-    ],
-)
-def test_attention_whose_state_has_one_length_for_all_rows_is_refused(layer: dict) -> None:
-    with pytest.raises(ValueError, match="models with events do not support"):
-        DecoderConfig(vocabulary_size=11, events=EVENTS, layers=(LayerConfig(**layer),)).build()
-
-
-def test_a_config_survives_json() -> None:
-    ids = [9, 3, 10, 4, 8]
-    events = EventsConfig(closing=EventsConfig.ranges(ids), hidden=24, most=3)
-    assert events == EVENTS
-    config = DecoderConfig(events=events, attention=LinearAttentionConfig(half_lives=(1, 40)))
-    assert from_plain(DecoderConfig, to_plain(config)) == config
+def test_ranges_of_ids() -> None:
+    ranges = EventsConfig.ranges([9, 3, 10, 4, 8])
+    assert EventsConfig(closing=ranges, hidden=24, most=3) == EVENTS

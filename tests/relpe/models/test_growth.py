@@ -67,17 +67,13 @@ def test_layers_keep_their_order(depth):
     assert can_grow(replace(SMALL, num_layers=depth), SMALL)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"num_layers": 3},
-        {"hidden": 32},
-        {"encoding": RopeConfig()},
-        {"num_layers": 12, "layers": (DELTA,)},
-    ],
-)
-def test_models_that_are_not_a_deeper_copy_are_refused(change):
-    other = replace(SMALL, **change)
-    assert not can_grow(other, SMALL)
-    with pytest.raises(ValueError, match="differ in more than layers"):
-        grow(other.build(), SMALL.build())
+def test_models_that_are_not_a_deeper_copy_are_refused():
+    for other in (
+        replace(SMALL, num_layers=3),
+        replace(SMALL, hidden=32),
+        replace(SMALL, encoding=RopeConfig()),
+        replace(SMALL, num_layers=12, layers=(DELTA,)),
+    ):
+        assert not can_grow(other, SMALL)
+        with pytest.raises(ValueError, match="differ in more than layers"):
+            grow(other.build(), SMALL.build())

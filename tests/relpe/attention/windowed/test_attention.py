@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,10 +22,9 @@ from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable, Scoring
 from relpe.encodings.offset.windows import in_box
 from tests.support import reference_offsets
+from tests.support.golden_siren import GOLDEN, golden
 from tests.support.grids import gaussian, span_size
-from tests.support.paths import GOLDEN_FOLDER
 
-GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
 CASES = sorted({key.split("/")[1] for key in GOLDEN.files if key.startswith("attn/")})
 CAUSAL_1D = [case for case in CASES if case.startswith("1d") and case.endswith("causal")]
 FEATURES, HEADS = 4, 2
@@ -49,11 +47,11 @@ class GoldenCase:
         names = {"baseline": ("W", "b")}.get(self.encoder, ("W0", "b0", "W1", "b1", "W2", "b2"))
         if "no_pe" not in name:
             for key in names:
-                values = torch.from_numpy(GOLDEN[f"{self.encoder}/{key}"]).to(dtype)
+                values = golden(f"{self.encoder}/{key}").to(dtype)
                 self.leaves[key] = values.requires_grad_()
 
     def get(self, key: str) -> torch.Tensor:
-        return torch.from_numpy(GOLDEN[f"attn/{self.name}/{key}"]).to(self.dtype)
+        return golden(f"attn/{self.name}/{key}").to(self.dtype)
 
     @property
     def order(self) -> Any:
@@ -124,83 +122,49 @@ class GoldenCase:
         baseline = self.encoder == "baseline"
         names |= {"pe_first_weight": "W" if baseline else "W0"}
         names |= {"pe_last_bias": "b" if baseline else "b2"}
-        for golden, leaf in names.items():
-            if f"attn/{self.name}/grad_{golden}" not in GOLDEN.files:
+        for stored, leaf in names.items():
+            if f"attn/{self.name}/grad_{stored}" not in GOLDEN.files:
                 continue
-            expected, found = self.get(f"grad_{golden}"), self.leaves[leaf].grad
-            assert found is not None, golden
+            expected, found = self.get(f"grad_{stored}"), self.leaves[leaf].grad
+            assert found is not None, stored
             if tight:
                 torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-7)
             elif expected.abs().max() < 1e-12:
                 # zero by cancellation, as for terms added to all logits of a query, so that only
                 # an absolute tolerance is meaningful in float32
-                assert found.abs().max() <= 2e-5, golden
+                assert found.abs().max() <= 2e-5, stored
             else:
-                assert (found - expected).abs().max() <= 5e-4 * expected.abs().max(), golden
-
-
-BOTH = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+                assert (found - expected).abs().max() <= 5e-4 * expected.abs().max(), stored
 
 
 @pytest.mark.parametrize("name", CASES)
-@BOTH
-def test_the_reference_matches_the_original(name: str, dtype: torch.dtype) -> None:
-    case = GoldenCase(name, dtype)
-    places = reference_offsets.grid_positions(case.grid)
-    offsets = reference_offsets.pair_offsets(places, places)
-    allowed = reference_offsets.span_mask(offsets, case.half_widths)
-    if case.order is not None:
-        allowed &= reference_offsets.causal_mask(offsets, case.order)
-    out, weights = reference_offsets.offset_attention(
-        *case.qkv(),
-        allowed=allowed,
-        features=case.features(offsets),
-        content_bias=case.leaves["u"],
-        position_bias=case.leaves.get("vbias"),
-        factor=case.window(offsets),
-        **case.options,
-    )
-    atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
-    torch.testing.assert_close(weights, case.get("weights"), atol=atol, rtol=rtol)
-    case.check(out)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("tile", [1, 5, 64])
-@BOTH
-def test_boxes_match_the_original(
-    name: str, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offset_attention, "TILE", tile)
+def test_boxes_match_the_original(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_attention, "SCORES_AT_ONCE", 300)
-    case = GoldenCase(name, dtype)
-    q, k, v = (x.unflatten(1, case.grid) for x in case.qkv())
-    table = case.table(box_offsets(box_of(case.half_widths, case.order)))
-    out = windowed_attention(q, k, v, table, case.half_widths, order=case.order)
-    case.check(out.flatten(1, len(case.grid)))
+    for tile, dtype in ((1, torch.float64), (5, torch.float64), (64, torch.float32)):
+        monkeypatch.setattr(offset_attention, "TILE", tile)
+        case = GoldenCase(name, dtype)
+        q, k, v = (x.unflatten(1, case.grid) for x in case.qkv())
+        table = case.table(box_offsets(box_of(case.half_widths, case.order)))
+        out = windowed_attention(q, k, v, table, case.half_widths, order=case.order)
+        case.check(out.flatten(1, len(case.grid)))
 
 
 @pytest.mark.parametrize("name", CAUSAL_1D)
-@BOTH
-def test_dense_and_streamed_causal_attention_match_the_original(
-    name: str, dtype: torch.dtype
-) -> None:
-    case = GoldenCase(name, dtype)
-    span = min(case.half_widths[0] + 1, case.grid[0])
-    table = case.table(-torch.arange(span)[:, None])._replace(span=span)
-    q, k, v = case.qkv()
-    case.check(softmax_with_table(q, k, v, table))
-
-    case = GoldenCase(name, dtype)
-    table = case.table(-torch.arange(span)[:, None])._replace(span=span)
-    q, k, v = case.qkv()
-    case.check(run((q, k, v), table, [q.shape[1]])[0])
-
-    wanted = case.get("out").permute(0, 3, 1, 2)
-    atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
-    for prefill in (1, 7, 13):
+def test_dense_and_streamed_causal_attention_match_the_original(name: str) -> None:
+    for dtype in (torch.float64, torch.float32):
+        for dense in (True, False):
+            case = GoldenCase(name, dtype)
+            span = min(case.half_widths[0] + 1, case.grid[0])
+            table = case.table(-torch.arange(span)[:, None])._replace(span=span)
+            q, k, v = case.qkv()
+            if dense:
+                case.check(softmax_with_table(q, k, v, table))
+            else:
+                case.check(run((q, k, v), table, [q.shape[1]])[0])
+        wanted = case.get("out").permute(0, 3, 1, 2)
+        atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
         with torch.no_grad():
-            out, state = run((q, k, v), table, [prefill] + [1] * (q.shape[1] - prefill))
+            out, state = run((q, k, v), table, [7] + [1] * (q.shape[1] - 7))
         torch.testing.assert_close(out, wanted, atol=atol, rtol=rtol)
         assert state.keys.shape[1] == span - 1
 
@@ -307,40 +271,25 @@ def test_a_state_computed_with_gradients_continues_without_them() -> None:
     torch.testing.assert_close(torch.cat([first, second, third], 1), whole)
 
 
-def test_rows_may_be_at_different_positions() -> None:
+@pytest.mark.parametrize("with_table", [True, False])
+def test_rows_may_be_at_different_positions(
+    with_table: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked_blocks, "BLOCK", 4)
     q, k, v = inputs(40)
-    table = random_table(16, dtype=torch.float64)
+    table = random_table(16, dtype=torch.float64) if with_table else OffsetTable(span=16)
+    given_table = table if with_table else None
     whole = softmax_with_table(q, k, v, table)
     late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
     with torch.no_grad():
-        _, long = run((x[:1, :20] for x in (q, k, v)), table, [20])
-        _, short = run((x[1:, 11:20] for x in (q, k, v)), table, [9])
+        _, long = run((x[:1, :20] for x in (q, k, v)), given_table, [20], span=16)
+        _, short = run((x[1:, 11:20] for x in (q, k, v)), given_table, [9], span=16)
         joined = WindowedAttentionState(*map(torch.cat, zip(long, short, strict=True)))
-        out, state = run((x[:, 20:] for x in (q, k, v)), table, [1] * 20, state=joined)
+        rest = (x[:, 20:] for x in (q, k, v))
+        out, state = run(rest, given_table, [1, 12, 7], span=16, state=joined)
     torch.testing.assert_close(out[0], whole[0, 20:], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
     assert state.seen.tolist() == [15, 15]
-
-
-def test_no_output_depends_on_a_later_token() -> None:
-    q, k, v = inputs(60)
-    changed = [x.clone() for x in (q, k, v)]
-    for x in changed:
-        x[:, 30:] += 1.0
-    table = random_table(16, dtype=torch.float64)
-    before, after = run((q, k, v), table, [60])[0], run(changed, table, [60])[0]
-    assert torch.equal(before[:, :30], after[:, :30])
-    assert not torch.allclose(before[:, 30:], after[:, 30:])
-
-
-def test_earlier_tokens_beyond_the_span_do_not_matter() -> None:
-    q, k, v = inputs(60)
-    table = random_table(16, dtype=torch.float64)
-    whole, late = (
-        run((q, k, v), table, [60])[0],
-        run((x[:, 20:] for x in (q, k, v)), table, [40])[0],
-    )
-    torch.testing.assert_close(whole[:, 35:], late[:, 15:], rtol=1e-10, atol=1e-10)
 
 
 @given(spans=st.lists(st.integers(1, 20), min_size=3, max_size=3), pieces=st.integers(1, 40))
@@ -469,24 +418,6 @@ def test_without_a_table_it_is_softmax_attention_within_the_span(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("block", [4, 256])
-def test_without_a_table_rows_may_be_at_different_positions(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masked_blocks, "BLOCK", block)
-    q, k, v = inputs(40)
-    table = OffsetTable(span=16)
-    whole = softmax_with_table(q, k, v, table)
-    late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
-    with torch.no_grad():
-        _, long = run((x[:1, :20] for x in (q, k, v)), None, [20], span=16)
-        _, short = run((x[1:, 11:20] for x in (q, k, v)), None, [9], span=16)
-        joined = WindowedAttentionState(*map(torch.cat, zip(long, short, strict=True)))
-        out, _ = run((x[:, 20:] for x in (q, k, v)), None, [13, 7], span=16, state=joined)
-    torch.testing.assert_close(out[0], whole[0, 20:], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
-
-
 def test_the_state_has_constant_size_and_is_never_changed() -> None:
     q, k, v = inputs(200)
     table = random_table(16, dtype=torch.float64)
@@ -530,11 +461,6 @@ def test_bfloat16_under_autocast() -> None:
     assert out.dtype == torch.bfloat16
     assert state.keys.dtype == torch.float32
     torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.1)
-
-
-def test_span_without_keys_is_refused() -> None:
-    with pytest.raises(ValueError, match="span is 0"):
-        WindowedAttentionConfig(span=0).build()
 
 
 @pytest.mark.parametrize("length", [8, 9])

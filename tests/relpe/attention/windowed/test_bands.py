@@ -91,7 +91,7 @@ def test_scores_far_above_those_of_the_sample_are_exact() -> None:
     assert bool(narrow.isfinite().all())
 
 
-@pytest.mark.parametrize(("scale", "span"), [(1.0, 300), (6.0, 300), (6.0, 1000)])
+@pytest.mark.parametrize(("scale", "span"), [(1.0, 300), (6.0, 1000)])
 def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
     scale: float, span: int
 ) -> None:
