@@ -330,6 +330,24 @@ def decoder(name: str) -> Decoder:
     return model
 
 
+def in_pieces(
+    model: Decoder,
+    tokens: torch.Tensor,
+    pieces: Iterable[int],
+    positions: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Logits of tokens (b, l), which the model reads in pieces; by default from position 0 on."""
+    if positions is None:
+        positions = torch.arange(tokens.shape[1])[None, :, None]
+    state, outs, start = model.init_state(len(tokens)), [], 0
+    for size in pieces:
+        piece = slice(start, start + size)
+        out, state = model(tokens[:, piece], positions[:, piece], state)
+        outs.append(out)
+        start += size
+    return torch.cat(outs, 1)
+
+
 def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
     """Random tokens (rows, length), the same for the same length."""
     return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))

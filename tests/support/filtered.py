@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from relpe.encodings.stochastic.white_noise import SITES, TILES, NoiseField, lattice
+from tests.support.compared import compare_with_gradients
 
 if TYPE_CHECKING:
     from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState
@@ -114,21 +115,10 @@ def compare_with_slow(
     state: Any,
 ) -> None:
     """Compares encoded queries and keys of layer 1 at `positions` (l, p), with all gradients."""
-    heads, features = encoding.heads
-    q, k = torch.randn(2, 3, len(positions), heads, features, dtype=torch.float64).unbind(0)
-    grad = torch.randn(2, 3, len(positions), heads, encoding.out_features, dtype=torch.float64)
-
-    def run(encode: Callable[..., Any]) -> list[torch.Tensor]:
-        inputs = q.clone().requires_grad_(), k.clone().requires_grad_()
-        out = encode(*inputs)
-        weights = [*inputs, *encoding.parameters()]
-        return [*out, *torch.autograd.grad(list(out), weights, list(grad))]
-
-    def fast(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return encoding.encode(q, k, encoding.prepare(positions[None], state)[0], 1)
-
-    for made, expected in zip(run(fast), run(slow), strict=True):
-        close(made, expected)
+    q, k = torch.randn(2, 3, len(positions), *encoding.heads, dtype=torch.float64).unbind(0)
+    leaves = [q.requires_grad_(), k.requires_grad_(), *encoding.parameters()]
+    fast = encoding.encode(q, k, encoding.prepare(positions[None], state)[0], 1)
+    compare_with_gradients(fast, slow(q, k), leaves, rtol=1e-8, atol=1e-8)
 
 
 def compare_layers(encoding: Any, positions: torch.Tensor) -> None:

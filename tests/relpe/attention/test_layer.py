@@ -11,6 +11,7 @@ from relpe.attention.linear.attention import LinearState, causal_linear_attentio
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from tests.support import reference_linear as reference
+from tests.support.compared import compare_with_gradients
 from tests.support.golden_spe import golden
 
 
@@ -81,14 +82,7 @@ def test_fading_keys_match_the_naive_result_and_gradients(config: FeatureMapConf
         out, state = operation(q[:, span], k[:, span], v[:, span], state)
         outs.append(out)
     fast = torch.cat(outs, 1)
-    torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9)
-    weights = torch.randn_like(slow)
-    for a, b in zip(
-        torch.autograd.grad(fast, (q, k, v), weights),
-        torch.autograd.grad(slow, (q, k, v), weights),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+    compare_with_gradients(fast, slow, (q, k, v), rtol=1e-6, atol=1e-8)
 
 
 def test_large_queries_and_keys_have_gradients() -> None:

@@ -20,7 +20,6 @@ from relpe.encodings import (
     NoEncodingConfig,
     RopeConfig,
     SelectiveRopeConfig,
-    SineSPEConfig,
     SinusoidConfig,
     SirenConfig,
 )
@@ -28,7 +27,7 @@ from relpe.encodings.algebraic.structures import GridStructure
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.classifier import ClassifierConfig
-from relpe.models.inputs import ConvolutionInputConfig, ValueInputConfig
+from relpe.models.inputs import ConvolutionInputConfig
 from tests.support.classifiers import CLASSIFIERS, SIZES, TOKENS, classifier, on_grid, tokens
 from tests.support.decoders import parameters
 
@@ -350,11 +349,3 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         grid(torch.zeros(1, 4, 2, dtype=torch.float64))
     with pytest.raises(ValueError, match="expected a sequence with a mask"):
         grid(torch.zeros(1, 4, 4, 2, dtype=torch.float64), mask=torch.ones(1, 16).bool())
-
-
-def test_a_value_input_reads_channels() -> None:
-    model = classifier(
-        "sinusoid relu", input=ValueInputConfig(channels=3), encoding=SinusoidConfig()
-    )
-    assert model(torch.randn(2, 6, 3, dtype=torch.float64)).shape == (2, 5)
-    assert classifier(encoding=SineSPEConfig(num_realizations=6)).training_window() is None

@@ -11,21 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from relpe.attention.layer import causal_convolution
 from relpe.models.config import from_plain
-from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import DecoderConfig
 from relpe.models.layers import shared_encodings
-from tests.support.decoders import CONFIGS, decoder, every_decoder, tokens_of
-
-
-def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0) -> torch.Tensor:
-    state = model.init_state(tokens.shape[0])
-    outs, done = [], 0
-    with torch.no_grad():
-        for size in pieces:
-            positions = torch.arange(start + done, start + done + size)[None, :, None]
-            out, state = model(tokens[:, done : done + size], positions, state)
-            outs.append(out)
-            done += size
-    return torch.cat(outs, 1)
+from tests.support.decoders import CONFIGS, decoder, every_decoder, in_pieces, tokens_of
 
 
 @given(
@@ -35,17 +23,22 @@ def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0)
 def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:
     model, tokens = decoder(name), tokens_of(sum(pieces))
     torch.testing.assert_close(
-        run(model, tokens, pieces), run(model, tokens, [sum(pieces)]), rtol=1e-4, atol=2e-5
+        in_pieces(model, tokens, pieces),
+        in_pieces(model, tokens, [sum(pieces)]),
+        rtol=1e-4,
+        atol=2e-5,
     )
 
 
 @every_decoder
 def test_float64_is_exact_and_no_output_depends_on_a_later_token(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(150)
-    whole = run(model, tokens, [150])
-    torch.testing.assert_close(run(model, tokens, [1] * 5 + [80, 65]), whole, rtol=1e-9, atol=1e-10)
+    whole = in_pieces(model, tokens, [150])
+    torch.testing.assert_close(
+        in_pieces(model, tokens, [1] * 5 + [80, 65]), whole, rtol=1e-9, atol=1e-10
+    )
     tokens[:, 100:] = (tokens[:, 100:] + 1) % 11
-    changed = run(model, tokens, [150])
+    changed = in_pieces(model, tokens, [150])
     torch.testing.assert_close(changed[:, :100], whole[:, :100], rtol=0, atol=1e-12)
     assert not torch.allclose(changed[:, 100:], whole[:, 100:])
 
@@ -73,10 +66,10 @@ def test_every_parameter_has_a_gradient_that_checkpoints_of_activations_do_not_c
 @every_decoder
 def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
     model, tokens = decoder(name), tokens_of(20, rows=3)
-    together = run(model, tokens, [20])
+    together = in_pieces(model, tokens, [20])
     for row in range(3):
         torch.testing.assert_close(
-            run(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
+            in_pieces(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
         )
     with torch.no_grad():
         _, state = model(tokens[:, :12], torch.arange(12)[None, :, None], model.init_state(3))
@@ -94,31 +87,26 @@ def test_rows_may_have_positions_of_their_own(name: str) -> None:
     model, tokens = decoder(name), tokens_of(40, rows=3)
     starts = torch.tensor([0, 40, 1000])
     places = (starts[:, None] + torch.arange(40))[..., None]
-    with torch.no_grad():
-        state, outs = model.init_state(3), []
-        for part in (slice(0, 1), slice(1, 30), slice(30, 40)):
-            out, state = model(tokens[:, part], places[:, part], state)
-            outs.append(out)
-        shared, _ = model(tokens, places[[1, 1, 1]], model.init_state(3))
-    for row, start in enumerate(starts.tolist()):
-        alone = run(model, tokens[row : row + 1], [40], start)[0]
-        torch.testing.assert_close(torch.cat(outs, 1)[row], alone, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(shared, run(model, tokens, [40], 40), rtol=1e-4, atol=1e-5)
+    outs = in_pieces(model, tokens, [1, 29, 10], places)
+    shared = in_pieces(model, tokens, [40], places[[1, 1, 1]])
+    for row in range(3):
+        alone = in_pieces(model, tokens[row : row + 1], [40], places[row : row + 1])[0]
+        torch.testing.assert_close(outs[row], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        shared, in_pieces(model, tokens, [40], places[1:2]), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_state_is_of_constant_size_with_linear_attention() -> None:
-    model, tokens = decoder("sine relu"), tokens_of(200)
-
-    def size(length: int) -> int:
-        with torch.no_grad():
-            _, state = model(
-                tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2)
-            )
-        return sum(
-            x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums)
-        )
-
-    assert size(5) == size(200)
+    for name in ("sine relu", "algebraic delta", "events: sine relu, fading"):
+        model, tokens, sizes = decoder(name), tokens_of(200), []
+        for length in (5, 200):
+            positions = torch.arange(length)[None, :, None]
+            _, state = model(tokens[:, :length], positions, model.init_state(2))
+            found: list[int] = []
+            state.map_rows(lambda x, found=found: found.append(x.nbytes) or x)
+            sizes.append(sum(found))
+        assert sizes[0] == sizes[1]
 
 
 def test_noise_is_a_function_of_the_seed() -> None:
@@ -136,7 +124,7 @@ def test_noise_is_a_function_of_the_seed() -> None:
 @every_decoder
 def test_bfloat16_is_close_to_float32(name: str) -> None:
     model, tokens = decoder(name), tokens_of(40)
-    exact = run(model, tokens, [40])
+    exact = in_pieces(model, tokens, [40])
     with torch.autocast("cpu", torch.bfloat16):
         out, state = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
     out.float().logsumexp(-1).sum().backward()
@@ -144,7 +132,7 @@ def test_bfloat16_is_close_to_float32(name: str) -> None:
     for layer in state.layers:
         if hasattr(layer.operation, "sums"):
             assert layer.operation.sums.kv.dtype == torch.float32
-    rounded = run(model.bfloat16(), tokens, [15, 1, 24])
+    rounded = in_pieces(model.bfloat16(), tokens, [15, 1, 24])
     assert rounded.dtype == torch.bfloat16
     assert (rounded.float() - exact).norm() < 0.03 * exact.norm()
 

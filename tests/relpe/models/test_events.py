@@ -12,10 +12,11 @@ from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlgebraicConfig, RopeConfig, SineSPEConfig, SirenConfig
 from relpe.encodings.algebraic.structures import GridStructure
-from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from tests.support.decoders import CONFIGS, EVENTS, decoder, parameters, tokens_of
+from tests.support.compared import compare_with_gradients
+from tests.support.decoders import CONFIGS, EVENTS, decoder, in_pieces, parameters, tokens_of
 from tests.support.reference_events import logits_by_event
 
 with_events = pytest.mark.parametrize(
@@ -30,17 +31,8 @@ def test_logits_and_gradients_are_those_of_one_event_after_another(name: str) ->
     for weight in model.parameters():
         weight.data *= 3  # so that all parts matter
     found, _ = model(tokens, INDEX, model.init_state(3))
-    gradients = torch.autograd.grad(found.logsumexp(-1).sum(), list(model.parameters()))
     expected = torch.stack([logits_by_event(model, row) for row in tokens.tolist()])
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
-    loss = expected.logsumexp(-1).sum()
-    for (key, _), one, other in zip(
-        model.named_parameters(),
-        gradients,
-        torch.autograd.grad(loss, list(model.parameters())),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7, msg=key)
+    compare_with_gradients(found, expected, [*model.parameters()], rtol=1e-6, atol=1e-7)
 
 
 @with_events
@@ -48,11 +40,7 @@ def test_gradients_do_not_depend_on_the_split(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(40, rows=3)
 
     def gradients(pieces: list[int]) -> list[torch.Tensor]:
-        state, loss, start = model.init_state(3), torch.zeros(()).double(), 0
-        for size in pieces:
-            stop = start + size
-            out, state = model(tokens[:, start:stop], INDEX[:, start:stop], state)
-            loss, start = loss + out.logsumexp(-1).sum(), stop
+        loss = in_pieces(model, tokens, pieces).logsumexp(-1).sum()
         return list(torch.autograd.grad(loss, list(model.parameters())))
 
     whole = gradients([40])
@@ -113,31 +101,18 @@ def placed(length: int) -> torch.Tensor:
     return torch.cat([torch.arange(length).expand(3, -1)[..., None], others], -1)
 
 
-def in_pieces(
-    model: Decoder, tokens: torch.Tensor, places: torch.Tensor, pieces: list[int]
-) -> torch.Tensor:
-    state, outs, start = model.init_state(len(tokens)), [], 0
-    with torch.no_grad():
-        for size in pieces:
-            stop = start + size
-            out, state = model(tokens[:, start:stop], places[:, start:stop], state)
-            outs.append(out)
-            start = stop
-    return torch.cat(outs, 1)
-
-
 @pytest.mark.parametrize("events", [None, EVENTS])
 def test_layers_read_the_axes_that_they_choose(events: EventsConfig | None) -> None:
     torch.manual_seed(0)
     model = replace(COORDINATES, events=events).build().eval()
     tokens, places = tokens_of(40, rows=3), placed(40)
-    whole = in_pieces(model, tokens, places, [40])
+    whole = in_pieces(model, tokens, [40], places)
     torch.testing.assert_close(
-        in_pieces(model, tokens, places, [1, 5, 1, 33]), whole, rtol=1e-4, atol=1e-5
+        in_pieces(model, tokens, [1, 5, 1, 33], places), whole, rtol=1e-4, atol=1e-5
     )
-    shifted = in_pieces(model, tokens, places + torch.tensor([0, 100, 7]), [40])
+    shifted = in_pieces(model, tokens, [40], places + torch.tensor([0, 100, 7]))
     torch.testing.assert_close(shifted, whole, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(in_pieces(model, tokens, places * 2, [40]), whole, atol=1e-4)
+    assert not torch.allclose(in_pieces(model, tokens, [40], places * 2), whole, atol=1e-4)
     if events is not None:
         for row in range(3):
             expected = logits_by_event(model, tokens[row].tolist(), places[row, :, 1:])

@@ -22,6 +22,7 @@ from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable, Scoring
 from relpe.encodings.offset.windows import in_box
 from tests.support import reference_offsets
+from tests.support.compared import compare_with_gradients
 from tests.support.golden_siren import GOLDEN, golden
 from tests.support.grids import gaussian, span_size
 
@@ -194,17 +195,15 @@ def run(
     return torch.cat(outs, 1), state
 
 
-def inputs(length: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(3, 2, length, 3, 4, dtype=torch.float64, generator=generator).to(dtype)
+def inputs(length: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(3, 2, length, 3, 4, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
 
-def random_table(span: int, *, seed: int = 1, dtype: torch.dtype, **options: Any) -> OffsetTable:
-    generator = torch.Generator().manual_seed(seed)
+def random_table(span: int, *, dtype: torch.dtype = torch.float64, **options: Any) -> OffsetTable:
+    generator = torch.Generator().manual_seed(1)
     shapes = [(span, 3, 4), (span, 3), (3, 4), (span, 3), (span, 3)]
     parts: list[Any] = [
-        torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
-        for shape in shapes
+        torch.randn(shape, dtype=dtype, generator=generator).requires_grad_() for shape in shapes
     ]
     return OffsetTable(*parts)._replace(**{"span": span, **options})
 
@@ -219,29 +218,19 @@ def leaves_of(table: OffsetTable) -> list[torch.Tensor]:
     multiplies=st.booleans(),
     on_position=st.booleans(),
     tile=st.sampled_from([1, 16, 64]),
-    double=st.booleans(),
 )
 @settings(max_examples=60)
 def test_banded_matches_dense_with_gradients(
-    span: int, length: int, multiplies: bool, on_position: bool, tile: int, double: bool
+    span: int, length: int, multiplies: bool, on_position: bool, tile: int
 ) -> None:
-    dtype = torch.float64 if double else torch.float32
-    q, k, v = (x.requires_grad_() for x in inputs(length, dtype=dtype))
-    table = random_table(span, dtype=dtype, multiplies=multiplies, factor_on_position=on_position)
+    q, k, v = (x.requires_grad_() for x in inputs(length))
+    table = random_table(span, multiplies=multiplies, factor_on_position=on_position)
+    dense = softmax_with_table(q, k, v, table)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offset_attention, "TILE", tile)
         patch.setattr(offset_attention, "SCORES_AT_ONCE", 20_000)
-        banded = run((q, k, v), table, [length])[0]
-        leaves = [q, k, v, *leaves_of(table)]
-        cotangent = torch.randn_like(banded)
-        found = torch.autograd.grad(banded, leaves, cotangent)
-    dense = softmax_with_table(q, k, v, table)
-    expected = torch.autograd.grad(dense, leaves, cotangent)
-    tolerance = 1e-10 if double else 1e-5
-    torch.testing.assert_close(banded, dense, rtol=tolerance, atol=tolerance)
-    for one, other in zip(found, expected, strict=True):
-        largest = max(1.0, float(other.abs().max()))
-        assert (one - other).abs().max() <= tolerance * largest
+        banded, _ = run((q, k, v), table, [length])
+        compare_with_gradients(banded, dense, [q, k, v, *leaves_of(table)])
 
 
 @given(
@@ -253,7 +242,7 @@ def test_any_split_of_a_sequence_gives_the_same_output(
     pieces: list[int], span: int, grad: bool
 ) -> None:
     q, k, v = inputs(sum(pieces))
-    table = random_table(span, dtype=torch.float64)
+    table = random_table(span)
     with torch.set_grad_enabled(grad):
         split, _ = run((q, k, v), table, pieces)
         whole, _ = run((q, k, v), table, [sum(pieces)])
@@ -262,7 +251,7 @@ def test_any_split_of_a_sequence_gives_the_same_output(
 
 def test_a_state_computed_with_gradients_continues_without_them() -> None:
     q, k, v = inputs(30)
-    table = random_table(12, dtype=torch.float64)
+    table = random_table(12)
     whole, _ = run((q, k, v), table, [30])
     first, state = run((x[:, :5] for x in (q, k, v)), table, [5])
     with torch.no_grad():
@@ -277,7 +266,7 @@ def test_rows_may_be_at_different_positions(
 ) -> None:
     monkeypatch.setattr(masked_blocks, "BLOCK", 4)
     q, k, v = inputs(40)
-    table = random_table(16, dtype=torch.float64) if with_table else OffsetTable(span=16)
+    table = random_table(16) if with_table else OffsetTable(span=16)
     given_table = table if with_table else None
     whole = softmax_with_table(q, k, v, table)
     late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
@@ -295,12 +284,12 @@ def test_rows_may_be_at_different_positions(
 @given(spans=st.lists(st.integers(1, 20), min_size=3, max_size=3), pieces=st.integers(1, 40))
 def test_heads_may_have_different_spans(spans: list[int], pieces: int) -> None:
     q, k, v = (x.requires_grad_() for x in inputs(40))
-    table = random_table(20, dtype=torch.float64, head_spans=tuple(spans))
+    table = random_table(20, head_spans=tuple(spans))
     dense = softmax_with_table(q, k, v, table)
     out, _ = run((q, k, v), table, [pieces] * (40 // pieces) + [40 % pieces] * (40 % pieces > 0))
     torch.testing.assert_close(out, dense, rtol=1e-10, atol=1e-10)
     for head, span in enumerate(spans):
-        alone = random_table(20, dtype=torch.float64)._replace(span=span)
+        alone = random_table(20)._replace(span=span)
         expected = softmax_with_table(q, k, v, alone)[:, :, head]
         torch.testing.assert_close(out[:, :, head], expected, rtol=1e-10, atol=1e-10)
 
@@ -311,19 +300,11 @@ def test_tables_of_irregular_positions_are_indexed_by_pair(shared: bool) -> None
     q, k, v = (x.requires_grad_() for x in inputs(length))
     generator = torch.Generator().manual_seed(3)
     rows = torch.randint(0, 30, (1 if shared else 2, length, span, terms), generator=generator)
-    wide, narrow = random_table(30, dtype=torch.float64), random_table(span, dtype=torch.float64)
+    wide, narrow = random_table(30), random_table(span)
     table = narrow._replace(features=wide.features, bias=wide.bias, rows=rows)
-    leaves = [q, k, v, *leaves_of(table)]
     out, _ = run((q, k, v), table, [length])
     dense = softmax_with_table(q, k, v, table)
-    torch.testing.assert_close(out, dense, rtol=1e-10, atol=1e-10)
-    cotangent = torch.randn_like(out)
-    for one, other in zip(
-        torch.autograd.grad(out, leaves, cotangent),
-        torch.autograd.grad(dense, leaves, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    compare_with_gradients(out, dense, [q, k, v, *leaves_of(table)])
     split, _ = run((q, k, v), table, [1, 20, 3, 26])
     torch.testing.assert_close(split, dense, rtol=1e-10, atol=1e-10)
 
@@ -357,10 +338,9 @@ def test_boxes_on_grids_match_dense_attention_with_gradients(
     half_widths = [data.draw(st.integers(0, places + 1)) for places in grid]
     q, k, v = (x.requires_grad_() for x in inputs(math.prod(grid)))
     box = box_of(half_widths, order)
-    table = random_table(math.prod(box.sizes), dtype=torch.float64)
+    table = random_table(math.prod(box.sizes))
     mask = torch.rand(2, *grid, generator=torch.Generator().manual_seed(5)) < 0.8
     mask |= torch.rand(1) < 0.5
-    leaves = [q, k, v, *leaves_of(table)]
     tiles = [x.unflatten(1, grid) for x in (q, k, v)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offset_attention, "TILE", tile)
@@ -391,11 +371,7 @@ def test_boxes_on_grids_match_dense_attention_with_gradients(
         weights = logits.masked_fill(~seen, -math.inf).softmax(-1)
         expected = torch.einsum("bhls,bshe->blhe", weights, v)
         out, expected = (x * ~empty[..., None, None] for x in (out, expected))
-        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-        cotangent = torch.randn_like(out)
-        found = torch.autograd.grad(out, leaves, cotangent)
-    for one, other in zip(found, torch.autograd.grad(expected, leaves, cotangent), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        compare_with_gradients(out, expected, [q, k, v, *leaves_of(table)])
 
 
 @given(
@@ -411,16 +387,12 @@ def test_without_a_table_it_is_softmax_attention_within_the_span(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_blocks, "BLOCK", block)
         out, _ = run((q, k, v), None, pieces, span=span)
-        cotangent = torch.randn_like(out)
-        found = torch.autograd.grad(out, (q, k, v), cotangent)
-    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-    for one, other in zip(found, torch.autograd.grad(expected, (q, k, v), cotangent), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        compare_with_gradients(out, expected, (q, k, v))
 
 
 def test_the_state_has_constant_size_and_is_never_changed() -> None:
     q, k, v = inputs(200)
-    table = random_table(16, dtype=torch.float64)
+    table = random_table(16)
     with torch.no_grad():
         _, early = run((x[:, :3] for x in (q, k, v)), table, [3])
         kept = [x.clone() for x in early]
@@ -441,7 +413,7 @@ def test_training_stores_nothing_as_large_as_the_scores() -> None:
     def kept_for(length: int, span: int) -> int:
         kept.clear()
         q, k, v = inputs(length).requires_grad_()
-        table = random_table(span, dtype=torch.float64)
+        table = random_table(span)
         with torch.autograd.graph.saved_tensors_hooks(weigh, lambda x: x):
             run((q, k, v), table, [length])
         return sum(kept)

@@ -28,6 +28,8 @@ from relpe.encodings.algebraic.structures import (
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import DecoderConfig
 from tests.support import reference_linear as naive
+from tests.support.compared import compare_with_gradients
+from tests.support.decoders import in_pieces
 from tests.support.golden_algebraic import close, golden
 
 START = AlgebraicState(0)
@@ -314,20 +316,13 @@ def test_numerator_only_attention_matches_the_naive_one_with_gradients(
     fast = torch.cat(outs, 1)
     whole = None if scale is None else scale.expand(2, -1, -1)
     slow = naive.numerator_only_attention(a, b, turned_a, turned_b, v, whole)
-    close(fast, slow, 1e-9)
     with torch.no_grad():  # as in generation
         state = empty_state(16)
         for place in range(3):
             out, state = fast_part(slice(place, place + 1), state)
             close(out, slow[:, place : place + 1], 1e-10)
-    weights = [q, k, v, *encoding.parameters()]
-    grad = torch.randn_like(slow)
-    for one, other in zip(
-        torch.autograd.grad(fast, weights, grad, retain_graph=True),
-        torch.autograd.grad(slow, weights, grad, retain_graph=True),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+    leaves = [q, k, v, *encoding.parameters()]
+    compare_with_gradients(fast, slow, leaves, rtol=1e-7, atol=1e-8)
 
 
 def test_numerator_only_attention_is_relative_and_plain_without_rotation() -> None:
@@ -362,12 +357,8 @@ def test_parts_of_many_axes_equal_the_whole(attention: Any) -> None:
     model = config.build().double()
     assert model.encoding.num_axes == 5
     tokens, positions = torch.randint(0, 11, (2, 12)), some_positions(MUSIC, 2, 12)
-    whole, _ = model(tokens, positions, model.init_state(2))
-    state, outs = model.init_state(2), []
-    for span in (slice(0, 5), slice(5, 6), slice(6, 12)):
-        out, state = model(tokens[:, span], positions[:, span], state)
-        outs.append(out)
-    close(torch.cat(outs, 1), whole, 1e-10)
+    whole = in_pieces(model, tokens, [12], positions)
+    close(in_pieces(model, tokens, [5, 1, 6], positions), whole, 1e-10)
     whole.sum().backward()
     assert all(parameter.grad is not None for parameter in model.encoding.parameters())
 

@@ -30,6 +30,7 @@ from relpe.encodings.algebraic.structures import (
 )
 from relpe.encodings.rope import RopeConfig
 from tests.support import reference_algebraic as reference
+from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)
@@ -324,28 +325,18 @@ def test_rotations_match_dense_maps_with_gradients(
         torch.nn.init.normal_(parameter)
     positions = 4 * torch.randn(2, 5, encoding.num_axes).double()
     x = torch.randn(2, 5, 2, features).double().requires_grad_()
-    grad = torch.randn_like(x)
-
-    def slow() -> torch.Tensor:
-        first, out = 0, []
-        for block, spectrum in zip(rotations.blocks, rotations.spectra(), strict=True):
-            skew = skew_of_spectrum(spectrum)[0]
-            places = positions[..., block.first_axis].flatten().tolist()
-            maps = torch.stack([reference.sequence_map(skew, place) for place in places])
-            part = x[..., first : first + skew.shape[-1]]
-            out.append(reference.apply_maps(maps.unflatten(0, (2, 5)), part))
-            first += skew.shape[-1]
-        return torch.cat(out, -1)
+    first, slow = 0, []
+    for block, spectrum in zip(rotations.blocks, rotations.spectra(), strict=True):
+        skew = skew_of_spectrum(spectrum)[0]
+        places = positions[..., block.first_axis].flatten().tolist()
+        maps = torch.stack([reference.sequence_map(skew, place) for place in places])
+        part = x[..., first : first + skew.shape[-1]]
+        slow.append(reference.apply_maps(maps.unflatten(0, (2, 5)), part))
+        first += skew.shape[-1]
 
     fast = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 0)
     weights = [x, *(parameter for parameter in rotations.parameters() if parameter.numel())]
-    close(fast, slow(), 1e-11)
-    for a, b in zip(
-        torch.autograd.grad(fast, weights, grad),
-        torch.autograd.grad(slow(), weights, grad),
-        strict=True,
-    ):
-        close(a, b, 1e-10)
+    compare_with_gradients(fast, torch.cat(slow, -1), weights)
 
 
 def test_equal_and_zero_angles_have_finite_gradients() -> None:

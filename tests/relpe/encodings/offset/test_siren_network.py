@@ -85,24 +85,6 @@ def test_neighbours_differ_for_any_reference_length() -> None:
         assert change / spread >= 0.2
 
 
-def test_the_network_can_represent_sinusoids() -> None:
-    """It takes two layers, with the phase of every other sine shifted by a quarter turn."""
-    size, length = 16, 512.0
-    config = SirenNetworkConfig(depth=2, width=size, w0_init=30.0)
-    network = network_of(config, features=size, length=length)
-    frequencies = 10_000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-    with torch.no_grad():
-        first, last = network.linears()
-        first.weight.copy_((frequencies * length / 30.0).repeat_interleave(2)[:, None])
-        first.bias.copy_(torch.tensor([0, math.pi / 60.0]).repeat(size // 2))
-        last.weight.copy_(torch.eye(size))
-        last.bias.zero_()
-    steps = torch.arange(-2000, 2000)[:, None]
-    angles = steps * frequencies
-    expected = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-    torch.testing.assert_close(network.at(steps), expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("depth", [2, 5])
 def test_factors_can_be_learned(depth: int) -> None:
     torch.manual_seed(0)
