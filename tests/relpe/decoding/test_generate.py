@@ -64,7 +64,7 @@ def alone(request: Request[Counted]) -> list[list[int]]:
 ALONE = [alone(request) for request in REQUESTS]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     max_rows=st.none() | st.integers(1, 5),
     chunk=st.integers(1, 6),

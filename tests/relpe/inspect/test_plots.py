@@ -19,7 +19,7 @@ from tests.support.pictured import CASES, FADING, decoder
 pytest.importorskip("matplotlib")
 
 
-@pytest.mark.parametrize("name", ["sine", "siren", "none"])
+@pytest.mark.parametrize("name", ["sine", "none"])
 def test_files_are_written_and_not_blank(name, tmp_path, capsys):
     from matplotlib.image import imread
 
