@@ -60,14 +60,12 @@ def _more(monkeypatch):
         monkeypatch.setitem(CONFIGS, name, changes)
 
 
-def test_what_cannot_be_compiled():
-    """Softmax attention, scores of offsets and moves; all else is compiled, as released models."""
+def test_all_but_softmax_attention_and_scores_of_offsets_is_compiled():
+    """Rotations in the numerator and moves by inputs are not, either."""
+    kinds = ("softmax", "siren windowed", "alibi", "kerple", "transformer")
     for name in CONFIGS:
-        config = decoder(name).config
-        parts = {(x.attention.kind, x.encoding.kind) for x in config.layers_in_order}
-        others = {"siren", "transformer_xl", "alibi", "kerple", "selective_rope"}
-        refused = any(attention == "softmax" or kind in others for attention, kind in parts)
-        assert (name in REFUSED) == refused, name
+        words = (*kinds, "numerator", "selective")
+        assert (name in REFUSED) == any(word in name for word in words), name
 
 
 def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int = 0) -> np.ndarray:

@@ -50,13 +50,11 @@ class GoldenCase:
             self.network = torch.nn.Linear(6, HEADS * FEATURES)
             weights = {"weight": golden("baseline/W"), "bias": golden("baseline/b")}
             self.network.load_state_dict(weights)
-            first = last = self.network
         elif "no_pe" not in name:
             self.network = golden_network("siren/" + ("1d_long" if "1d_long" in name else name[:2]))
-            first, last = self.network.layers[0], self.network.layers[-1]
         if self.network is not None:
-            self.network.to(dtype)
-            self.leaves |= {"pe_first_weight": first.weight, "pe_last_bias": last.bias}
+            first, *_, last = self.network.to(dtype).parameters()
+            self.leaves |= {"pe_first_weight": first, "pe_last_bias": last}
 
     def get(self, key: str) -> torch.Tensor:
         return golden(f"attn/{self.name}/{key}").to(self.dtype)

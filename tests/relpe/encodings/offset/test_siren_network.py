@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
+from relpe.encodings.offset.siren_network import SirenNetworkConfig, absolute_steps
 from tests.support.golden_siren import GOLDEN, golden, golden_network
 from tests.support.grids import centred_crop, normalized, relative_steps
 
@@ -16,7 +17,7 @@ def assert_exact(made: torch.Tensor, expected: torch.Tensor) -> None:
 
 def network_of(
     config: SirenNetworkConfig, *, axes: int = 1, features: int = 32, length: float = 1024.0
-) -> SirenNetwork:
+) -> Any:
     built = config.build(in_features=axes, out_features=features, reference_length=(length,))
     return built.double()
 
@@ -94,9 +95,7 @@ def test_factors_can_be_learned(depth: int) -> None:
     steps = torch.arange(50)[:, None]
     torch.testing.assert_close(learned.at(steps), fixed.at(steps), rtol=1e-3, atol=1e-3)
     learned.at(steps).square().sum().backward()
-    assert learned.log_w0 is not None
     assert learned.log_w0.shape == (depth - 1,)
-    assert learned.log_w0.grad is not None
     assert learned.log_w0.grad.abs().min() > 0
 
 

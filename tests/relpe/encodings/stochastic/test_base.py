@@ -11,13 +11,11 @@ from relpe.encodings.stochastic.base import mixture
 
 def test_gates_begin_at_their_initial_value() -> None:
     size: Any = {"num_layers": 2, "num_heads": 3, "head_dim": 4}
-    for config in (SineSPEConfig, ConvSPEConfig, SirenSPEConfig):
+    configs: tuple[Any, ...] = (SineSPEConfig, ConvSPEConfig, SirenSPEConfig)
+    for config in configs:
         gates = config(initial_gate=0.05).build(**size).gates
-        assert gates is not None
         torch.testing.assert_close(gates.sigmoid(), torch.full((2, 3, 4), 0.05))
-        random = config().build(**size).gates
-        assert random is not None
-        assert random.std() > 0.5
+        assert config().build(**size).gates.std() > 0.5
         for changes in ({"initial_gate": 1.0}, {"initial_gate": 0.1, "gated": False}):
             with pytest.raises(ValueError, match="initial_gate is"):
                 config(**changes)
