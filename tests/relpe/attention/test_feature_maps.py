@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import LONGEST_HELD, FavorConfig
-from relpe.attention.layer import AttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.encodings import EncodingConfig, RopeConfig, SineSPEConfig
 from relpe.models.checkpoint import CheckpointError
 from relpe.models.config import from_plain
-from relpe.models.decoder import Decoder, DecoderConfig
+from tests.support.decoders import SINE, decoder
 
 STEPS = st.integers(0, 10**7)
 RUNS = st.integers(0, 2**31 - 1)
@@ -26,28 +23,12 @@ REDRAWS = st.one_of(
     st.builds(FavorConfig, redraw_interval=st.integers(1, 500)),
     st.builds(FavorConfig, redraw_probability=st.sampled_from([1e-4, 0.02, 0.3, 1.0])),
 )
-SINE = SineSPEConfig(num_sines=2, num_realizations=6)
-FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=10))
-
-
-def decoder(encoding: EncodingConfig, attention: AttentionConfig) -> Decoder:
-    torch.manual_seed(0)
-    config = DecoderConfig(
-        vocabulary_size=11,
-        width=16,
-        num_layers=2,
-        num_heads=2,
-        hidden=24,
-        encoding=encoding,
-        attention=attention,
-    )
-    return config.build().eval()
 
 
 @given(step=STEPS, run=RUNS)
 def test_by_default_features_are_redrawn_at_every_step(step: int, run: int) -> None:
     assert FavorConfig().last_redraw(step, run) == step
-    assert decoder(SINE, LinearAttentionConfig()).last_redraw(step, run) == step
+    assert decoder("sine relu").last_redraw(step, run) == step
 
 
 @given(config=REDRAWS, step=STEPS, run=RUNS)
@@ -58,7 +39,7 @@ def test_features_are_held_until_the_next_redraw(config: FavorConfig, step: int,
     assert config.last_redraw(last, run) == last
     assert config.last_redraw(last + (step - last) // 2, run) == last
     assert config.last_redraw(step + 1, run) in {last, step + 1}
-    assert dataclasses.replace(config).last_redraw(step, run) == last
+    assert replace(config).last_redraw(step, run) == last
     assert config.last_redraw(0, run) == 0
 
 
@@ -109,8 +90,9 @@ def test_noise_is_new_at_every_step_even_if_features_are_held(
     config: FavorConfig, step: int, run: int
 ) -> None:
     """As in training, seeds are a function of the step; here, twice the step."""
-    config = dataclasses.replace(config, num_features=4)
-    model = decoder(SINE, LinearAttentionConfig(feature_map=config))
+    config = replace(config, num_features=4)
+    attention = LinearAttentionConfig(feature_map=config)
+    model = replace(decoder("sine favor").config, attention=attention).build()
     states = [
         model.init_state(1, 2 * at, feature_seed=2 * model.last_redraw(at, run))
         for at in (step - 1, step)
@@ -124,7 +106,7 @@ def test_noise_is_new_at_every_step_even_if_features_are_held(
 
 
 def test_the_seed_of_features_defaults_to_that_of_the_noise() -> None:
-    model, seed = decoder(SINE, FAVOR), 2**31 - 1
+    model, seed = decoder("sine favor"), 2**31 - 1
     plain, given_too, other = (
         [of.operation.projection for of in model.init_state(1, seed, feature_seed=own).layers]
         for own in (None, seed, seed + 1)
@@ -136,15 +118,16 @@ def test_the_seed_of_features_defaults_to_that_of_the_noise() -> None:
 @torch.no_grad()
 def test_a_state_with_other_realizations_is_that_of_a_model_with_these() -> None:
     """No parameter depends on their number."""
-    model, tokens = decoder(SINE, FAVOR), torch.randint(11, (2, 90))
+    model, tokens = decoder("sine favor"), torch.randint(11, (2, 90))
     positions = torch.arange(90)[None, :, None]
     for number in (1, 19):
         found, _ = model(tokens, positions, model.init_state(2, 3, number))
-        built = decoder(dataclasses.replace(SINE, num_realizations=number), FAVOR)
+        encoding = replace(SINE, num_realizations=number)
+        built = replace(model.config, encoding=encoding).build()
         built.load_state_dict(model.state_dict())
         wanted, _ = built(tokens, positions, built.init_state(2, 3))
         assert torch.equal(found, wanted)
     with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
         model.init_state(1, num_realizations=0)
     with pytest.raises(ValueError, match="encoding rope has no random codes"):
-        decoder(RopeConfig(), SoftmaxAttentionConfig()).init_state(1, 0, 8)
+        decoder("rope softmax").init_state(1, 0, 8)

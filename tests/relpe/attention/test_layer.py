@@ -103,8 +103,9 @@ def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> Non
     q, k, v = torch.randn(3, 1, 8000, 2, 4).unbind(0)
     state, pieces = operation.init_state((1, 2, 4), torch.Generator(), q, 4), []
     whole, _ = operation(q, k, v, state)
-    for part in zip(*(x.split(400, 1) for x in (q, k, v)), strict=True):
-        out, state = operation(*part, state)
+    for parts in zip(*(x.split(400, 1) for x in (q, k, v)), strict=True):
+        some_q, some_k, some_v = parts
+        out, state = operation(some_q, some_k, some_v, state)
         pieces.append(out)
     torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-4, atol=2e-6)
     assert state.sums.log_scale.dtype == torch.float32

@@ -14,8 +14,6 @@ import pytest
 import torch
 from numba.core.event import trigger_event
 
-from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding import position_codes
 from relpe.decoding.choose import choose_steps, why_not_compiled
@@ -23,34 +21,33 @@ from relpe.decoding.compiled import CompiledDecoder
 from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.kernels import LARGEST_WEIGHT, exp, narrowed
-from relpe.encodings import (
-    AlgebraicConfig,
-    ConvSPEConfig,
-    LearnedPositionConfig,
-    RopeConfig,
-    SineSPEConfig,
-)
+from relpe.encodings import AlgebraicConfig, ConvSPEConfig, LearnedPositionConfig, SineSPEConfig
 from relpe.encodings.algebraic.structures import GridStructure
 from relpe.encodings.stochastic import noise_products
 from relpe.models.decoder import Decoder
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from tests.support.decoders import CONFIGS, EVENTS, big_decoder, decoder, logits_of, parameters
+from tests.support.decoders import (
+    CONFIGS,
+    EVENTS,
+    FAVOR,
+    ROPE,
+    SHORT,
+    big_decoder,
+    decoder,
+    entry,
+    logits_of,
+    parameters,
+)
 from tests.support.paths import ROOT
 
 REFUSED = [name for name in CONFIGS if why_not_compiled(decoder(name)) is not None]
 COMPILED = [name for name in CONFIGS if name not in REFUSED]
 MORE = {
-    "rope favor": {
-        "encoding": RopeConfig(),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "rope windowed": {"encoding": RopeConfig(), "attention": WindowedAttentionConfig(span=11)},
-    "algebraic windowed, basis": {
-        "encoding": AlgebraicConfig(basis=True),
-        "attention": WindowedAttentionConfig(span=11),
-    },
-    "learned relu": {"encoding": LearnedPositionConfig(num_positions=1000)},
+    "rope favor": entry(ROPE, FAVOR),
+    "rope windowed": entry(ROPE, SHORT),
+    "algebraic windowed, basis": entry(AlgebraicConfig(basis=True), SHORT),
+    "learned relu": entry(LearnedPositionConfig(num_positions=1000)),
 }
 
 

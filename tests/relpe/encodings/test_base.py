@@ -17,11 +17,7 @@ from relpe import (
     AlgebraicConfig,
     Decoder,
     DecoderConfig,
-    DeltaAttentionConfig,
-    EluConfig,
     EncodingConfig,
-    FavorConfig,
-    LinearAttentionConfig,
     OffsetEncoding,
     QueryKeyEncoding,
     Rope,
@@ -30,21 +26,19 @@ from relpe import (
     ShawConfig,
     SineSPEConfig,
     SirenConfig,
-    SoftmaxAttentionConfig,
-    WindowedAttentionConfig,
 )
 from relpe.encodings.offset.windows import Window, WindowConfig
 from relpe.models.config import from_plain, to_plain
-from tests.support.decoders import in_pieces
+from tests.support.decoders import DELTA, ELU, FAVOR, RELU, SOFTMAX, WINDOWED, in_pieces
 from tests.support.flip import FlipConfig
 
 ATTENTIONS = {
-    "softmax": SoftmaxAttentionConfig(),
-    "windowed": WindowedAttentionConfig(),
-    "favor": LinearAttentionConfig(feature_map=FavorConfig()),
-    "relu": LinearAttentionConfig(),
-    "elu": LinearAttentionConfig(feature_map=EluConfig()),
-    "delta": DeltaAttentionConfig(),
+    "softmax": SOFTMAX,
+    "windowed": WINDOWED,
+    "favor": FAVOR,
+    "relu": RELU,
+    "elu": ELU,
+    "delta": DELTA,
 }
 EXACT = ("softmax", "windowed")
 ENCODINGS: tuple[Any, ...] = typing.get_args(EncodingConfig)

@@ -16,56 +16,24 @@ from relpe import (
     AlibiConfig,
     Attention,
     AttentionLayerConfig,
-    ConvSPEConfig,
-    DeltaAttentionConfig,
-    FavorConfig,
-    LinearAttentionConfig,
     RopeConfig,
     SelectiveRope,
-    SelectiveRopeConfig,
     ShawConfig,
-    SineSPEConfig,
-    SinusoidConfig,
-    SirenConfig,
-    SirenNetworkConfig,
-    SoftmaxAttentionConfig,
     WindowedAttentionConfig,
 )
+from tests.support.decoders import CONFIGS, SIREN, parameters
 
-SOFTMAX, WINDOWED = SoftmaxAttentionConfig(), WindowedAttentionConfig(span=7)
-FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=8))
-FADING = LinearAttentionConfig(half_lives=(1.0, 50.0))
-SINE, CONV = SineSPEConfig(num_realizations=6), ConvSPEConfig(taps=(4,), num_realizations=6)
-SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
-CASES = {
-    "sine relu": (LinearAttentionConfig(), SINE),
-    "conv relu, fading": (FADING, CONV),
-    "sine relu, gated": (LinearAttentionConfig(half_lives=(2.0, 20.0), gated=True), SINE),
-    "sinusoid relu, fading": (FADING, SinusoidConfig()),
-    "algebraic relu, numerator": (FADING, AlgebraicConfig(placement="numerator")),
-    "rope favor": (FAVOR, RopeConfig()),
-    "sine windowed": (WINDOWED, SINE),
-    "algebraic delta": (DeltaAttentionConfig(initial_half_lives=(2.0, 20.0)), AlgebraicConfig()),
-    "algebraic windowed": (WINDOWED, AlgebraicConfig()),
-    "siren windowed": (WINDOWED, SIREN),
-    "algebraic softmax": (SOFTMAX, AlgebraicConfig()),
-    "siren softmax": (SOFTMAX, SIREN),
-    "alibi softmax": (SOFTMAX, AlibiConfig()),
-    "shaw softmax": (SOFTMAX, ShawConfig(window=3)),
-    "selective rope delta": (DeltaAttentionConfig(), SelectiveRopeConfig()),
-    "selective rope windowed": (WINDOWED, SelectiveRopeConfig()),
-    "siren windowed, joint": (WINDOWED, replace(SIREN, coordinates="joint")),
-    "siren windowed, additive": (WINDOWED, replace(SIREN, coordinates="additive")),
-}
-WITHOUT_COORDINATES = [name for name in CASES if "joint" not in name and "additive" not in name]
+CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
+WINDOWED = WindowedAttentionConfig(span=7)
+JOINT, ADDITIVE = (replace(SIREN, coordinates=kind) for kind in ("joint", "additive"))
+every_case = pytest.mark.parametrize("name", parameters(CASES))
 
 
 def layer(name: str = "sine relu", **changes: Any) -> Attention:
     """A layer of 16 features in 4 heads, in float64."""
     torch.manual_seed(0)
-    attention, encoding = CASES[name]
     sizes: dict[str, Any] = {"width": 16, "num_heads": 4, "convolution_taps": 3}
-    config = AttentionLayerConfig(attention=attention, encoding=encoding, **(sizes | changes))
+    config = AttentionLayerConfig(**(sizes | CONFIGS[name] | changes))
     module = Attention(config).double().eval()
     if isinstance(module.encoding, SelectiveRope):  # otherwise it would be rotary embedding
         torch.nn.init.normal_(module.encoding.moves, std=0.3)
@@ -82,11 +50,21 @@ def close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_case
 @torch.no_grad()
 def test_parts_equal_the_whole(name: str) -> None:
-    """Of which one is empty."""
-    module, x = layer(name), inputs(2, 12)
+    compare_parts(layer(name))
+
+
+@torch.no_grad()
+def test_parts_equal_the_whole_with_coordinates() -> None:
+    for encoding in (JOINT, ADDITIVE):
+        compare_parts(layer("siren windowed", encoding=encoding, attention=WINDOWED))
+
+
+def compare_parts(module: Attention) -> None:
+    """Compares parts, of which one is empty, with the whole."""
+    x = inputs(2, 12)
     whole, _ = module(x)
     outs, state = [], None
     for part in x.split([5, 0, 1, 6], 1):
@@ -95,7 +73,7 @@ def test_parts_equal_the_whole(name: str) -> None:
     close(torch.cat(outs, 1), whole)
 
 
-@pytest.mark.parametrize("name", WITHOUT_COORDINATES)
+@every_case
 @torch.no_grad()
 def test_padding_has_no_effect_wherever_it_is(name: str) -> None:
     module, x = layer(name), inputs(4, 9)
@@ -114,7 +92,7 @@ def test_padding_has_no_effect_wherever_it_is(name: str) -> None:
     close(module(x[[2, 0], :3], chosen)[0], after[[2, 0]])
 
 
-@pytest.mark.parametrize("name", WITHOUT_COORDINATES)
+@every_case
 @torch.no_grad()
 def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     module, x, starts = layer(name), inputs(1, 20), [0, 7, 7, 8, 20]
@@ -128,7 +106,7 @@ def test_packed_sequences_do_not_see_each_other(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "groups"), [("sine relu", 1), ("algebraic windowed", 2), ("siren softmax", 2)]
+    ("name", "groups"), [("sine relu", 1), ("algebraic windowed", 2), ("siren windowed", 2)]
 )
 @torch.no_grad()
 def test_heads_of_a_group_share_keys_and_values(name: str, groups: int) -> None:
@@ -146,7 +124,7 @@ def repeated(module: Attention) -> Tensor:
     return torch.cat([q, k, v]).flatten(0, 1)
 
 
-@pytest.mark.parametrize("name", WITHOUT_COORDINATES)
+@every_case
 def test_half_precision_gradients_copies_and_empty_inputs(name: str) -> None:
     module = copy.deepcopy(layer(name)).bfloat16().train()
     out, _ = module(inputs(2, 6).bfloat16())
@@ -167,23 +145,20 @@ def used(module: Attention) -> list[torch.nn.Parameter]:
     [
         AlibiConfig(),
         ShawConfig(window=20),
-        SirenConfig(network=SirenNetworkConfig(width=8), window=None),
-        SirenConfig(network=SirenNetworkConfig(width=8), window=None, coordinates="joint"),
+        replace(SIREN, window=None),
+        replace(JOINT, window=None),
         AlgebraicConfig(decay=0.9),
     ],
 )
 @torch.no_grad()
 def test_the_span_of_the_attention_limits_states_and_scores(encoding: Any) -> None:
     """A window has a state of constant size, with encodings that have no span of their own too."""
-    config = AttentionLayerConfig(width=16, num_heads=4, attention=WINDOWED, encoding=encoding)
-    module = Attention(config).double()
-    state, numbers = None, []
+    module, state, numbers = layer(encoding=encoding, attention=WINDOWED), None, []
     for part in inputs(1, 300).split([100, 1, 199], 1):
         _, state = module(part, state)
         numbers.append(count(state))
         codes, _ = module.encoding.prepare(torch.zeros(1, 0, 1).double(), state.encoding)
-        table = module.encoding.scoring(codes, 0).table
-        assert table is not None
+        table: Any = module.encoding.scoring(codes, 0).table
         rows = [x for x in (table.features, table.log_weight, table.factor) if x is not None]
         assert all(len(x) <= WINDOWED.span for x in rows) or table.rows is not None
     assert len(set(numbers)) == 1
@@ -262,8 +237,9 @@ def test_other_configs_are_refused() -> None:
 
 
 def test_padding_is_refused_where_positions_of_keys_are_kept() -> None:
+    module = layer(encoding=JOINT, attention=WINDOWED)
     with pytest.raises(ValueError, match="leave out mask and cu_seqlens"):
-        layer("siren windowed, joint")(inputs(2, 4), mask=torch.ones(2, 4, dtype=torch.bool))
+        module(inputs(2, 4), mask=torch.ones(2, 4, dtype=torch.bool))
 
 
 def test_impossible_sizes_are_refused() -> None:

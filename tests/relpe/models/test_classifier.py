@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from relpe.attention.delta.operation import DeltaAttentionConfig
-from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings import (
-    AlgebraicConfig,
-    ConvSPEConfig,
-    LearnedPositionConfig,
-    NoEncodingConfig,
-    RopeConfig,
-    SelectiveRopeConfig,
-    SinusoidConfig,
-    SirenConfig,
-)
-from relpe.encodings.algebraic.structures import GridStructure
-from relpe.encodings.offset.siren_network import SirenNetworkConfig
-from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings import LearnedPositionConfig, SelectiveRopeConfig, SinusoidConfig, SirenConfig
 from relpe.models.classifier import ClassifierConfig
 from relpe.models.inputs import ConvolutionInputConfig
-from tests.support.classifiers import CLASSIFIERS, SIZES, TOKENS, classifier, on_grid, tokens
-from tests.support.decoders import parameters
+from tests.support.classifiers import (
+    CLASSIFIERS,
+    GRID,
+    GRIDS,
+    NARROW,
+    SIREN_2D,
+    SIZES,
+    TOKENS,
+    classifier,
+    on_grid,
+    tokens,
+)
+from tests.support.decoders import DELTA, FADING, FAVOR, NONE, RELU, ROPE, SOFTMAX, parameters
 
-SOFTMAX = SoftmaxAttentionConfig()
-WINDOWED = WindowedAttentionConfig(span=3)
-FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=8))
-SIREN_2D = SirenConfig(
-    network=SirenNetworkConfig(width=8), num_axes=2, reference_length=(8.0,), window=None
-)
-SIREN_SPAN_2D = SirenConfig(
-    network=SirenNetworkConfig(width=8),
-    num_axes=2,
-    reference_length=(8.0,),
-    window=WindowConfig(width=(1.5,), block=1, max_span=8),
-)
-GRIDS = {
-    "algebraic softmax": (AlgebraicConfig(structure=GridStructure()), SOFTMAX),
-    "algebraic windowed": (AlgebraicConfig(structure=GridStructure()), WINDOWED),
-    "algebraic favor": (AlgebraicConfig(structure=GridStructure()), FAVOR),
-    "siren softmax": (SIREN_2D, SOFTMAX),
-    "siren with a learned span": (SIREN_SPAN_2D, WindowedAttentionConfig()),
-    "convolutional spe": (ConvSPEConfig(taps=(3, 3), num_realizations=6), LinearAttentionConfig()),
-    "rope, as a sequence": (RopeConfig(), WINDOWED),
-}
 POOLINGS = ("mean", "max", "last", "cls", "learned")
 every_classifier = pytest.mark.parametrize("name", parameters(CLASSIFIERS))
 every_grid = pytest.mark.parametrize("name", GRIDS)
@@ -129,11 +103,11 @@ def test_without_an_encoding_order_does_not_matter() -> None:
     x = tokens(9)
     for pooling, attention in (
         ("mean", SOFTMAX),
-        ("max", LinearAttentionConfig()),
+        ("max", RELU),
         ("cls", FAVOR),
         ("learned", SOFTMAX),
     ):
-        model = classifier(pooling=pooling, attention=attention, encoding=NoEncodingConfig())
+        model = classifier(pooling=pooling, attention=attention, encoding=NONE)
         same(model(x[:, torch.randperm(9)]), model(x))
 
 
@@ -179,15 +153,13 @@ def test_softmax_attention_equals_a_loop_over_queries() -> None:
 
 def test_a_window_as_wide_as_the_sequence_equals_no_window() -> None:
     x = tokens(9)
-    wide = classifier("rope softmax", attention=WindowedAttentionConfig(span=9))
+    wide = classifier("rope softmax", attention=replace(NARROW, span=9))
     same(wide(x), classifier("rope softmax")(x))
-    narrow = classifier("rope softmax", attention=WindowedAttentionConfig(span=3))
-    differ(narrow(x), wide(x))
+    differ(classifier("rope softmax", attention=NARROW)(x), wide(x))
 
 
 def test_a_window_sees_its_span_on_both_sides() -> None:
-    attention = WindowedAttentionConfig(span=3)
-    model = classifier("rope softmax", attention=attention, num_layers=1, pooling="cls")
+    model = classifier("rope softmax", attention=NARROW, num_layers=1, pooling="cls")
     x = tokens(9, rows=1)
     for place in range(9):  # cls, the position before the first, sees two places
         other = x.clone()
@@ -293,7 +265,7 @@ def test_a_convolution_leaves_the_grid_of_the_compact_transformer() -> None:
     torch.manual_seed(0)
     config = ClassifierConfig(
         input=ConvolutionInputConfig(),
-        encoding=AlgebraicConfig(structure=GridStructure()),
+        encoding=GRID,
         attention=SOFTMAX,
         pooling="learned",
         skipped=0.6,
@@ -318,9 +290,9 @@ def test_noise_is_that_of_the_seed_and_shared_by_rows() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"attention": DeltaAttentionConfig(), "encoding": RopeConfig()}, "delta attention"),
-        ({"attention": LinearAttentionConfig(half_lives=(1, 2))}, "half_lives"),
-        ({"encoding": RopeConfig()}, "rope does not fit relu"),
+        ({"attention": DELTA, "encoding": ROPE}, "delta attention"),
+        ({"attention": FADING}, "half_lives"),
+        ({"encoding": ROPE}, "rope does not fit relu"),
         ({"encoding": SIREN_2D, "attention": SOFTMAX, "pooling": "cls"}, "cls has no place"),
         ({"encoding": SirenConfig(coordinates="joint"), "attention": SOFTMAX}, "coordinates"),
         ({"encoding": SelectiveRopeConfig(), "attention": SOFTMAX}, "inputs read so far"),
@@ -344,7 +316,7 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         model(tokens(9), mask=torch.zeros(3, 9, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"expected \(b, 2, ...\)"):
         classifier(towers=2)(tokens(9))
-    grid = on_grid(AlgebraicConfig(structure=GridStructure()), SOFTMAX)
+    grid = on_grid(GRID, SOFTMAX)
     with pytest.raises(ValueError, match="has 2 axes and the input 1"):
         grid(torch.zeros(1, 4, 2, dtype=torch.float64))
     with pytest.raises(ValueError, match="expected a sequence with a mask"):

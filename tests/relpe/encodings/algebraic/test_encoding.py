@@ -8,11 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
-from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.feature_maps import EluConfig, FeatureMapConfig, ReluConfig
+from relpe.attention.linear.attention import LinearState
 from relpe.attention.linear.numerator import numerator_only_attention
-from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
 from relpe.encodings.algebraic.spectra import spectrum_of_skew
 from relpe.encodings.algebraic.structures import (
@@ -25,10 +23,8 @@ from relpe.encodings.algebraic.structures import (
     distances,
 )
 from relpe.models.config import from_plain, to_plain
-from relpe.models.decoder import DecoderConfig
 from tests.support import reference_linear as naive
 from tests.support.compared import compare_with_gradients
-from tests.support.decoders import in_pieces
 from tests.support.golden_algebraic import close, golden
 
 START = AlgebraicState(0)
@@ -112,18 +108,6 @@ def test_shifting_positions_changes_no_score(structure: Structure, shift: int, s
     close(scores(encoding, q, k, positions + shifts), wanted, 1e-7)
     halves = positions.double() + shifts / 2
     close(scores(encoding, q, k, halves), wanted, 1e-7)
-
-
-@given(prefix=st.lists(st.integers(0, 1), min_size=4, max_size=4))
-def test_a_common_ancestor_changes_no_score(prefix: list[int]) -> None:
-    structure = TreeStructure(branching=2, word_axes=8)
-    encoding = built(structure, features=6)
-    q, k = torch.randn(2, 1, 6, 2, 6).double()
-    words = some_positions(TreeStructure(branching=2, word_axes=4), 1, 6)
-    nothing = torch.full_like(words, -1)
-    below = torch.cat([torch.tensor(prefix).expand_as(words), words], -1)
-    wanted = scores(encoding, q, k, torch.cat([words, nothing], -1))
-    close(scores(encoding, q, k, below), wanted, 1e-12)
 
 
 def test_maps_are_shared_or_separate_by_layer_and_head() -> None:
@@ -319,44 +303,6 @@ def test_numerator_only_attention_matches_the_naive_one_with_gradients(
             close(out, slow[:, place : place + 1], 1e-10)
     leaves = [q, k, v, *encoding.parameters()]
     compare_with_gradients(fast, slow, leaves, rtol=1e-7, atol=1e-8)
-
-
-def test_numerator_only_attention_is_relative_and_plain_without_rotation() -> None:
-    encoding = built(SequenceStructure())
-    a, b = torch.rand(2, 2, 20, 2, 16).double()
-    v = torch.randn(2, 20, 2, 5).double()
-
-    def out(start: int) -> torch.Tensor:
-        codes, _ = encoding.prepare(torch.arange(start, start + 20)[None, :, None], START)
-        turned_a, turned_b = (encoding.rotate_features(x, codes, 0) for x in (a, b))
-        return numerator_only_attention(a, b, turned_a, turned_b, v, empty_state(16))[0]
-
-    close(out(0), out(12_345), 1e-10)
-    plain = numerator_only_attention(a, b, a, b, v, empty_state(16))[0]
-    close(plain, causal_linear_attention(a, b, v, empty_state(16))[0], 1e-12)
-    assert not torch.allclose(out(0), plain)
-
-
-@pytest.mark.parametrize(
-    "attention", [LinearAttentionConfig(feature_map=FavorConfig()), SoftmaxAttentionConfig()]
-)
-def test_parts_of_many_axes_equal_the_whole(attention: Any) -> None:
-    config = DecoderConfig(
-        vocabulary_size=11,
-        width=32,
-        num_layers=2,
-        num_heads=2,
-        hidden=16,
-        attention=attention,
-        encoding=AlgebraicConfig(structure=MUSIC),
-    )
-    model = config.build().double()
-    assert model.encoding.num_axes == 5
-    tokens, positions = torch.randint(0, 11, (2, 12)), some_positions(MUSIC, 2, 12)
-    whole = in_pieces(model, tokens, [12], positions)
-    close(in_pieces(model, tokens, [5, 1, 6], positions), whole, 1e-10)
-    whole.sum().backward()
-    assert all(parameter.grad is not None for parameter in model.encoding.parameters())
 
 
 def test_autocast_does_not_change_maps() -> None:
