@@ -8,51 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import CommandError
-from app.files import appearing, find_midi, read_file, remove_parts
-
-
-def test_a_file_appears_when_it_is_whole(tmp_path):
-    path = tmp_path / "song.mid"
-    path.write_bytes(b"old")
-    with appearing(path) as beside:
-        assert beside.suffix == ".mid"
-        beside.write_bytes(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_error_leaves_what_was_there(tmp_path):
-    path = tmp_path / "song.mid"
-    path.write_bytes(b"old")
-
-    def fail():
-        with appearing(path) as beside:
-            beside.write_bytes(b"half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_two_that_write_the_same_file_do_not_meet(tmp_path):
-    path, meet = tmp_path / "song.mid", threading.Barrier(2)
-
-    def write(content):
-        with appearing(path) as beside, beside.open("wb") as file:
-            meet.wait()
-            file.write(content)
-            meet.wait()
-
-    threads = [threading.Thread(target=write, args=(part * 9,)) for part in (b"a", b"b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert path.read_bytes() in {b"a" * 9, b"b" * 9}
-    assert list(tmp_path.iterdir()) == [path]
+from app.files import find_midi, read_file
 
 
 def place(path: Path) -> Path:
@@ -95,22 +51,3 @@ def test_a_file_is_read_up_to_a_size(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # which may never end
     with pytest.raises(CommandError, match="expected a file"):
         read_file(tmp_path / "pipe", 100)
-
-
-def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path):
-    (tmp_path / "there").mkdir()
-    link = tmp_path / "out.mid"
-    link.symlink_to(tmp_path / "there" / "song.mid")
-    with appearing(link) as beside:
-        beside.write_bytes(b"music")
-    assert link.is_symlink()
-    assert (tmp_path / "there" / "song.mid").read_bytes() == b"music"
-
-
-def test_old_parts_are_removed_and_new_ones_stay(tmp_path):
-    old, new = (tmp_path / f".{letter * 16}.part.mid" for letter in "ab")
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (0, 0))
-    remove_parts(tmp_path, untouched_seconds=3600)
-    assert [old.exists(), new.exists()] == [False, True]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
-from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import AlgebraicConfig, ConvSPEConfig, SirenConfig
+from relpe.encodings.algebraic.structures import GridStructure
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.selective import SelectiveRopeConfig
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.inputs import TokenInputConfig, ValueInputConfig
-from tests.support.decoders import CONFIGS
+from tests.support.decoders import CONFIGS, FAVOR, RELU, ROPE, SOFTMAX, WINDOWED
 
 
 def _is_causal(attention: object) -> bool:
-    causal = isinstance(attention, LinearAttentionConfig) and attention.half_lives is not None
-    return causal or isinstance(attention, DeltaAttentionConfig)
+    fading = getattr(attention, "half_lives", None) is not None
+    return fading or isinstance(attention, DeltaAttentionConfig)
 
 
 _NAMES = ("encoding", "attention", "normalize_queries_keys")
@@ -28,6 +33,24 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     and not isinstance(config["encoding"], SelectiveRopeConfig)
 }
 """The entries of `CONFIGS` without causality."""
+
+GRID, NARROW = AlgebraicConfig(structure=GridStructure()), WindowedAttentionConfig(span=3)
+SIREN_2D = SirenConfig(
+    network=SirenNetworkConfig(width=8), num_axes=2, reference_length=(8.0,), window=None
+)
+GRIDS: dict[str, tuple[Any, Any]] = {
+    "algebraic softmax": (GRID, SOFTMAX),
+    "algebraic windowed": (GRID, NARROW),
+    "algebraic favor": (GRID, FAVOR),
+    "siren softmax": (SIREN_2D, SOFTMAX),
+    "siren with a learned span": (
+        replace(SIREN_2D, window=WindowConfig(width=(1.5,), block=1, max_span=8)),
+        WINDOWED,
+    ),
+    "convolutional spe": (ConvSPEConfig(taps=(3, 3), num_realizations=6), RELU),
+    "rope, as a sequence": (ROPE, NARROW),
+}
+"""Encodings and attention on a grid of two axes."""
 
 SIZES: dict[str, Any] = {
     "width": 16,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
@@ -37,256 +40,189 @@ from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
 from relpe.models.pointer.config import PointerConfig
 
-SMALL_SIREN = SirenNetworkConfig(width=8)
+RELU, ELU = LinearAttentionConfig(), LinearAttentionConfig(feature_map=EluConfig())
+FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=8))
+FADING, FADING_ELU = (replace(attention, half_lives=(1, 40)) for attention in (RELU, ELU))
+SOFTMAX, DELTA = SoftmaxAttentionConfig(), DeltaAttentionConfig()
+WINDOWED, SHORT = WindowedAttentionConfig(), WindowedAttentionConfig(span=11)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+SMALL_SINE = SineSPEConfig(num_sines=2, num_realizations=6)
+CONV = ConvSPEConfig(taps=(5,), num_realizations=6)
+SIREN_SPE = SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0)
+SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
+ALGEBRAIC, ROPE, MOVING = AlgebraicConfig(), RopeConfig(), SelectiveRopeConfig()
+NUMERATOR, NONE = AlgebraicConfig(placement="numerator"), NoEncodingConfig()
+LINE_THEN_WINDOW = (
+    LayerConfig(),
+    LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=ALGEBRAIC),
+)
 EVENTS = EventsConfig(closing=((3, 5), (8, 11)), hidden=24, most=3)
+
+
+def own(encoding: Any) -> Any:
+    """The encoding with parameters of each layer's own."""
+    return replace(encoding, shared_by_layers=False)
+
+
+def entry(encoding: Any, attention: Any = RELU, **changes: Any) -> dict[str, Any]:
+    """Settings of a decoder."""
+    return {"encoding": encoding, "attention": attention, **changes}
+
+
 CONFIGS: dict[str, dict[str, Any]] = {
-    "sine relu": {"encoding": SINE},
-    "sine favor": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "sine relu, fading": {"encoding": SINE, "attention": LinearAttentionConfig(half_lives=(1, 40))},
-    "sine favor, fading": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(
-            feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
-        ),
-    },
-    "sine softmax": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=6),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "ungated, not normalized": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
-        "normalize_queries_keys": False,
-        "convolution_taps": 0,
-    },
-    "sine relu, layers of their own": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=6, shared_by_layers=False)
-    },
-    "sine windowed": {
-        "encoding": SineSPEConfig(num_realizations=6),
-        "attention": WindowedAttentionConfig(span=11),
-    },
-    "algebraic windowed": {
-        "encoding": AlgebraicConfig(),
-        "attention": WindowedAttentionConfig(span=60),
-    },
-    "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
-    "selective rope softmax": {
-        "encoding": SelectiveRopeConfig(),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "selective rope favor": {
-        "encoding": SelectiveRopeConfig(base=50.0),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
-    "conv favor, ungated, signs": {
-        "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "siren spe relu": {
-        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
-    },
-    "conv favor, layers of their own": {
-        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6, shared_by_layers=False),
-        "attention": LinearAttentionConfig(
-            feature_map=FavorConfig(num_features=8, redraw_interval=40)
-        ),
-    },
-    "siren spe relu, layers of their own": {
-        "encoding": SirenSPEConfig(
-            num_realizations=6, max_taps=(9,), reference_length=16.0, shared_by_layers=False
-        ),
-    },
-    "algebraic softmax": {
-        "encoding": AlgebraicConfig(basis=True),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "algebraic softmax, decay": {
-        "encoding": AlgebraicConfig(decay=0.98),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "algebraic favor": {
-        "encoding": AlgebraicConfig(shared_by_layers=False),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "algebraic relu, numerator": {"encoding": AlgebraicConfig(placement="numerator")},
-    "algebraic elu, numerator, fading": {
-        "encoding": AlgebraicConfig(placement="numerator"),
-        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
-    },
-    "siren windowed": {
-        "encoding": SirenConfig(network=SMALL_SIREN),
-        "attention": WindowedAttentionConfig(),
-    },
-    "siren softmax, no window": {
-        "encoding": SirenConfig(network=SMALL_SIREN, window=None),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "transformer-xl windowed": {
-        "encoding": TransformerXLConfig(num_sinusoids=4, span=20),
-        "attention": WindowedAttentionConfig(),
-    },
-    "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
-    "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
-    "kerple windowed": {
-        "encoding": KerpleConfig(),
-        "attention": WindowedAttentionConfig(span=11),
-    },
-    "t5 softmax": {
-        "encoding": T5Config(num_buckets=6, max_distance=20),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "sinusoid relu": {"encoding": SinusoidConfig()},
-    "tree_sq relu": {"encoding": TreeSQConfig(max_depth=6)},
-    "learned softmax": {
-        "encoding": LearnedPositionConfig(num_positions=1000),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "layers: sine relu and algebraic windowed, 3:1": {
-        "encoding": SINE,
-        "num_layers": 4,
-        "attention": LinearAttentionConfig(half_lives=(1, 40)),
-        "layers": (
-            LayerConfig(count=3),
-            LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
-        ),
-    },
-    "layers: sine favor, algebraic windowed and none": {
-        "num_layers": 5,
-        "encoding": AlgebraicConfig(shared_by_layers=False),
-        "attention": WindowedAttentionConfig(span=9),
-        "layers": (
+    "sine relu": entry(SINE),
+    "sine favor": entry(SINE, FAVOR),
+    "sine relu, fading": entry(SINE, FADING),
+    "sine favor, fading": entry(SINE, replace(FAVOR, half_lives=(2, 9))),
+    "sine softmax": entry(SMALL_SINE, SOFTMAX),
+    "ungated, not normalized": entry(
+        SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
+        normalize_queries_keys=False,
+        convolution_taps=0,
+    ),
+    "sine relu, layers of their own": entry(own(SMALL_SINE)),
+    "sine windowed": entry(SineSPEConfig(num_realizations=6), SHORT),
+    "algebraic windowed": entry(ALGEBRAIC, WindowedAttentionConfig(span=60)),
+    "rope softmax": entry(ROPE, SOFTMAX),
+    "selective rope softmax": entry(MOVING, SOFTMAX),
+    "selective rope favor": entry(SelectiveRopeConfig(base=50.0), FAVOR),
+    "conv relu": entry(CONV),
+    "conv favor, ungated, signs": entry(
+        ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"), FAVOR
+    ),
+    "siren spe relu": entry(SIREN_SPE),
+    "conv favor, layers of their own": entry(
+        own(CONV),
+        LinearAttentionConfig(feature_map=FavorConfig(num_features=8, redraw_interval=40)),
+    ),
+    "siren spe relu, layers of their own": entry(own(SIREN_SPE)),
+    "algebraic softmax": entry(AlgebraicConfig(basis=True), SOFTMAX),
+    "algebraic softmax, decay": entry(AlgebraicConfig(decay=0.98), SOFTMAX),
+    "algebraic favor": entry(own(ALGEBRAIC), FAVOR),
+    "algebraic relu, numerator": entry(NUMERATOR),
+    "algebraic elu, numerator, fading": entry(NUMERATOR, FADING_ELU),
+    "siren windowed": entry(SIREN, WINDOWED),
+    "siren softmax, no window": entry(replace(SIREN, window=None), SOFTMAX),
+    "transformer-xl windowed": entry(TransformerXLConfig(num_sinusoids=4, span=20), WINDOWED),
+    "shaw softmax": entry(ShawConfig(window=4), SOFTMAX),
+    "alibi windowed": entry(AlibiConfig(), SHORT),
+    "kerple windowed": entry(KerpleConfig(), SHORT),
+    "t5 softmax": entry(T5Config(num_buckets=6, max_distance=20), SOFTMAX),
+    "sinusoid relu": entry(SinusoidConfig()),
+    "tree_sq relu": entry(TreeSQConfig(max_depth=6)),
+    "learned softmax": entry(LearnedPositionConfig(num_positions=1000), SOFTMAX),
+    "layers: sine relu and algebraic windowed, 3:1": entry(
+        SINE,
+        FADING,
+        num_layers=4,
+        layers=(LayerConfig(count=3), LINE_THEN_WINDOW[1]),
+    ),
+    "layers: sine favor, algebraic windowed and none": entry(
+        own(ALGEBRAIC),
+        WindowedAttentionConfig(span=9),
+        num_layers=5,
+        layers=(
             LayerConfig(
                 attention=LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
-                encoding=SineSPEConfig(num_realizations=6, shared_by_layers=False),
+                encoding=own(SineSPEConfig(num_realizations=6)),
             ),
             LayerConfig(),
             LayerConfig(attention=WindowedAttentionConfig(span=24)),
-            LayerConfig(
-                attention=LinearAttentionConfig(feature_map=EluConfig()),
-                encoding=NoEncodingConfig(),
-            ),
+            LayerConfig(attention=ELU, encoding=NONE),
         ),
-    },
-    "layers: siren windowed and siren spe relu": {
-        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
-        "layers": (
-            LayerConfig(
-                attention=WindowedAttentionConfig(), encoding=SirenConfig(network=SMALL_SIREN)
-            ),
-            LayerConfig(),
-        ),
-    },
-    "layers: sinusoid, alibi, two spans of siren": {
-        "encoding": SirenConfig(network=SMALL_SIREN),
-        "attention": WindowedAttentionConfig(),
-        "num_layers": 4,
-        "layers": (
-            LayerConfig(attention=LinearAttentionConfig(), encoding=SinusoidConfig()),
-            LayerConfig(encoding=AlibiConfig(), attention=WindowedAttentionConfig(span=11)),
+    ),
+    "layers: siren windowed and siren spe relu": entry(
+        SIREN_SPE, layers=(LayerConfig(attention=WINDOWED, encoding=SIREN), LayerConfig())
+    ),
+    "layers: sinusoid, alibi, two spans of siren": entry(
+        SIREN,
+        WINDOWED,
+        num_layers=4,
+        layers=(
+            LayerConfig(attention=RELU, encoding=SinusoidConfig()),
+            LayerConfig(encoding=AlibiConfig(), attention=SHORT),
             LayerConfig(),
             LayerConfig(encoding=SirenConfig(network=SirenNetworkConfig(width=4))),
         ),
-    },
-    "events: sine relu, fading": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(half_lives=(1, 40)),
-        "events": EVENTS,
-    },
-    "events: sine favor": {
-        "encoding": SineSPEConfig(num_realizations=6, shared_by_layers=False),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
-        "events": EVENTS,
-        "convolution_taps": 0,
-    },
-    "events: conv relu": {
-        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6),
-        "events": EVENTS,
-    },
-    "events: siren windowed": {
-        "encoding": SirenConfig(network=SMALL_SIREN),
-        "attention": WindowedAttentionConfig(),
-        "events": EVENTS,
-    },
-    "events: sinusoid elu": {
-        "encoding": SinusoidConfig(),
-        "attention": LinearAttentionConfig(feature_map=EluConfig()),
-        "events": EVENTS,
-    },
-    "events: sine relu and algebraic windowed, 1:1": {
-        "encoding": SINE,
-        "layers": (
-            LayerConfig(),
-            LayerConfig(attention=WindowedAttentionConfig(span=13), encoding=AlgebraicConfig()),
-        ),
-        "events": EVENTS,
-    },
-    "events: algebraic elu, numerator, fading": {
-        "encoding": AlgebraicConfig(placement="numerator"),
-        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
-        "events": EVENTS,
-    },
-    "algebraic delta": {"encoding": AlgebraicConfig(), "attention": DeltaAttentionConfig()},
-    "algebraic delta, negative eigenvalues": {
-        "encoding": AlgebraicConfig(),
-        "attention": DeltaAttentionConfig(negative_eigenvalues=True),
-    },
-    "layers: none delta and rope delta": {
-        "encoding": RopeConfig(),
-        "attention": DeltaAttentionConfig(initial_half_lives=(2.0, 30.0)),
-        "layers": (LayerConfig(encoding=NoEncodingConfig()), LayerConfig()),
-    },
-    "events: rope delta": {
-        "encoding": RopeConfig(),
-        "attention": DeltaAttentionConfig(),
-        "events": EVENTS,
-    },
-    "events: selective rope delta, windowed": {
-        "encoding": SelectiveRopeConfig(),
-        "layers": (
-            LayerConfig(attention=DeltaAttentionConfig()),
+    ),
+    "events: sine relu, fading": entry(SINE, FADING, events=EVENTS),
+    "events: sine favor": entry(
+        own(SineSPEConfig(num_realizations=6)),
+        LinearAttentionConfig(feature_map=FavorConfig(num_features=6)),
+        events=EVENTS,
+        convolution_taps=0,
+    ),
+    "events: conv relu": entry(CONV, events=EVENTS),
+    "events: siren windowed": entry(SIREN, WINDOWED, events=EVENTS),
+    "events: sinusoid elu": entry(SinusoidConfig(), ELU, events=EVENTS),
+    "events: sine relu and algebraic windowed, 1:1": entry(
+        SINE, layers=LINE_THEN_WINDOW, events=EVENTS
+    ),
+    "events: algebraic elu, numerator, fading": entry(NUMERATOR, FADING_ELU, events=EVENTS),
+    "algebraic delta": entry(ALGEBRAIC, DELTA),
+    "algebraic delta, negative eigenvalues": entry(
+        ALGEBRAIC, DeltaAttentionConfig(negative_eigenvalues=True)
+    ),
+    "layers: none delta and rope delta": entry(
+        ROPE,
+        DeltaAttentionConfig(initial_half_lives=(2.0, 30.0)),
+        layers=(LayerConfig(encoding=NONE), LayerConfig()),
+    ),
+    "events: rope delta": entry(ROPE, DELTA, events=EVENTS),
+    "events: selective rope delta, windowed": entry(
+        MOVING,
+        layers=(
+            LayerConfig(attention=DELTA),
             LayerConfig(attention=WindowedAttentionConfig(span=13)),
         ),
-        "events": EVENTS,
-    },
-    "events: algebraic delta and windowed, 3:1": {
-        "encoding": AlgebraicConfig(),
-        "layers": (
-            LayerConfig(attention=DeltaAttentionConfig(), count=3),
+        events=EVENTS,
+    ),
+    "events: algebraic delta and windowed, 3:1": entry(
+        ALGEBRAIC,
+        layers=(
+            LayerConfig(attention=DELTA, count=3),
             LayerConfig(attention=WindowedAttentionConfig(span=13)),
         ),
-        "events": EVENTS,
-    },
-    "layers: conv relu and none delta": {
-        "encoding": ConvSPEConfig(num_realizations=8, taps=(5,)),
-        "layers": (
-            LayerConfig(),
-            LayerConfig(attention=DeltaAttentionConfig(), encoding=NoEncodingConfig()),
-        ),
-    },
-    "sine relu, gated decay": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(half_lives=(1, 40), gated=True),
-    },
-    "algebraic favor, gated decay": {
-        "encoding": AlgebraicConfig(),
-        "attention": LinearAttentionConfig(
-            feature_map=FavorConfig(num_features=8), half_lives=(1, 40), gated=True
-        ),
-    },
-    "algebraic elu, numerator, gated decay": {
-        "encoding": AlgebraicConfig(placement="numerator"),
-        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40), gated=True),
-    },
-    "none elu": {
-        "encoding": NoEncodingConfig(),
-        "attention": LinearAttentionConfig(feature_map=EluConfig()),
-    },
+        events=EVENTS,
+    ),
+    "layers: conv relu and none delta": entry(
+        ConvSPEConfig(num_realizations=8, taps=(5,)),
+        layers=(LayerConfig(), LayerConfig(attention=DELTA, encoding=NONE)),
+    ),
+    "sine relu, gated decay": entry(SINE, replace(FADING, gated=True)),
+    "algebraic favor, gated decay": entry(
+        ALGEBRAIC, replace(FAVOR, half_lives=(1, 40), gated=True)
+    ),
+    "algebraic elu, numerator, gated decay": entry(NUMERATOR, replace(FADING_ELU, gated=True)),
+    "none elu": entry(NONE, ELU),
 }
+"""Every encoding and attention, and what they can be combined with. Tests of all decoders,
+classifiers and encoder-decoders take their entries from here."""
+
+THOROUGH = (
+    *("sine favor", "sine relu, fading", "sine softmax", "sine relu, layers of their own"),
+    *("selective rope softmax", "selective rope favor", "conv favor, ungated, signs"),
+    *("siren spe relu, layers of their own", "algebraic softmax", "siren softmax, no window"),
+    *("alibi windowed", "sinusoid relu", "layers: sine favor, algebraic windowed and none"),
+    *("layers: siren windowed and siren spe relu", "events: sine favor", "events: conv relu"),
+    *("events: siren windowed", "events: sinusoid elu", "events: algebraic elu, numerator, fading"),
+    *("algebraic delta, negative eigenvalues", "layers: none delta and rope delta"),
+    *("events: rope delta", "events: algebraic delta and windowed, 3:1"),
+    *("layers: conv relu and none delta", "sine relu, gated decay"),
+    "algebraic elu, numerator, gated decay",
+)
+"""Entries that combine what others of `CONFIGS` have too; only the slow run tests them."""
+
+
+def parameters(names: Iterable[str]) -> list[Any]:
+    """Names of entries as parameters of a test; those of `THOROUGH` are slow."""
+    assert set(THOROUGH) <= CONFIGS.keys()
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in THOROUGH else name for name in names
+    ]
+
+
+every_decoder = pytest.mark.parametrize("name", parameters(CONFIGS))
 
 
 def decoder(name: str) -> Decoder:
@@ -298,6 +234,24 @@ def decoder(name: str) -> Decoder:
         if isinstance(encoding, SelectiveRope):  # otherwise it would be rotary embedding
             torch.nn.init.normal_(encoding.moves, std=0.2)
     return model
+
+
+def in_pieces(
+    model: Decoder,
+    tokens: torch.Tensor,
+    pieces: Iterable[int],
+    positions: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Logits of tokens (b, l), which the model reads in pieces; by default from position 0 on."""
+    if positions is None:
+        positions = torch.arange(tokens.shape[1])[None, :, None]
+    state, outs, start = model.init_state(len(tokens)), [], 0
+    for size in pieces:
+        piece = slice(start, start + size)
+        out, state = model(tokens[:, piece], positions[:, piece], state)
+        outs.append(out)
+        start += size
+    return torch.cat(outs, 1)
 
 
 def tokens_of(length: int, rows: int = 2) -> torch.Tensor:

@@ -1,19 +1,22 @@
-"""White noise and states of filtered noise for tests."""
+"""White noise and states of filtered noise for tests, and laws of stochastic encodings."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from relpe.encodings.stochastic.white_noise import SITES, TILES, NoiseField
+from relpe.encodings.stochastic.white_noise import SITES, TILES, NoiseField, lattice
+from tests.support.compared import compare_with_gradients
 
 if TYPE_CHECKING:
     from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState
 
-
+CPU = torch.device("cpu")
 REACH = [-1, 0, 1]
 """Tiles that a tile's filters read, as offsets on one axis."""
 NEIGHBOURS = tuple((offset,) for offset in REACH)
@@ -91,3 +94,68 @@ def moments(
     assert codes.shared is not None
     _, features, draws = encoding.shape
     return torch.einsum("lhdr,shdr->hdls", *codes.shared) * math.sqrt(features * draws)
+
+
+def compare_moments(encoding: FilteredNoise, reach: tuple[int, ...], first: int) -> None:
+    """Compares second moments of codes at positions from `first` on with the covariance.
+
+    They are exact over white noise: expected scores do not change if all positions are shifted.
+    """
+    positions = lattice({1: (25,), 2: (3, 7), 3: (2, 3, 3)}[len(reach)]) + first
+    made = moments(encoding, positions, unit_noise(encoding, positions, reach))
+    lags = (positions[:, None] - positions).flatten(0, 1)
+    expected = encoding.covariance(lags).unflatten(-1, (len(positions), len(positions)))
+    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-12)
+
+
+def compare_with_slow(
+    encoding: Any,
+    slow: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+    positions: torch.Tensor,
+    state: Any,
+) -> None:
+    """Compares encoded queries and keys of layer 1 at `positions` (l, p), with all gradients."""
+    q, k = torch.randn(2, 3, len(positions), *encoding.heads, dtype=torch.float64).unbind(0)
+    leaves = [q.requires_grad_(), k.requires_grad_(), *encoding.parameters()]
+    fast = encoding.encode(q, k, encoding.prepare(positions[None], state)[0], 1)
+    compare_with_gradients(fast, slow(q, k), leaves, rtol=1e-8, atol=1e-8)
+
+
+def compare_layers(encoding: Any, positions: torch.Tensor) -> None:
+    """Compares each layer of an encoding, whose layers have parameters of their own.
+
+    The other encoding has only those of this layer. Compares outputs at positions (l, p) and at the
+    last one again, covariances and, unless gradients are disabled, gradients.
+    """
+    heads, features = encoding.heads
+    q, k = torch.randn(2, 3, len(positions), heads, features, dtype=torch.float64).unbind(0)
+    grads = torch.randn(2, 3, len(positions), heads, encoding.out_features, dtype=torch.float64)
+    lags = lattice((4,) * positions.shape[1])
+    lags = lags if lags.shape[1] > 1 else lags[:, 0]
+    codes, state = encoding.prepare(positions[None], encoding.init_state(7, CPU))
+    again, _ = encoding.prepare(positions[None, -1:], state)
+    for layer in range(2):
+        config = dataclasses.replace(encoding.config, shared_by_layers=True)
+        alone = config.build(num_layers=2, num_heads=heads, head_dim=features).double()
+        weights, parts = {}, {}
+        for name, _ in alone.named_parameters():
+            weights[name] = encoding.get_parameter(name.replace("networks.0", f"networks.{layer}"))
+            parts[name] = ... if name == "gates" or "networks" in name else layer
+        alone.load_state_dict({name: weight[parts[name]] for name, weight in weights.items()})
+        close(encoding.covariance(lags)[layer], alone.covariance(lags))
+        expected, _ = alone.prepare(positions[None], alone.init_state(7, CPU))
+        outs = encoding.encode(q, k, codes, layer), alone.encode(q, k, expected, layer)
+        steps = encoding.encode(q[:, -1:], k[:, -1:], again, layer)
+        for made, wanted, step in zip(*outs, steps, strict=True):
+            close(made, wanted)
+            close(step, wanted[:, -1:])
+        if torch.is_grad_enabled():
+            found = torch.autograd.grad(list(outs[0]), [*weights.values()], list(grads), True)
+            right = torch.autograd.grad(list(outs[1]), [*alone.parameters()], list(grads))
+            for made, part, wanted in zip(found, parts.values(), right, strict=True):
+                close(made[part], wanted)
+
+
+def close(made: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Compares results that differ only by the order of sums."""
+    torch.testing.assert_close(made, wanted, rtol=1e-8, atol=1e-8)

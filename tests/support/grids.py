@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from relpe.encodings.offset.siren_network import absolute_steps
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -63,9 +61,3 @@ def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
     """
     extents = [max(1, size - 1) for size in sizes]
     return steps.double() / torch.tensor(extents, device=steps.device)
-
-
-def normalized_points(sizes: Sequence[int]) -> Float[Tensor, "... p"]:
-    """All points of a grid, from -1 to 1 along each axis, float64; 0 along an axis of one point."""
-    last = torch.tensor([size - 1 for size in sizes])
-    return normalized(2 * absolute_steps(sizes) - last, sizes)

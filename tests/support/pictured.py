@@ -6,9 +6,6 @@ from dataclasses import replace
 from typing import get_args
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
-from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (
     AlgebraicConfig,
     AlibiConfig,
@@ -37,10 +34,9 @@ from relpe.encodings.algebraic.structures import (
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.decoder import Decoder, DecoderConfig
+from tests.support.decoders import FADING, RELU, SHORT, SOFTMAX
 
-LINEAR, SOFTMAX = LinearAttentionConfig(), SoftmaxAttentionConfig()
 DELTA = DeltaAttentionConfig(initial_half_lives=(2.0, 30.0))
-FADING, WINDOWED = LinearAttentionConfig(half_lives=(1.0, 40.0)), WindowedAttentionConfig(span=11)
 SMALL = SirenNetworkConfig(width=8)
 STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
 MIXED = DirectSum(
@@ -49,10 +45,10 @@ MIXED = DirectSum(
 # encoding, attention, and the plots that are drawn; None: any
 CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "sine": (SineSPEConfig(num_sines=3, num_realizations=4), FADING, {*STOCHASTIC, "fading"}),
-    "sine, ungated": (SineSPEConfig(gated=False), LINEAR, STOCHASTIC - {"gates"}),
-    "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), LINEAR, STOCHASTIC),
-    "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), LINEAR, STOCHASTIC),
-    "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), LINEAR, STOCHASTIC),
+    "sine, ungated": (SineSPEConfig(gated=False), RELU, STOCHASTIC - {"gates"}),
+    "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), RELU, STOCHASTIC),
+    "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), RELU, STOCHASTIC),
+    "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), RELU, STOCHASTIC),
     "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
     "selective rope": (SelectiveRopeConfig(), SOFTMAX, {"moves"}),
     "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),
@@ -65,10 +61,10 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "rope delta": (RopeConfig(), DELTA, {"kernel", "angles", "memory"}),
     "none, delta": (NoEncodingConfig(), DELTA, {"memory"}),
     "numerator": (AlgebraicConfig(placement="numerator"), FADING, {"kernel", "angles", "fading"}),
-    "siren": (SirenConfig(network=SMALL), WINDOWED, {"features", "bias", "window"}),
+    "siren": (SirenConfig(network=SMALL), SHORT, {"features", "bias", "window"}),
     "siren, per head": (
         SirenConfig(network=SMALL, window=WindowConfig(width=(8.0, 150.0), per_head=True)),
-        WINDOWED,
+        SHORT,
         {"features", "bias", "window"},
     ),
     "siren, joint": (
@@ -78,19 +74,19 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     ),
     "siren, additive": (
         SirenConfig(network=SMALL, coordinates="additive", num_axes=2),
-        WINDOWED,
+        SHORT,
         {"features", "bias", "window"},
     ),
     "transformer-xl": (
         TransformerXLConfig(num_sinusoids=4, span=20),
-        WINDOWED,
+        SHORT,
         {"features", "bias"},
     ),
     "shaw": (ShawConfig(window=4), SOFTMAX, {"features"}),
-    "alibi": (AlibiConfig(), WINDOWED, {"window"}),
+    "alibi": (AlibiConfig(), SHORT, {"window"}),
     "kerple": (KerpleConfig(), SOFTMAX, {"window"}),
     "t5": (T5Config(), SOFTMAX, {"window"}),
-    "sinusoid": (SinusoidConfig(), LINEAR, {"positions"}),
+    "sinusoid": (SinusoidConfig(), RELU, {"positions"}),
     "learned": (LearnedPositionConfig(num_positions=30), SOFTMAX, {"positions"}),
     "tree": (TreeSQConfig(), SOFTMAX, {"positions"}),
     "tree of words": (
@@ -98,11 +94,11 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
         SOFTMAX,
         {"positions"},
     ),
-    "none": (NoEncodingConfig(), LINEAR, set()),
+    "none": (NoEncodingConfig(), RELU, set()),
     "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
     "none, gated decay": (NoEncodingConfig(), replace(FADING, gated=True), {"fading"}),
 }
-ATTENTIONS = {"softmax": SOFTMAX, "windowed": WINDOWED, "relu": LINEAR}
+ATTENTIONS = {"softmax": SOFTMAX, "windowed": SHORT, "relu": RELU}
 _seen = {type(case[0]) for case in CASES.values()}
 for _config in (x for x in get_args(EncodingConfig) if x not in _seen):  # in one order
     _fits = _config().build(num_heads=2, head_dim=8).fits

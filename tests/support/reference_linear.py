@@ -48,11 +48,3 @@ def numerator_only_attention(
         scale = log_scale.exp().permute(0, 2, 1)[:, :, None]
         numerators, weights = numerators * scale, weights * scale
     return torch.einsum("bhls,bshe->blhe", numerators / weights.sum(-1, keepdim=True), v)
-
-
-def softmax_attention(
-    logits: Float[Tensor, "b h l l"], v: Float[Tensor, "b l h e"]
-) -> Float[Tensor, "b l h e"]:
-    """Causal softmax attention from given logits (b, h, l, s) and values (b, s, h, e)."""
-    future = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(1)
-    return torch.einsum("bhls,bshe->blhe", logits.masked_fill(future, -torch.inf).softmax(-1), v)

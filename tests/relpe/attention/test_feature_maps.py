@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relpe.attention.feature_maps import LONGEST_HELD, EluConfig, FavorConfig
-from relpe.attention.layer import AttentionConfig
+from relpe.attention.feature_maps import LONGEST_HELD, FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings import (
-    ConvSPEConfig,
-    EncodingConfig,
-    RopeConfig,
-    SineSPEConfig,
-    SirenSPEConfig,
-)
 from relpe.models.checkpoint import CheckpointError
 from relpe.models.config import from_plain
-from relpe.models.decoder import Decoder, DecoderConfig
+from tests.support.decoders import SINE, decoder
 
 STEPS = st.integers(0, 10**7)
 RUNS = st.integers(0, 2**31 - 1)
@@ -33,39 +23,12 @@ REDRAWS = st.one_of(
     st.builds(FavorConfig, redraw_interval=st.integers(1, 500)),
     st.builds(FavorConfig, redraw_probability=st.sampled_from([1e-4, 0.02, 0.3, 1.0])),
 )
-ENCODINGS: dict[str, EncodingConfig] = {
-    "sine": SineSPEConfig(num_sines=2, num_realizations=6),
-    "conv": ConvSPEConfig(taps=(5,), num_realizations=6),
-    "siren": SirenSPEConfig(max_taps=(9,), reference_length=16.0, num_realizations=6),
-    "rope": RopeConfig(),
-}
-ATTENTIONS: dict[str, AttentionConfig] = {
-    "relu": LinearAttentionConfig(),
-    "elu": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
-    "favor": LinearAttentionConfig(feature_map=FavorConfig(num_features=10)),
-    "softmax": SoftmaxAttentionConfig(),
-    "windowed": WindowedAttentionConfig(span=11),
-}
-
-
-def decoder(encoding: EncodingConfig, attention: AttentionConfig) -> Decoder:
-    torch.manual_seed(0)
-    config = DecoderConfig(
-        vocabulary_size=11,
-        width=16,
-        num_layers=2,
-        num_heads=2,
-        hidden=24,
-        encoding=encoding,
-        attention=attention,
-    )
-    return config.build().eval()
 
 
 @given(step=STEPS, run=RUNS)
 def test_by_default_features_are_redrawn_at_every_step(step: int, run: int) -> None:
     assert FavorConfig().last_redraw(step, run) == step
-    assert decoder(ENCODINGS["sine"], ATTENTIONS["relu"]).last_redraw(step, run) == step
+    assert decoder("sine relu").last_redraw(step, run) == step
 
 
 @given(config=REDRAWS, step=STEPS, run=RUNS)
@@ -76,30 +39,23 @@ def test_features_are_held_until_the_next_redraw(config: FavorConfig, step: int,
     assert config.last_redraw(last, run) == last
     assert config.last_redraw(last + (step - last) // 2, run) == last
     assert config.last_redraw(step + 1, run) in {last, step + 1}
-    assert dataclasses.replace(config).last_redraw(step, run) == last
+    assert replace(config).last_redraw(step, run) == last
     assert config.last_redraw(0, run) == 0
 
 
-@given(interval=st.integers(1, 500), step=STEPS, run=RUNS)
-def test_features_are_constant_within_an_interval(interval: int, step: int, run: int) -> None:
-    config = FavorConfig(redraw_interval=interval)
-    first = step // interval * interval
-    found = {config.last_redraw(first + n, run) for n in range(interval)}
-    assert found == {first}
-    assert config.last_redraw(first + interval, run) == first + interval
-
-
-@pytest.mark.parametrize("probability", [0.004, 0.05, 0.5])
-@pytest.mark.parametrize("run", [0, 2**31 - 1])
-def test_redraws_have_the_given_probability(probability: float, run: int) -> None:
+def test_redraws_have_the_given_interval_or_probability() -> None:
     """Their number and spacing are those of independent steps, to 5 standard deviations."""
-    config, steps = FavorConfig(redraw_probability=probability), 4000
-    redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
-    deviation = math.sqrt(steps * probability * (1 - probability))
-    assert abs(len(redraws) - steps * probability) <= 5 * deviation
-    together = sum(b - a == 1 for a, b in itertools.pairwise(redraws))
-    expected = len(redraws) * probability
-    assert abs(together - expected) <= 5 * math.sqrt(expected) + 2
+    config = FavorConfig(redraw_interval=40)
+    assert [step for step in range(300, 400) if config.last_redraw(step, 5) == step] == [320, 360]
+    steps = 4000
+    for probability, run in ((0.004, 0), (0.05, 2**31 - 1), (0.5, 0)):
+        config = FavorConfig(redraw_probability=probability)
+        redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
+        deviation = math.sqrt(steps * probability * (1 - probability))
+        assert abs(len(redraws) - steps * probability) <= 5 * deviation
+        together = sum(b - a == 1 for a, b in itertools.pairwise(redraws))
+        expected = len(redraws) * probability
+        assert abs(together - expected) <= 5 * math.sqrt(expected) + 2
 
 
 def test_runs_redraw_at_different_steps() -> None:
@@ -115,29 +71,28 @@ def test_the_search_for_the_last_redraw_ends() -> None:
     assert FavorConfig(redraw_probability=1.0).last_redraw(12_345) == 12_345
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_invalid_redraw_settings_are_refused() -> None:
+    changes: list[tuple[dict[str, float | int], str]] = [
         ({"redraw_interval": 0}, "redraw_interval is 0, expected at least 1"),
         ({"redraw_probability": 0.0}, "redraw_probability is 0.0, expected 1e-5 to 1"),
         ({"redraw_probability": 1.5}, "redraw_probability is 1.5"),
         ({"redraw_probability": math.nan}, "redraw_probability is nan"),
         ({"redraw_interval": 40, "redraw_probability": 0.05}, "expected only one of them"),
-    ],
-)
-def test_invalid_redraw_settings_are_refused(change: dict[str, float | int], message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
-        from_plain(FavorConfig, change)
+    ]
+    for change, message in changes:
+        with pytest.raises(CheckpointError, match=message):
+            from_plain(FavorConfig, change)
 
 
 @given(config=REDRAWS, step=st.integers(1, 10**6), run=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=10)
 def test_noise_is_new_at_every_step_even_if_features_are_held(
     config: FavorConfig, step: int, run: int
 ) -> None:
     """As in training, seeds are a function of the step; here, twice the step."""
-    config = dataclasses.replace(config, num_features=4)
-    model = decoder(ENCODINGS["sine"], LinearAttentionConfig(feature_map=config))
+    config = replace(config, num_features=4)
+    attention = LinearAttentionConfig(feature_map=config)
+    model = replace(decoder("sine favor").config, attention=attention).build()
     states = [
         model.init_state(1, 2 * at, feature_seed=2 * model.last_redraw(at, run))
         for at in (step - 1, step)
@@ -150,10 +105,8 @@ def test_noise_is_new_at_every_step_even_if_features_are_held(
     assert not torch.equal(*projections[1])  # each layer has its own features
 
 
-@given(seed=st.integers(0, 2**31 - 1))
-@settings(max_examples=10)
-def test_the_seed_of_features_defaults_to_that_of_the_noise(seed: int) -> None:
-    model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
+def test_the_seed_of_features_defaults_to_that_of_the_noise() -> None:
+    model, seed = decoder("sine favor"), 2**31 - 1
     plain, given_too, other = (
         [of.operation.projection for of in model.init_state(1, seed, feature_seed=own).layers]
         for own in (None, seed, seed + 1)
@@ -162,35 +115,19 @@ def test_the_seed_of_features_defaults_to_that_of_the_noise(seed: int) -> None:
     assert not any(map(torch.equal, plain, other))
 
 
-@pytest.mark.parametrize("encoding", ["sine", "conv", "siren"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
 @torch.no_grad()
-def test_with_other_realizations_any_split_equals_the_whole(encoding: str, attention: str) -> None:
-    """Both also equal a model with that number in its config, since no parameter depends on it."""
-    model = decoder(ENCODINGS[encoding], ATTENTIONS[attention])
-    tokens = torch.randint(11, (2, 90))
+def test_a_state_with_other_realizations_is_that_of_a_model_with_these() -> None:
+    """No parameter depends on their number."""
+    model, tokens = decoder("sine favor"), torch.randint(11, (2, 90))
     positions = torch.arange(90)[None, :, None]
-    for number in (1, 6, 19):
-        whole, _ = model(tokens, positions, model.init_state(2, 3, number))
-        state, outs, done = model.init_state(2, 3, number), [], 0
-        for size in (1, 40, 0, 1, 48):
-            here = slice(done, done + size)
-            out, state = model(tokens[:, here], positions[:, here], state)
-            outs.append(out)
-            done += size
-        torch.testing.assert_close(torch.cat(outs, 1), whole, rtol=1e-4, atol=2e-5)
-
-        config = dataclasses.replace(ENCODINGS[encoding], num_realizations=number)
-        built = decoder(config, ATTENTIONS[attention])
+    for number in (1, 19):
+        found, _ = model(tokens, positions, model.init_state(2, 3, number))
+        encoding = replace(SINE, num_realizations=number)
+        built = replace(model.config, encoding=encoding).build()
         built.load_state_dict(model.state_dict())
         wanted, _ = built(tokens, positions, built.init_state(2, 3))
-        assert torch.equal(whole, wanted)
-
-
-def test_realizations_are_refused_without_random_codes() -> None:
-    model = decoder(ENCODINGS["rope"], ATTENTIONS["softmax"])
-    with pytest.raises(ValueError, match="encoding rope has no random codes"):
-        model.init_state(1, 0, 8)
-    model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
+        assert torch.equal(found, wanted)
     with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
         model.init_state(1, num_realizations=0)
+    with pytest.raises(ValueError, match="encoding rope has no random codes"):
+        decoder("rope softmax").init_state(1, 0, 8)

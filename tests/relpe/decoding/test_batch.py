@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +9,8 @@ import torch
 
 from relpe.decoding.batch import ContinuousBatch, Row
 from relpe.decoding.eager import PlainSteps, prefill
+from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
-from relpe.models.decoder import DecoderState
 from tests.support.decoders import small_decoder
 
 VOCABULARY = 12
@@ -35,20 +36,11 @@ class Rule(NamedTuple):
         return self._replace(left=self.left - 1)
 
 
-class Piece(NamedTuple):
-    """The tokens generated after a prompt with some seeds."""
-
-    prompt: list[int]
-    seeds: list[int]
-    rule: Rule
-    options: SamplingOptions = SamplingOptions()
-
-
 PIECES = (
-    Piece([3, 1, 4, 1, 5], [1, 2, 3], Rule(12)),
-    Piece([9, 2, 6], [4], Rule(5, least=4), SamplingOptions(temperature=1.3, top_p=1.0)),
-    Piece([5, 3, 5, 8, 9, 7, 9], [5, 6], Rule(20), SamplingOptions(top_k=3)),
-    Piece([1], [7], Rule(0)),
+    Request(np.array([3, 1, 4, 1, 5]), Rule(12), [1, 2, 3]),
+    Request(np.array([9, 2, 6]), Rule(5, 4), [4], SamplingOptions(temperature=1.3, top_p=1.0)),
+    Request(np.array([5, 3, 5, 8, 9, 7, 9]), Rule(20), [5, 6], SamplingOptions(top_k=3)),
+    Request(np.array([1]), Rule(0), [7]),
 )
 
 
@@ -61,13 +53,11 @@ class Recorder:
         self.batch: ContinuousBatch[Rule] = ContinuousBatch(self.steps)
         self.rows: dict[Row[Rule], list[int]] = {}
 
-    def enter(self, piece: Piece) -> list[Row[Rule]]:
-        state: DecoderState = prefill(
-            self.decoder, self.decoder.init_state(1), torch.tensor([piece.prompt[:-1]])
-        )
-        rows = self.batch.enter(
-            state, len(piece.prompt) - 1, piece.prompt[-1], piece.rule, piece.options, piece.seeds
-        )
+    def enter(self, piece: Request[Rule]) -> list[Row[Rule]]:
+        prompt = torch.from_numpy(piece.prompt)[None]
+        state = prefill(self.decoder, self.decoder.init_state(1), prompt[:, :-1])
+        last = len(piece.prompt) - 1, int(piece.prompt[-1])
+        rows = self.batch.enter(state, *last, piece.rule, piece.options, piece.seeds)
         self.rows |= {row: [] for row in rows}
         return rows
 
@@ -83,12 +73,12 @@ class Recorder:
             pass
 
 
-def alone(piece: Piece) -> list[list[int]]:
+def alone(piece: Request[Rule]) -> list[list[int]]:
     """The tokens of each seed, generated alone."""
     rows = []
     for seed in piece.seeds:
         recorder = Recorder()
-        (row,) = recorder.enter(piece._replace(seeds=[seed]))
+        (row,) = recorder.enter(replace(piece, seeds=[seed]))
         recorder.to_the_end()
         rows.append(recorder.rows[row])
     return rows
@@ -122,23 +112,8 @@ def test_rows_end_independently_and_release_their_slots() -> None:
     assert sorted(map(len, recorder.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
 
 
-def test_rows_differ_only_by_their_seeds() -> None:
-    one, two, three = alone(PIECES[0])
-    assert one != two != three
-    assert [one, two, three] == alone(PIECES[0])
-    assert alone(PIECES[0]._replace(seeds=[2, 2])) == [two, two]
-
-
-def test_a_row_without_allowed_tokens_never_enters() -> None:
-    recorder = Recorder()
-    (row,) = recorder.enter(PIECES[3])
-    assert row.ended
-    assert not recorder.batch.rows
-    assert not recorder.steps._rows
-
-
 @pytest.mark.parametrize("liked", [2, 9])
 def test_the_bias_of_a_rule_applies_and_allows_no_other_token(liked: int) -> None:
-    (row,) = alone(Piece([3, 1], [1], Rule(30, least=5, liked=liked)))
+    (row,) = alone(Request(np.array([3, 1]), Rule(30, least=5, liked=liked), [1]))
     assert min(row) >= 5
     assert (set(row) == {9}) == (liked == 9)

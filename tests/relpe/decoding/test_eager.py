@@ -11,27 +11,23 @@ from relpe.encodings import SineSPEConfig
 from tests.support.decoders import big_decoder, decoder, logits_of, small_decoder
 
 
-def test_reading_in_chunks_gives_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_in_chunks_reports_progress_and_gives_the_same_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, prompt = small_decoder(), torch.arange(40)[None] % 12
-    whole = prefill(model, model.init_state(1), prompt)
-    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 7)
-    chunked = prefill(model, model.init_state(1), prompt)
-    for a, b in zip(whole.layers, chunked.layers, strict=True):
-        torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
-
-
-def test_reading_reports_progress_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, prompt = small_decoder(), torch.arange(40)[None] % 12
+    whole = [prefill(model, model.init_state(1), prompt[:, :end]) for end in (16, 32, 40)]
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
-    steps = []
-    for read, state in prefill_steps(model, model.init_state(1), prompt):
+    ends = []
+    for (read, state), expected in zip(
+        prefill_steps(model, model.init_state(1), prompt), whole, strict=True
+    ):
         assert not torch.is_inference_mode_enabled()
-        steps.append((read, state))
-    assert [read for read, _ in steps] == [16, 32, 40]
-    first = prefill(model, model.init_state(1), prompt[:, :16])
-    torch.testing.assert_close(
-        steps[0][1].layers[0].operation.sums.kv, first.layers[0].operation.sums.kv
-    )
+        ends.append(read)
+        for a, b in zip(state.layers, expected.layers, strict=True):
+            torch.testing.assert_close(
+                a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5
+            )
+    assert ends == [16, 32, 40]
 
 
 @pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])

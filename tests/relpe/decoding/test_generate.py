@@ -64,7 +64,7 @@ def alone(request: Request[Counted]) -> list[list[int]]:
 ALONE = [alone(request) for request in REQUESTS]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     max_rows=st.none() | st.integers(1, 5),
     chunk=st.integers(1, 6),
@@ -124,16 +124,6 @@ def test_the_nats_of_a_sample_are_those_of_its_tokens_without_biases():
         logits[..., 7] = -torch.inf
         nats = -logits.detach()[0, 2:-1].log_softmax(-1).gather(1, ids[0, 3:, None]).sum()
         assert sample.nats == pytest.approx(float(nats), rel=1e-4)
-
-
-def test_every_sample_finishes_once():
-    generation = Generation(DECODER, PlainSteps(DECODER), max_rows=2)
-    samples = [sample for request in REQUESTS for sample in generation.add(request)]
-    assert len(generation) == len(samples) == 7
-    done = finish(generation)
-    assert len(done) == 7
-    assert set(done) == set(samples)
-    assert generation.step() == []
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
@@ -214,6 +204,7 @@ def test_free_rows_are_reported():
     assert generation.has_room
     generation.add(Request(np.array([1]), Counted(2), [1, 2]))
     assert not generation.has_room
-    finish(generation)
+    assert len(finish(generation)) == 3
     assert generation.has_room
+    assert generation.step() == []
     assert generation.add(Request(np.array([1]), Counted(2), [])) == []

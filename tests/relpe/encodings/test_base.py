@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import typing
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import relpe
 from relpe import (
     AbsoluteEncoding,
     AlgebraicConfig,
-    AlibiConfig,
     Decoder,
     DecoderConfig,
-    DeltaAttentionConfig,
-    EluConfig,
     EncodingConfig,
-    FavorConfig,
-    LinearAttentionConfig,
     OffsetEncoding,
     QueryKeyEncoding,
     Rope,
@@ -32,21 +26,23 @@ from relpe import (
     ShawConfig,
     SineSPEConfig,
     SirenConfig,
-    SoftmaxAttentionConfig,
-    WindowedAttentionConfig,
 )
 from relpe.encodings.offset.windows import Window, WindowConfig
 from relpe.models.config import from_plain, to_plain
+from tests.support.decoders import DELTA, ELU, FAVOR, RELU, SOFTMAX, WINDOWED, in_pieces
+from tests.support.flip import FlipConfig
 
 ATTENTIONS = {
-    "softmax": SoftmaxAttentionConfig(),
-    "windowed": WindowedAttentionConfig(),
-    "favor": LinearAttentionConfig(feature_map=FavorConfig()),
-    "relu": LinearAttentionConfig(),
-    "elu": LinearAttentionConfig(feature_map=EluConfig()),
-    "delta": DeltaAttentionConfig(),
+    "softmax": SOFTMAX,
+    "windowed": WINDOWED,
+    "favor": FAVOR,
+    "relu": RELU,
+    "elu": ELU,
+    "delta": DELTA,
 }
 EXACT = ("softmax", "windowed")
+ENCODINGS: tuple[Any, ...] = typing.get_args(EncodingConfig)
+CPU = torch.device("cpu")
 
 
 def build(encoding: Any, attention: str) -> Decoder:
@@ -61,50 +57,41 @@ def build(encoding: Any, attention: str) -> Decoder:
     ).build()
 
 
-@pytest.mark.parametrize(
-    ("encoding", "fits"),
-    [
+def test_pairs_that_do_not_fit_are_refused() -> None:
+    pairs: list[tuple[Any, tuple[str, ...]]] = [
         (RopeConfig(), (*EXACT, "favor", "delta")),
         (AlgebraicConfig(), (*EXACT, "favor", "delta")),
         (AlgebraicConfig(decay=0.98), EXACT),
         (AlgebraicConfig(placement="numerator"), ("relu", "elu")),
         (SineSPEConfig(), (*EXACT, "favor", "relu", "elu")),
         (SirenConfig(), EXACT),
-        (AlibiConfig(), EXACT),
-    ],
-)
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_pairs_that_do_not_fit_are_refused(encoding: Any, fits: tuple[str, ...], attention: str):
-    if attention in fits:
-        assert build(encoding, attention).encoding.fits == fits
-        return
-    words = f"{encoding.kind} does not fit {attention} attention.*expected {' or '.join(fits)}"
-    with pytest.raises(ValueError, match=words):
-        build(encoding, attention)
+    ]
+    for (encoding, fits), attention in itertools.product(pairs, ATTENTIONS):
+        if attention in fits:
+            assert build(encoding, attention).encoding.fits == fits
+            continue
+        words = f"{encoding.kind} does not fit {attention} attention.*expected {' or '.join(fits)}"
+        with pytest.raises(ValueError, match=words):
+            build(encoding, attention)
 
 
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_training_window_returns_the_window_if_there_is_one(config: Any):
+def test_training_window_returns_the_window_if_there_is_one() -> None:
     def find(encoding: Any) -> Window | None:
         return encoding.build(num_layers=1, num_heads=2, head_dim=8).training_window()
 
-    if not hasattr(config(), "window") or config is ShawConfig:  # its window only clamps offsets
-        assert find(config()) is None
-        return
-    assert find(config(window=None)) is None
-    found = find(config(window=WindowConfig(width=(5.0,))))
-    assert found is not None
-    assert found.config.width == (5.0,)
+    for config in ENCODINGS:
+        if not hasattr(config(), "window") or config is ShawConfig:  # its window clamps offsets
+            assert find(config()) is None
+            continue
+        assert find(config(window=None)) is None
+        found = find(config(window=WindowConfig(width=(5.0,))))
+        assert found is not None
+        assert found.config.width == (5.0,)
 
 
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_configs_survive_conversion_to_plain_values(config: type):
-    assert from_plain(EncodingConfig, to_plain(config())) == config()
-
-
-def test_kinds_are_distinct():
-    kinds = [config.kind for config in typing.get_args(EncodingConfig)]
-    assert len(set(kinds)) == len(kinds)
+def test_configs_survive_conversion_to_plain_values() -> None:
+    for config in ENCODINGS:
+        assert from_plain(EncodingConfig, to_plain(config())) == config()
 
 
 def test_importing_requires_only_the_core_packages():
@@ -127,25 +114,21 @@ def built(config: Any, **sizes: int) -> Any:
     return config.build(**{"num_layers": 2, "num_heads": 2, "head_dim": 16, **sizes})
 
 
-@pytest.mark.parametrize("shape", [(10,), (1, 10), (1, 10, 0), (1, 1, 10, 1)])
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_positions_of_another_shape_are_refused_in_one_sentence(
-    config: Any, shape: tuple[int, ...]
-) -> None:
-    encoding = built(config())
-    with pytest.raises(ValueError, match=rf"positions have the shape .*{shape[-1]}.*, expected"):
-        encoding.prepare(torch.ones(shape), encoding.init_state(0, torch.device("cpu")))
+def test_other_positions_are_refused_in_one_sentence() -> None:
+    for config in ENCODINGS:
+        encoding = built(config())
+        for shape in ((10,), (1, 10), (1, 10, 0), (1, 1, 10, 1)):
+            message = rf"positions have the shape .*{shape[-1]}.*, expected"
+            with pytest.raises(ValueError, match=message):
+                encoding.prepare(torch.ones(shape), encoding.init_state(0, CPU))
+    for dtype in (torch.bfloat16, torch.float16, torch.bool, torch.complex64):
+        with pytest.raises(ValueError, match="expected int64 or float64"):
+            built(RopeConfig()).prepare(torch.ones(1, 3, 1, dtype=dtype), ())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.complex64])
-def test_positions_of_a_coarse_dtype_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match="expected int64 or float64"):
-        built(RopeConfig()).prepare(torch.ones(1, 3, 1, dtype=dtype), ())
-
-
-@pytest.mark.parametrize("name", ["AlgebraicConfig", "RopeConfig", "SineSPEConfig"])
-def test_one_call_encodes_a_whole_sequence_in_its_dtype(name: str) -> None:
-    encoding = built(getattr(relpe, name)()).to(torch.bfloat16)
+@pytest.mark.parametrize("config", [AlgebraicConfig, RopeConfig, SineSPEConfig])
+def test_one_call_encodes_a_whole_sequence_in_its_dtype(config: Any) -> None:
+    encoding = built(config()).to(torch.bfloat16)
     q, k, v = torch.randn(3, 2, 10, 2, 16).bfloat16().unbind(0)
     a, b = encoding(q, k)
     assert a.dtype == b.dtype == torch.bfloat16
@@ -162,104 +145,83 @@ def test_one_call_encodes_a_whole_sequence_in_its_dtype(name: str) -> None:
         encoding(q, k[:, :9])
 
 
-@pytest.mark.parametrize(
-    ("q", "message"),
-    [
+def test_other_queries_and_keys_are_refused_in_one_sentence() -> None:
+    cases: list[tuple[Any, str]] = [
         (torch.zeros(2, 10, 1, 16), r"\(2, 10, 1, 16\), expected \(b, l, 2, 16\) for both"),
         (torch.zeros(2, 10, 2, 8), r"expected \(b, l, 2, 16\) for both"),
         (torch.zeros(2, 2, 10, 16), r"expected \(b, l, 2, 16\) for both"),  # heads first
         (torch.zeros(2, 10, 2, 16).long(), "queries are torch.int64 .* expected a floating"),
         ([0.0], "q is of type list, expected Tensor"),
-    ],
-)
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_other_queries_and_keys_are_refused_in_one_sentence(
-    config: Any, q: Any, message: str
-) -> None:
-    encoding = built(config())
-    more = (torch.zeros(2, 10, 32),) if isinstance(encoding, SelectiveEncoding) else ()
-    if isinstance(encoding, QueryKeyEncoding | SelectiveEncoding):
-        with pytest.raises((TypeError, ValueError), match=message):
-            encoding(q, q, *more)
-    elif isinstance(encoding, OffsetEncoding):
-        with pytest.raises(NotImplementedError, match="use it as the encoding of an Attention"):
-            encoding(q, q)
+    ]
+    for config, (q, message) in itertools.product(ENCODINGS, cases):
+        encoding = built(config())
+        more = (torch.zeros(2, 10, 32),) if isinstance(encoding, SelectiveEncoding) else ()
+        if isinstance(encoding, QueryKeyEncoding | SelectiveEncoding):
+            with pytest.raises((TypeError, ValueError), match=message):
+                encoding(q, q, *more)
+        elif isinstance(encoding, OffsetEncoding):
+            with pytest.raises(NotImplementedError, match="use it as the encoding of an Attention"):
+                encoding(q, q)
 
 
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-def test_layers_that_do_not_exist_are_refused_where_layers_differ(config: Any) -> None:
-    encoding = built(config())
-    codes, _ = encoding.prepare(
-        torch.arange(3)[None, :, None], encoding.init_state(0, torch.device("cpu"))
-    )
-    if not hasattr(encoding, "num_layers"):
-        return  # all layers are alike
-    q = torch.randn(1, 3, 2, 16)
-
-    def act(layer: int) -> object:
-        if isinstance(encoding, QueryKeyEncoding):
-            return encoding.encode(q, q, codes, layer)
-        if isinstance(encoding, SelectiveEncoding):
-            return encoding(q, q, q.flatten(2), layer=layer)
-        return encoding.scoring(codes, layer)
-
-    for layer in (-1, 2):
-        with pytest.raises(ValueError, match=f"layer is {layer}, expected 0 to 1"):
-            act(layer)
-
-
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
-@pytest.mark.parametrize("rows", [0, 1, 2])
-def test_no_positions_and_no_rows_are_valid(config: Any, rows: int) -> None:
-    encoding = built(config())
-    start = encoding.init_state(0, torch.device("cpu"))
-    none = torch.zeros(rows, 0, 1, dtype=torch.int64)
-    codes, state = encoding.prepare(none, start)
-    some = torch.arange(4)[None, :, None].expand(rows, -1, -1)
+def results(encoding: Any, positions: Tensor, state: Any, layer: int = 1) -> Tensor:
+    """What layers get from an encoding for inputs of ones, as one tensor."""
+    codes, _ = encoding.prepare(positions, state)
+    shape = (*positions.shape[:2], 2, 16)
+    q = torch.ones(shape)
     if isinstance(encoding, QueryKeyEncoding):
+        return encoding.encode(q, q, codes, layer)[0]
+    if isinstance(encoding, SelectiveEncoding):
+        return encoding(q, q, q.flatten(2), positions, layer=layer)[0]
+    if isinstance(encoding, AbsoluteEncoding):
+        return encoding.embed(q.flatten(2), codes)
+    table = encoding.scoring(codes, layer).table
+    parts = () if table is None else (table.features, table.log_weight)
+    return torch.cat([x.flatten() for x in parts if x is not None] or [torch.zeros(0)])
+
+
+def test_layers_that_do_not_exist_are_refused_where_layers_differ() -> None:
+    places = torch.arange(3)[None, :, None]
+    encodings = [built(config()) for config in ENCODINGS]
+    differ = [encoding for encoding in encodings if hasattr(encoding, "num_layers")]
+    assert len(differ) > 8
+    for encoding, layer in itertools.product(differ, (-1, 2)):
+        with pytest.raises(ValueError, match=f"layer is {layer}, expected 0 to 1"):
+            results(encoding, places, encoding.init_state(0, CPU), layer)
+
+
+@pytest.mark.parametrize("config", ENCODINGS, ids=lambda c: c.kind)
+def test_no_positions_and_no_rows_are_valid(config: Any) -> None:
+    encoding = built(config())
+    start = encoding.init_state(0, CPU)
+    for rows in (0, 1, 2):
+        none = torch.zeros(rows, 0, 1, dtype=torch.int64)
+        some = torch.arange(4)[None, :, None].expand(rows, -1, -1)
+        codes, state = encoding.prepare(none, start)
+        assert torch.equal(results(encoding, some, state), results(encoding, some, start))
         q = torch.zeros(rows, 0, 2, 16)
-        assert encoding.encode(q, q, codes, 1)[0].shape == (rows, 0, 2, encoding.out_features)
-        codes, _ = encoding.prepare(some, state)
-        q = torch.randn(rows, 4, 2, 16)
-        expected, _ = encoding.prepare(some, start)
-        assert torch.equal(
-            encoding.encode(q, q, codes, 1)[0], encoding.encode(q, q, expected, 1)[0]
-        )
-    elif isinstance(encoding, SelectiveEncoding):
-        q, start = torch.zeros(rows, 0, 2, 16), torch.ones(rows, 2, 8).double()
-        encoded, _, after = encoding.encode(q, q, q.flatten(2), codes, 1, start)
-        assert encoded.shape == (rows, 0, 2, encoding.out_features)
-        assert torch.equal(after, start)
-    else:
-        encoding.prepare(some, state)
+        if isinstance(encoding, QueryKeyEncoding):
+            encoded = encoding.encode(q, q, codes, 1)[0]
+            assert encoded.shape == (rows, 0, 2, encoding.out_features)
+        elif isinstance(encoding, SelectiveEncoding):
+            moved = torch.ones(rows, 2, 8).double()
+            encoded, _, after = encoding.encode(q, q, q.flatten(2), codes, 1, moved)
+            assert encoded.shape == (rows, 0, 2, encoding.out_features)
+            assert torch.equal(after, moved)
 
 
-@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+@pytest.mark.parametrize("config", ENCODINGS, ids=lambda c: c.kind)
 def test_encodings_can_be_built_on_the_meta_device(config: Any) -> None:
     options: dict[str, Any] = (
         {"window": WindowConfig(learned=False)} if config is SirenConfig else {}
     )
-    original = built(config(**options))
+    original, places = built(config(**options)), torch.arange(5)[None, :, None]
     with torch.device("meta"):
         made = built(config(**options))
     made = made.to_empty(device="cpu")
     made.load_state_dict(original.state_dict(), strict=True)
-    places = torch.arange(5)[None, :, None]
-    found = []
-    for encoding in (original, made):
-        codes, _ = encoding.prepare(places, encoding.init_state(0, torch.device("cpu")))
-        q, x = torch.ones(1, 5, 2, 16), torch.ones(1, 5, 32)
-        if isinstance(encoding, QueryKeyEncoding):
-            found.append(encoding.encode(q, q, codes, 1)[0])
-        elif isinstance(encoding, SelectiveEncoding):
-            found.append(encoding(q, q, x, layer=1)[0])
-        elif isinstance(encoding, AbsoluteEncoding):
-            found.append(encoding.embed(x, codes))
-        elif (table := encoding.scoring(codes, 1).table) is not None:
-            parts = [x for x in (table.features, table.log_weight) if x is not None]
-            found.append(torch.cat([x.flatten() for x in parts]))
-    if found:
-        assert torch.equal(*found)
+    pair = (results(one, places, one.init_state(0, CPU)) for one in (original, made))
+    assert torch.equal(*pair)
 
 
 class OwnRope(Rope):
@@ -288,48 +250,11 @@ def test_an_encoding_without_a_required_method_cannot_be_built() -> None:
         Missing()  # pyright: ignore[reportAbstractUsage] - that is the point
 
 
-# ---- a new encoding: a config, a module, and a name in a union
-
-
-@dataclass(frozen=True, kw_only=True)
-class FlipConfig:
-    """Flips the sign of every second feature at odd positions."""
-
-    kind: Literal["flip"] = "flip"
-
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Flip:
-        """Module."""
-        return Flip(head_dim)
-
-
-class Flip(QueryKeyEncoding[Tensor, tuple[()]]):
-    """See `FlipConfig`."""
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.out_features = head_dim
-        self.strength = nn.Parameter(torch.ones(()))
-
-    def codes_at(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
-        """Signs (1, l, 1, d)."""
-        odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
-        odd[..., ::2] = 0
-        return 1 - 2 * odd, state
-
-    def encode(self, q: Tensor, k: Tensor, codes: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Signed queries and keys."""
-        return q * codes * self.strength, k * codes
-
-
 def test_a_new_encoding_is_a_config_a_module_and_a_name():
     extended = EncodingConfig | FlipConfig
     config = from_plain(extended, {"kind": "flip"})
     assert config == FlipConfig()
     model = build(config, "favor")
     tokens = torch.randint(0, 7, (2, 30))
-    places = torch.arange(30)[None, :, None]
-    with torch.no_grad():
-        whole, _ = model(tokens, places, model.init_state(2))
-        first, state = model(tokens[:, :13], places[:, :13], model.init_state(2))
-        second, _ = model(tokens[:, 13:], places[:, 13:], state)
-    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-4, atol=1e-5)
+    parts, whole = (in_pieces(model, tokens, sizes) for sizes in ([13, 17], [30]))
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)

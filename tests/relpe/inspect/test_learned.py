@@ -1,18 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from relpe.encodings import AlgebraicConfig, SirenConfig, TreeSQConfig
 from relpe.encodings.algebraic.structures import TreeStructure
-from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.offset.base import OffsetEncoding
-from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.windows import WindowConfig
-from relpe.encodings.rope import Rope
-from relpe.encodings.stochastic.conv import ConvSPE
-from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.stochastic.siren import SirenSPE
 from relpe.inspect.learned import (
     angles,
     covariance,
@@ -28,10 +23,8 @@ from tests.support.pictured import SMALL, decoder
 
 @pytest.mark.parametrize("name", ["sine", "conv", "siren spe"])
 def test_the_kernel_is_the_covariance_with_the_gates_of_each_layer(name):
-    encoding = decoder(name).encoding
-    assert isinstance(encoding, SineSPE | ConvSPE | SirenSPE)
+    encoding: Any = decoder(name).encoding
     lags = torch.arange(-6, 7)
-    assert encoding.gates is not None
     found, gate = kernel(encoding, lags), gates(encoding)
     assert found.shape == (2, 2, 8, 13)
     assert gate is not None
@@ -43,16 +36,14 @@ def test_the_kernel_is_the_covariance_with_the_gates_of_each_layer(name):
 
 
 def test_filters_over_two_axes_are_shown_along_the_first():
-    encoding = decoder("conv, two axes").encoding
-    assert isinstance(encoding, ConvSPE)
+    encoding: Any = decoder("conv, two axes").encoding
     lags = torch.arange(-6, 7)
     points = torch.stack([lags, torch.zeros_like(lags)], -1)
     torch.testing.assert_close(covariance(encoding, lags), encoding.covariance(points))
 
 
 def test_the_spectrum_of_sines_sums_to_the_covariance():
-    encoding = decoder("sine").encoding
-    assert isinstance(encoding, SineSPE)
+    encoding: Any = decoder("sine").encoding
     torch.nn.init.zeros_(encoding.offsets)
     lags = torch.arange(-9, 10)
     frequencies, power = spectrum(encoding)
@@ -63,8 +54,7 @@ def test_the_spectrum_of_sines_sums_to_the_covariance():
 
 @pytest.mark.parametrize("name", ["conv", "siren spe"])
 def test_the_spectrum_is_the_product_of_both_filters(name):
-    encoding = decoder(name).encoding
-    assert isinstance(encoding, ConvSPE | SirenSPE)
+    encoding: Any = decoder(name).encoding
     frequencies, power = spectrum(encoding)
     filters = encoding.filters().values.double()
     times = torch.arange(filters.shape[-1])
@@ -75,21 +65,19 @@ def test_the_spectrum_is_the_product_of_both_filters(name):
 
 
 def test_angles_of_rope_are_those_of_the_paper():
-    encoding = decoder("rope").encoding
-    assert isinstance(encoding, Rope)
+    encoding: Any = decoder("rope").encoding
     (found,) = angles(encoding).values()
     expected = 10_000.0 ** -(torch.arange(0, 8, 2).double() / 8)
     torch.testing.assert_close(found, expected[None, None])
 
 
-@pytest.mark.parametrize("features", [3, 4, 5])
+@pytest.mark.parametrize("features", [4, 5])
 def test_angles_of_a_branch_give_the_traces_of_its_powers(features):
     structure = TreeStructure(branching=3)
     config = AlgebraicConfig(structure=structure, initialization="near_identity")
     encoding = config.build(num_layers=2, num_heads=2, head_dim=features).double()
     torch.nn.init.normal_(next(encoding.parameters()), std=0.4)
-    (part,) = encoding.parts
-    assert isinstance(part, TreeMaps)
+    part: Any = encoding.parts[0]
     found = angles(encoding)
     assert [*found] == [f"branch {branch}, axis 1," for branch in (1, 2, 3)]
     for branch, turns in enumerate(found.values()):
@@ -104,8 +92,7 @@ def test_angles_of_a_branch_give_the_traces_of_its_powers(features):
     "name", ["siren", "siren, per head", "siren, joint", "transformer-xl", "shaw", "alibi"]
 )
 def test_scores_are_those_that_a_call_uses(name):
-    encoding = decoder(name).encoding
-    assert isinstance(encoding, OffsetEncoding)
+    encoding: Any = decoder(name).encoding
     positions = torch.arange(9)[None, :, None] * torch.tensor([1, 0])
     codes, _ = encoding.prepare(positions, encoding.init_state(0, positions.device))
     for layer in range(2):
@@ -122,40 +109,30 @@ def test_scores_are_those_that_a_call_uses(name):
 
 
 def test_additive_features_are_those_of_the_first_axis():
-    encoding = decoder("siren, additive").encoding
-    assert isinstance(encoding, RelativeEncoding)
+    encoding: Any = decoder("siren, additive").encoding
     lags = torch.arange(9)
     offsets = -lags.double()[:, None]
     both = encoding.features([offsets, offsets], 1)
     found = scores(encoding, 1, lags).features
-    assert both is not None
-    assert found is not None
     torch.testing.assert_close(found, both[:9])
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        WindowConfig(width=(3.0,), mode=mode, threshold=0.1, ramp=4.0)
-        for mode in ("logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp")
-    ],
-    ids=lambda config: config.mode,
-)
-def test_windows_match_their_config(config):
-    encoding = SirenConfig(network=SMALL, window=config).build(
-        num_layers=1, num_heads=2, head_dim=4
-    )
+def test_windows_match_their_config():
     lags = torch.arange(20).double()
-    found = window(scores(encoding.eval(), 0, lags))
     gaussian = (-(lags / 3).square() / 2).exp()
-    expected = {
+    modes: dict[Any, torch.Tensor] = {
         "logit_multiply": gaussian * (lags <= 7),  # 3 sqrt(-2 ln 0.1) is 6.4
         "log_bias": gaussian,
         "soft_threshold": ((gaussian - 0.1) / 0.9).clamp(min=0),
         "adaptive_ramp": ((3 + 4 - lags) / 4).clamp(0, 1),
-    }[config.mode]
-    assert found is not None
-    torch.testing.assert_close(found, expected[:, None].expand(-1, 2).to(found))
+    }
+    for mode, expected in modes.items():
+        config = WindowConfig(width=(3.0,), mode=mode, threshold=0.1, ramp=4.0)
+        encoding = SirenConfig(network=SMALL, window=config)
+        built = encoding.build(num_layers=1, num_heads=2, head_dim=4).eval()
+        found = window(scores(built, 0, lags))
+        assert found is not None
+        torch.testing.assert_close(found, expected[:, None].expand(-1, 2).to(found))
 
 
 def test_position_vectors_are_those_that_the_model_adds():

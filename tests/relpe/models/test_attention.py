@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,53 +16,24 @@ from relpe import (
     AlibiConfig,
     Attention,
     AttentionLayerConfig,
-    ConvSPEConfig,
-    DeltaAttentionConfig,
-    FavorConfig,
-    LinearAttentionConfig,
     RopeConfig,
     SelectiveRope,
-    SelectiveRopeConfig,
     ShawConfig,
-    SineSPEConfig,
-    SinusoidConfig,
-    SirenConfig,
-    SirenNetworkConfig,
-    SoftmaxAttentionConfig,
     WindowedAttentionConfig,
 )
+from tests.support.decoders import CONFIGS, SIREN, parameters
 
-SOFTMAX, WINDOWED = SoftmaxAttentionConfig(), WindowedAttentionConfig(span=7)
-FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=8))
-FADING = LinearAttentionConfig(half_lives=(1.0, 50.0))
-SINE, CONV = SineSPEConfig(num_realizations=6), ConvSPEConfig(taps=(4,), num_realizations=6)
-SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
-CASES = {
-    "sine relu": (LinearAttentionConfig(), SINE),
-    "conv relu, fading": (FADING, CONV),
-    "sine relu, gated": (LinearAttentionConfig(half_lives=(2.0, 20.0), gated=True), SINE),
-    "sinusoid relu, fading": (FADING, SinusoidConfig()),
-    "algebraic relu, numerator": (FADING, AlgebraicConfig(placement="numerator")),
-    "rope favor": (FAVOR, RopeConfig()),
-    "sine windowed": (WINDOWED, SINE),
-    "algebraic delta": (DeltaAttentionConfig(initial_half_lives=(2.0, 20.0)), AlgebraicConfig()),
-    "algebraic windowed": (WINDOWED, AlgebraicConfig()),
-    "siren windowed": (WINDOWED, SIREN),
-    "algebraic softmax": (SOFTMAX, AlgebraicConfig()),
-    "siren softmax": (SOFTMAX, SIREN),
-    "alibi softmax": (SOFTMAX, AlibiConfig()),
-    "shaw softmax": (SOFTMAX, ShawConfig(window=3)),
-    "selective rope delta": (DeltaAttentionConfig(), SelectiveRopeConfig()),
-    "selective rope windowed": (WINDOWED, SelectiveRopeConfig()),
-}
+CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
+WINDOWED = WindowedAttentionConfig(span=7)
+JOINT, ADDITIVE = (replace(SIREN, coordinates=kind) for kind in ("joint", "additive"))
+every_case = pytest.mark.parametrize("name", parameters(CASES))
 
 
 def layer(name: str = "sine relu", **changes: Any) -> Attention:
     """A layer of 16 features in 4 heads, in float64."""
     torch.manual_seed(0)
-    attention, encoding = CASES[name]
     sizes: dict[str, Any] = {"width": 16, "num_heads": 4, "convolution_taps": 3}
-    config = AttentionLayerConfig(attention=attention, encoding=encoding, **(sizes | changes))
+    config = AttentionLayerConfig(**(sizes | CONFIGS[name] | changes))
     module = Attention(config).double().eval()
     if isinstance(module.encoding, SelectiveRope):  # otherwise it would be rotary embedding
         torch.nn.init.normal_(module.encoding.moves, std=0.3)
@@ -78,22 +50,20 @@ def close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_case
 @torch.no_grad()
 def test_parts_equal_the_whole(name: str) -> None:
-    compare_parts_with_the_whole(layer(name))
+    compare_parts(layer(name))
 
 
-@pytest.mark.parametrize("coordinates", ["joint", "additive"])
 @torch.no_grad()
-def test_parts_equal_the_whole_with_coordinates(coordinates: Any) -> None:
-    encoding = SirenConfig(network=SirenNetworkConfig(width=8), coordinates=coordinates)
-    config = AttentionLayerConfig(width=16, num_heads=4, attention=WINDOWED, encoding=encoding)
-    compare_parts_with_the_whole(Attention(config).double())
+def test_parts_equal_the_whole_with_coordinates() -> None:
+    for encoding in (JOINT, ADDITIVE):
+        compare_parts(layer("siren windowed", encoding=encoding, attention=WINDOWED))
 
 
-def compare_parts_with_the_whole(module: Attention) -> None:
-    """Compares outputs for parts of a sequence, of which one is empty, with those for all of it."""
+def compare_parts(module: Attention) -> None:
+    """Compares parts, of which one is empty, with the whole."""
     x = inputs(2, 12)
     whole, _ = module(x)
     outs, state = [], None
@@ -103,31 +73,26 @@ def compare_parts_with_the_whole(module: Attention) -> None:
     close(torch.cat(outs, 1), whole)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_case
 @torch.no_grad()
 def test_padding_has_no_effect_wherever_it_is(name: str) -> None:
     module, x = layer(name), inputs(4, 9)
     mask = torch.ones(4, 9, dtype=torch.bool)
     mask[0, 6:], mask[1, :4], mask[2, ::2], mask[3] = False, False, False, False
     out, state = module(x.where(mask[..., None], torch.inf), mask=mask)
+    # a row of padding keeps its state
+    _, state = module(x, state, mask=torch.zeros(4, 9, dtype=torch.bool))
     after, _ = module(x[:, :3], state)
     assert not out[~mask].any()
     for row in range(4):
         alone, own = module(x[row : row + 1, mask[row]])
         close(out[row, mask[row]], alone[0])
         close(after[row], module(x[row : row + 1, :3], own)[0][0])
+    chosen = state.map_rows(lambda s: s[torch.tensor([2, 0])])
+    close(module(x[[2, 0], :3], chosen)[0], after[[2, 0]])
 
 
-@pytest.mark.parametrize("name", CASES)
-@torch.no_grad()
-def test_a_row_of_padding_keeps_its_state(name: str) -> None:
-    module, x = layer(name), inputs(2, 9)
-    _, before = module(x)
-    _, after = module(x, before, mask=torch.tensor([True, False])[:, None].expand(2, 9))
-    close(module(x, after)[0][1], module(x, before)[0][1])
-
-
-@pytest.mark.parametrize("name", CASES)
+@every_case
 @torch.no_grad()
 def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     module, x, starts = layer(name), inputs(1, 20), [0, 7, 7, 8, 20]
@@ -140,8 +105,9 @@ def test_packed_sequences_do_not_see_each_other(name: str) -> None:
         close(after[row], module(inputs(4, 2)[row : row + 1], own)[0][0])
 
 
-@pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "siren softmax"])
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "groups"), [("sine relu", 1), ("algebraic windowed", 2), ("siren windowed", 2)]
+)
 @torch.no_grad()
 def test_heads_of_a_group_share_keys_and_values(name: str, groups: int) -> None:
     grouped, full, x = layer(name, num_kv_heads=groups), layer(name), inputs(2, 8)
@@ -158,7 +124,7 @@ def repeated(module: Attention) -> Tensor:
     return torch.cat([q, k, v]).flatten(0, 1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_case
 def test_half_precision_gradients_copies_and_empty_inputs(name: str) -> None:
     module = copy.deepcopy(layer(name)).bfloat16().train()
     out, _ = module(inputs(2, 6).bfloat16())
@@ -179,23 +145,20 @@ def used(module: Attention) -> list[torch.nn.Parameter]:
     [
         AlibiConfig(),
         ShawConfig(window=20),
-        SirenConfig(network=SirenNetworkConfig(width=8), window=None),
-        SirenConfig(network=SirenNetworkConfig(width=8), window=None, coordinates="joint"),
+        replace(SIREN, window=None),
+        replace(JOINT, window=None),
         AlgebraicConfig(decay=0.9),
     ],
 )
 @torch.no_grad()
 def test_the_span_of_the_attention_limits_states_and_scores(encoding: Any) -> None:
     """A window has a state of constant size, with encodings that have no span of their own too."""
-    config = AttentionLayerConfig(width=16, num_heads=4, attention=WINDOWED, encoding=encoding)
-    module = Attention(config).double()
-    state, numbers = None, []
+    module, state, numbers = layer(encoding=encoding, attention=WINDOWED), None, []
     for part in inputs(1, 300).split([100, 1, 199], 1):
         _, state = module(part, state)
         numbers.append(count(state))
         codes, _ = module.encoding.prepare(torch.zeros(1, 0, 1).double(), state.encoding)
-        table = module.encoding.scoring(codes, 0).table
-        assert table is not None
+        table: Any = module.encoding.scoring(codes, 0).table
         rows = [x for x in (table.features, table.log_weight, table.factor) if x is not None]
         assert all(len(x) <= WINDOWED.span for x in rows) or table.rows is not None
     assert len(set(numbers)) == 1
@@ -209,16 +172,6 @@ def count(state: object) -> int:
 
 
 @torch.no_grad()
-def test_rows_of_a_state_can_be_selected() -> None:
-    for name in CASES:
-        module, x = layer(name), inputs(3, 5)
-        mask = torch.arange(5) < torch.tensor([5, 2, 4])[:, None]
-        _, state = module(x, mask=mask)
-        chosen = state.map_rows(lambda s: s[torch.tensor([2, 0])])
-        close(module(x[[2, 0]], chosen)[0], module(x, state)[0][[2, 0]])
-
-
-@torch.no_grad()
 def test_the_seed_determines_the_noise() -> None:
     module, x = layer(), inputs(1, 6)
     one, same, other = (module(x, module.init_state(1, seed))[0] for seed in (3, 3, 4))
@@ -226,59 +179,43 @@ def test_the_seed_determines_the_noise() -> None:
     assert not torch.allclose(one, other)
 
 
-@pytest.mark.parametrize(
-    ("shape", "options", "message"),
-    [
-        ((12, 16), {}, r"x has the shape \(12, 16\), expected \(b, l, 16\)"),
-        ((2, 12, 15), {}, r"expected \(b, l, 16\)"),
-        ((2, 5, 16), {"positions": torch.zeros(2, 5)}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
-        ((2, 5, 16), {"positions": torch.zeros(1, 4, 1)}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
-        ((2, 5, 16), {"mask": torch.ones(2, 5)}, r"torch.float32, expected \(2, 5\) and bool"),
-        ((2, 5, 16), {"mask": torch.ones(2, 4) > 0}, r"expected \(2, 5\) and bool"),
-        ((2, 5, 16), {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
-        ((1, 5, 16), {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
-        ((1, 5, 16), {"cu_seqlens": torch.tensor([0, 4, 2, 5])}, "rise from 0 to l"),
-        ((1, 5, 16), {"cu_seqlens": torch.tensor([5])}, "rise from 0 to l"),
-        (
-            (1, 5, 16),
-            {"cu_seqlens": torch.tensor([0, 5]), "mask": torch.ones(1, 5) > 0},
-            "both mask and cu_seqlens",
-        ),
-    ],
-)
-def test_wrong_shapes_are_refused_in_one_sentence(
-    shape: tuple[int, ...], options: dict[str, Tensor], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        layer()(torch.zeros(shape, dtype=torch.float64), **options)
-
-
 META = torch.zeros(1, 5, 16, device="meta").double()
 
 
-@pytest.mark.parametrize(
-    ("x", "options", "message"),
-    [
-        ("numpy", {}, "x is of type ndarray, expected Tensor"),
-        (torch.zeros(1, 5, 16), {}, "x is torch.float32 and the weights are torch.float64"),
-        (torch.zeros(1, 5, 16).long(), {}, "x is torch.int64 and the weights are torch.float64"),
+def test_wrong_inputs_are_refused_in_one_sentence() -> None:
+    one, two = inputs(1, 5), inputs(2, 5)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (one[0], {}, r"x has the shape \(5, 16\), expected \(b, l, 16\)"),
+        (one[..., 1:], {}, r"expected \(b, l, 16\)"),
+        (one.numpy(), {}, "x is of type ndarray, expected Tensor"),
+        (one.float(), {}, "x is torch.float32 and the weights are torch.float64"),
         (META, {}, "x is on meta, expected cpu; move it with"),
-        (None, {"positions": [0, 1, 2, 3, 4]}, "positions is of type list, expected Tensor"),
-        (None, {"positions": META}, "positions is on meta, expected cpu"),
-        (None, {"mask": [[True] * 5]}, "mask is of type list, expected Tensor"),
-        (None, {"mask": META[..., 0].bool()}, "mask is on meta, expected cpu"),
-        (None, {"cu_seqlens": [0, 5]}, "cu_seqlens is of type list, expected Tensor"),
-        (None, {"cu_seqlens": torch.tensor([0, 2.5, 5])}, "torch.float32, expected int64"),
-        (None, {"state": ()}, "state is of type tuple, expected AttentionState"),
-    ],
-)
-def test_other_values_are_refused_in_one_sentence(
-    x: Any, options: dict[str, Any], message: str
-) -> None:
-    some = inputs(1, 5)
-    given = some if x is None else some.numpy() if isinstance(x, str) else x
-    with pytest.raises((TypeError, ValueError), match=message):
-        layer()(given, **options)
+        (two, {"positions": two[..., 0]}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
+        (two, {"positions": one[:, :4, :1]}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
+        (one, {"positions": [0, 1, 2, 3, 4]}, "positions is of type list, expected Tensor"),
+        (one, {"positions": META}, "positions is on meta, expected cpu"),
+        (two, {"mask": two[..., 0]}, r"torch.float64, expected \(2, 5\) and bool"),
+        (two, {"mask": torch.ones(2, 4) > 0}, r"expected \(2, 5\) and bool"),
+        (one, {"mask": [[True] * 5]}, "mask is of type list, expected Tensor"),
+        (one, {"mask": META[..., 0].bool()}, "mask is on meta, expected cpu"),
+        (two, {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
+        (one, {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
+        (one, {"cu_seqlens": torch.tensor([0, 4, 2, 5])}, "rise from 0 to l"),
+        (one, {"cu_seqlens": torch.tensor([5])}, "rise from 0 to l"),
+        (one, {"cu_seqlens": [0, 5]}, "cu_seqlens is of type list, expected Tensor"),
+        (one, {"cu_seqlens": torch.tensor([0, 2.5, 5])}, "torch.float32, expected int64"),
+        (
+            one,
+            {"cu_seqlens": torch.tensor([0, 5]), "mask": torch.ones(1, 5) > 0},
+            "both mask and cu_seqlens",
+        ),
+        (one, {"state": ()}, "state is of type tuple, expected AttentionState"),
+        (one, {"state": layer().init_state(3)}, "the state has 3 rows and the inputs have 1"),
+        (one, {"state": layer("algebraic windowed").init_state(1)}, "that of another model"),
+    ]
+    for x, options, message in cases:
+        with pytest.raises((TypeError, ValueError), match=message):
+            layer()(x, **options)
 
 
 def test_autocast_takes_any_floating_dtype() -> None:
@@ -289,49 +226,29 @@ def test_autocast_takes_any_floating_dtype() -> None:
             module(torch.zeros(1, 5, 16).long())
 
 
-@pytest.mark.parametrize("name", ["algebraic windowed", "siren softmax"])
-def test_a_state_of_another_attention_is_refused(name: str) -> None:
-    _, state = layer()(inputs(1, 5))
-    with pytest.raises(TypeError, match="the state is that of another model or layer; begin"):
-        layer(name)(inputs(1, 5), state)
-
-
 def test_other_configs_are_refused() -> None:
     with pytest.raises(TypeError, match="config is of type RopeConfig, expected AttentionLayer"):
         Attention(RopeConfig())  # pyright: ignore[reportArgumentType] - that is the point
     swapped: Any = {"attention": RopeConfig(), "encoding": RopeConfig()}
     with pytest.raises(ValueError, match="attention is of type RopeConfig, expected a config"):
         Attention(AttentionLayerConfig(**swapped))
-
-
-def test_a_state_of_other_rows_is_refused() -> None:
-    module = layer()
-    with pytest.raises(ValueError, match="the state has 3 rows and the inputs have 2"):
-        module(inputs(2, 4), module.init_state(3))
+    with pytest.raises(ValueError, match="encoding rope does not fit relu attention"):
+        Attention(AttentionLayerConfig(encoding=RopeConfig()))
 
 
 def test_padding_is_refused_where_positions_of_keys_are_kept() -> None:
-    encoding = SirenConfig(network=SirenNetworkConfig(width=8), coordinates="joint")
-    config = AttentionLayerConfig(width=16, num_heads=4, attention=SOFTMAX, encoding=encoding)
-    module = Attention(config).double()
+    module = layer(encoding=JOINT, attention=WINDOWED)
     with pytest.raises(ValueError, match="leave out mask and cu_seqlens"):
         module(inputs(2, 4), mask=torch.ones(2, 4, dtype=torch.bool))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_impossible_sizes_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"width": 10, "num_heads": 4}, "expected a multiple of num_heads, 4"),
         ({"num_kv_heads": 3}, "num_kv_heads is 3, expected a divisor of 8"),
         ({"num_kv_heads": 0}, "num_kv_heads is 0, expected at least 1"),
         ({"convolution_taps": -1}, "convolution_taps is -1, expected at least 0"),
-    ],
-)
-def test_impossible_sizes_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AttentionLayerConfig(**values)
-
-
-def test_an_encoding_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="encoding rope does not fit relu attention"):
-        Attention(AttentionLayerConfig(encoding=RopeConfig()))
+    ]
+    for values, message in cases:
+        with pytest.raises(ValueError, match=message):
+            AttentionLayerConfig(**values)

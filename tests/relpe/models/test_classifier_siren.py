@@ -10,7 +10,6 @@ from torch import Tensor
 
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import SirenConfig, TransformerXLConfig
-from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.classifier import Classifier, ClassifierConfig
@@ -110,49 +109,43 @@ def weights(case: str, grids: list[tuple[int, ...]]) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("case", "pooling"),
-    [(case, pooling) for case in ("clf1d", "clf2d") for pooling in ("last", "mean", "max")]
-    + [("clf2das1d", "last")],
-)
-def test_outputs_are_those_of_the_original(case: str, pooling: str) -> None:
-    model = golden_classifier(case, pooling)
-    outputs: list[Tensor] = []
-    for block in model.blocks:
-        block.register_forward_hook(lambda module, inputs, out: outputs.append(out.detach()))
-    logits = model(golden(f"{case}/x"))
-    assert len(outputs) == 2
-    for number, out in enumerate(outputs):
-        expected = golden(f"{case}/block{number}_out")
-        torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
-    expected = golden(f"{case}/logits_{pooling}")
-    torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_are_those_of_the_original(case: str) -> None:
+    for pooling in ("last",) if case == "clf2das1d" else ("last", "mean", "max"):
+        model = golden_classifier(case, pooling)
+        outputs: list[Tensor] = []
+        for block in model.blocks:
+            block.register_forward_hook(lambda _, __, out, outs=outputs: outs.append(out))
+        logits = model(golden(f"{case}/x"))
+        assert len(outputs) == 2
+        for number, out in enumerate(outputs):
+            expected = golden(f"{case}/block{number}_out")
+            torch.testing.assert_close(out, expected, atol=1e-9, rtol=1e-9)
+        expected = golden(f"{case}/logits_{pooling}")
+        torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "parameters"),
-    [
+def test_parameters_are_as_many_as_published() -> None:
+    for encoding, parameters in (
         (TransformerXLConfig(num_sinusoids=64, origin=1023), 231_754),
         (SirenConfig(window=None), 257_482),
         (SirenConfig(), 257_488),
         (SirenConfig(num_axes=2, window=None), 257_866),
         (SirenConfig(num_axes=2), 257_878),
-    ],
-)
-def test_parameters_are_as_many_as_published(encoding: Any, parameters: int) -> None:
-    config = ClassifierConfig(
-        **ORIGINAL,
-        width=64,
-        num_layers=6,
-        num_heads=8,
-        hidden=128,
-        head_hidden=(64,),
-        pooling="last",
-        encoding=encoding,
-    )
-    model = config.build()
-    assert sum(weight.numel() for weight in model.parameters()) == parameters
-    assert isinstance(model.encoding, RelativeEncoding)
+    ):
+        config = ClassifierConfig(
+            **ORIGINAL,
+            width=64,
+            num_layers=6,
+            num_heads=8,
+            hidden=128,
+            head_hidden=(64,),
+            pooling="last",
+            encoding=encoding,
+        )
+        with torch.device("meta"):
+            model = config.build()
+        assert sum(weight.numel() for weight in model.parameters()) == parameters
 
 
 def test_initial_weights_are_those_of_the_original() -> None:

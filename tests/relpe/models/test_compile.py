@@ -65,28 +65,25 @@ def test_compiled_to_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) ->
     compare(name, "inductor")
 
 
-@pytest.mark.parametrize("scale", [None, torch.float32, torch.float64])
-def test_the_operation_matches_its_declarations(scale: torch.dtype | None) -> None:
+def test_operations_match_their_declarations() -> None:
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     q, k = torch.rand(2, 4, 70, 8).unbind(0)
-    sums = torch.zeros(4, 8, 5), torch.zeros(4, 8)
-    log_scale = None if scale is None else torch.randn(4, 70, dtype=scale)
-    inputs = [q, k, torch.randn(4, 70, 5), *sums]
+    inputs = [q, k, torch.randn(4, 70, 5), torch.zeros(4, 8, 5), torch.zeros(4, 8)]
     inputs = [x.requires_grad_() for x in inputs]
-    torch.library.opcheck(
-        torch.ops.relpe.causal_sums.default,
-        (*inputs, log_scale, torch.full((4,), -torch.inf), 16, 3, 2),
-        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
-    )
-
-
-def test_the_operation_of_the_delta_rule_matches_its_declarations() -> None:
+    for dtype in (None, torch.float32, torch.float64):
+        log_scale = None if dtype is None else torch.randn(4, 70, dtype=dtype)
+        torch.library.opcheck(
+            torch.ops.relpe.causal_sums.default,
+            (*inputs, log_scale, torch.full((4,), -torch.inf), 16, 3, 2),
+            test_utils=checks,
+        )
     q, k, v = torch.randn(3, 2, 70, 3, 8).unbind(0)
     strength, decay = torch.rand(2, 2, 70, 3).unbind(0)
-    inputs = (q, k, v[..., :5], strength, -decay, torch.randn(2, 3, 8, 5))
+    inputs = [q, k, v[..., :5], strength, -decay, torch.randn(2, 3, 8, 5)]
     torch.library.opcheck(
         torch.ops.relpe.gated_delta_rule.default,
         (*(x.requires_grad_() for x in inputs), 32),
-        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+        test_utils=checks,
     )
 
 

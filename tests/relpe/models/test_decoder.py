@@ -11,21 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from relpe.attention.layer import causal_convolution
 from relpe.models.config import from_plain
-from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import DecoderConfig
 from relpe.models.layers import shared_encodings
-from tests.support.decoders import CONFIGS, decoder, tokens_of
-
-
-def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0) -> torch.Tensor:
-    state = model.init_state(tokens.shape[0])
-    outs, done = [], 0
-    with torch.no_grad():
-        for size in pieces:
-            positions = torch.arange(start + done, start + done + size)[None, :, None]
-            out, state = model(tokens[:, done : done + size], positions, state)
-            outs.append(out)
-            done += size
-    return torch.cat(outs, 1)
+from tests.support.decoders import CONFIGS, decoder, every_decoder, in_pieces, tokens_of
 
 
 @given(
@@ -35,52 +23,53 @@ def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0)
 def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:
     model, tokens = decoder(name), tokens_of(sum(pieces))
     torch.testing.assert_close(
-        run(model, tokens, pieces), run(model, tokens, [sum(pieces)]), rtol=1e-4, atol=2e-5
+        in_pieces(model, tokens, pieces),
+        in_pieces(model, tokens, [sum(pieces)]),
+        rtol=1e-4,
+        atol=2e-5,
     )
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_token_by_token_equals_the_whole(name: str) -> None:
-    model, tokens = decoder(name), tokens_of(40)
+@every_decoder
+def test_float64_is_exact_and_no_output_depends_on_a_later_token(name: str) -> None:
+    model, tokens = decoder(name).double(), tokens_of(150)
+    whole = in_pieces(model, tokens, [150])
     torch.testing.assert_close(
-        run(model, tokens, [1] * 40), run(model, tokens, [40]), rtol=1e-4, atol=2e-5
+        in_pieces(model, tokens, [1] * 5 + [80, 65]), whole, rtol=1e-9, atol=1e-10
     )
+    tokens[:, 100:] = (tokens[:, 100:] + 1) % 11
+    changed = in_pieces(model, tokens, [150])
+    torch.testing.assert_close(changed[:, :100], whole[:, :100], rtol=0, atol=1e-12)
+    assert not torch.allclose(changed[:, 100:], whole[:, 100:])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_no_output_depends_on_a_later_token(name: str) -> None:
-    model, tokens = decoder(name), tokens_of(50)
-    changed = tokens.clone()
-    changed[:, 30:] = (changed[:, 30:] + 1) % 11
-    before, after = run(model, tokens, [50]), run(model, changed, [50])
-    torch.testing.assert_close(before[:, :30], after[:, :30], rtol=0, atol=1e-6)
-    assert not torch.allclose(before[:, 30:], after[:, 30:])
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_checkpoints_of_activations_do_not_change_gradients(name: str) -> None:
+@every_decoder
+def test_every_parameter_has_a_gradient_that_checkpoints_of_activations_do_not_change(
+    name: str,
+) -> None:
     model, tokens = decoder(name), tokens_of(40)
 
-    def gradients(recomputed: bool) -> list[torch.Tensor | None]:
-        def loss() -> torch.Tensor:
-            out, _ = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
-            return out.square().mean()
+    def loss() -> torch.Tensor:
+        out, _ = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
+        return out.logsumexp(-1).mean()
 
-        found = checkpoint(loss, use_reentrant=False) if recomputed else loss()
-        assert isinstance(found, torch.Tensor)
-        return [*torch.autograd.grad(found, list(model.parameters()), allow_unused=True)]
-
-    for again, once in zip(gradients(True), gradients(False), strict=True):
+    names, weights = zip(*model.named_parameters(), strict=True)
+    recomputed = checkpoint(loss, use_reentrant=False)
+    assert isinstance(recomputed, torch.Tensor)
+    pairs = (torch.autograd.grad(value, weights) for value in (loss(), recomputed))
+    for parameter, once, again in zip(names, *pairs, strict=True):
+        assert once.isfinite().all(), parameter
+        assert once.abs().max() > 0, parameter
         torch.testing.assert_close(again, once, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@every_decoder
 def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
     model, tokens = decoder(name), tokens_of(20, rows=3)
-    together = run(model, tokens, [20])
+    together = in_pieces(model, tokens, [20])
     for row in range(3):
         torch.testing.assert_close(
-            run(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
+            in_pieces(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
         )
     with torch.no_grad():
         _, state = model(tokens[:, :12], torch.arange(12)[None, :, None], model.init_state(3))
@@ -98,31 +87,26 @@ def test_rows_may_have_positions_of_their_own(name: str) -> None:
     model, tokens = decoder(name), tokens_of(40, rows=3)
     starts = torch.tensor([0, 40, 1000])
     places = (starts[:, None] + torch.arange(40))[..., None]
-    with torch.no_grad():
-        state, outs = model.init_state(3), []
-        for part in (slice(0, 1), slice(1, 30), slice(30, 40)):
-            out, state = model(tokens[:, part], places[:, part], state)
-            outs.append(out)
-        shared, _ = model(tokens, places[[1, 1, 1]], model.init_state(3))
-    for row, start in enumerate(starts.tolist()):
-        alone = run(model, tokens[row : row + 1], [40], start)[0]
-        torch.testing.assert_close(torch.cat(outs, 1)[row], alone, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(shared, run(model, tokens, [40], 40), rtol=1e-4, atol=1e-5)
+    outs = in_pieces(model, tokens, [1, 29, 10], places)
+    shared = in_pieces(model, tokens, [40], places[[1, 1, 1]])
+    for row in range(3):
+        alone = in_pieces(model, tokens[row : row + 1], [40], places[row : row + 1])[0]
+        torch.testing.assert_close(outs[row], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        shared, in_pieces(model, tokens, [40], places[1:2]), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_state_is_of_constant_size_with_linear_attention() -> None:
-    model, tokens = decoder("sine relu"), tokens_of(200)
-
-    def size(length: int) -> int:
-        with torch.no_grad():
-            _, state = model(
-                tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2)
-            )
-        return sum(
-            x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums)
-        )
-
-    assert size(5) == size(200)
+    for name in ("sine relu", "algebraic delta", "events: sine relu, fading"):
+        model, tokens, sizes = decoder(name), tokens_of(200), []
+        for length in (5, 200):
+            positions = torch.arange(length)[None, :, None]
+            _, state = model(tokens[:, :length], positions, model.init_state(2))
+            found: list[int] = []
+            state.map_rows(lambda x, found=found: found.append(x.nbytes) or x)
+            sizes.append(sum(found))
+        assert sizes[0] == sizes[1]
 
 
 def test_noise_is_a_function_of_the_seed() -> None:
@@ -137,86 +121,63 @@ def test_noise_is_a_function_of_the_seed() -> None:
     assert torch.equal(outs[3], outs[4])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_every_parameter_gets_a_gradient(name: str) -> None:
-    model, tokens = decoder(name), tokens_of(30)
-    out, _ = model(tokens, torch.arange(30)[None, :, None], model.init_state(2))
-    out.logsumexp(-1).sum().backward()
-    for parameter, weights in model.named_parameters():
-        assert weights.grad is not None, parameter
-        assert weights.grad.isfinite().all(), parameter
-        assert weights.grad.abs().max() > 0, parameter
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("fused", [True, False])
-def test_bfloat16_autocast_trains(name: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relpe.encodings.stochastic.sine.SHARED_CODE_BYTES", 0 if fused else 2**30)
-    model, tokens = decoder(name), tokens_of(20)
-    positions = torch.arange(20)[None, :, None]
-    exact, _ = model(tokens, positions, model.init_state(2))
+@every_decoder
+def test_bfloat16_is_close_to_float32(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    exact = in_pieces(model, tokens, [40])
     with torch.autocast("cpu", torch.bfloat16):
-        out, state = model(tokens, positions, model.init_state(2))
+        out, state = model(tokens, torch.arange(40)[None, :, None], model.init_state(2))
     out.float().logsumexp(-1).sum().backward()
     torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
     for layer in state.layers:
         if hasattr(layer.operation, "sums"):
             assert layer.operation.sums.kv.dtype == torch.float32
+    rounded = in_pieces(model.bfloat16(), tokens, [15, 1, 24])
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).norm() < 0.03 * exact.norm()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_float64_is_float64_throughout(name: str) -> None:
-    model, tokens = decoder(name).double(), tokens_of(150)
-    torch.testing.assert_close(
-        run(model, tokens, [1] * 5 + [80, 65]), run(model, tokens, [150]), rtol=1e-9, atol=1e-10
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_impossible_sizes_are_refused() -> None:
+    changes: list[tuple[dict[str, object], str]] = [
         ({"num_heads": 0}, "num_heads is 0, expected at least 1"),
         ({"width": -16}, "width is -16"),
         ({"width": 18, "num_heads": 4}, "width is 18, expected a multiple of num_heads, 4"),
         ({"convolution_taps": -1}, "convolution_taps is -1"),
         ({"convolution_start": "delayed", "convolution_taps": 1}, "expected at least 2"),
         ({"convolution_start": "late"}, "late"),
-    ],
-)
-def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        from_plain(DecoderConfig, change)
+    ]
+    for change, message in changes:
+        with pytest.raises(ValueError, match=message):
+            from_plain(DecoderConfig, change)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "rows", "message"),
-    [
-        (tokens_of(5).float(), 2, r"tokens has the shape \(2, 5\) and is torch.float32"),
-        (tokens_of(5)[0], 2, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
-        (tokens_of(5).tolist(), 2, "tokens is of type list, expected Tensor"),
-        (tokens_of(5).to("meta"), 2, "tokens is on meta, expected cpu"),
-        (tokens_of(5), 3, "the state has 3 rows and the inputs have 2, expected the same number"),
-        (tokens_of(5), None, "state is None, expected DecoderState"),
-    ],
-)
-def test_wrong_calls_are_refused_in_one_sentence(
-    tokens: Any, rows: int | None, message: str
-) -> None:
-    model, places = decoder("sine relu"), torch.arange(5)[None, :, None]
-    state: Any = None if rows is None else model.init_state(rows)
-    with pytest.raises((TypeError, ValueError), match=message):
-        model(tokens, places, state)
+def test_wrong_calls_are_refused_in_one_sentence() -> None:
+    model, places, tokens = decoder("sine relu"), torch.arange(5)[None, :, None], tokens_of(5)
+    state = model.init_state(2)
+    calls: list[tuple[Any, Any, str]] = [
+        (tokens.float(), state, r"tokens has the shape \(2, 5\) and is torch.float32"),
+        (tokens[0], state, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
+        (tokens.tolist(), state, "tokens is of type list, expected Tensor"),
+        (tokens.to("meta"), state, "tokens is on meta, expected cpu"),
+        (tokens, model.init_state(3), "the state has 3 rows and the inputs have 2"),
+        (tokens, None, "state is None, expected DecoderState"),
+    ]
+    for given_tokens, given_state, message in calls:
+        with pytest.raises((TypeError, ValueError), match=message):
+            model(given_tokens, places, given_state)
 
 
-@pytest.mark.parametrize(
-    "other",
-    ["rope softmax", "algebraic delta", "layers: sine relu and algebraic windowed, 3:1"],
-)
-def test_the_state_of_another_model_is_refused(other: str) -> None:
-    model, stranger = decoder("sine relu"), decoder(other)
-    for one, state in ((model, stranger.init_state(2)), (stranger, model.init_state(2))):
-        with pytest.raises(TypeError, match=r"the state is that of another model or layer; begin"):
-            one(tokens_of(5), torch.arange(5)[None, :, None], state)
+def test_the_state_of_another_model_is_refused() -> None:
+    model = decoder("sine relu")
+    for name in (
+        "rope softmax",
+        "algebraic delta",
+        "layers: sine relu and algebraic windowed, 3:1",
+    ):
+        other = decoder(name)
+        for one, state in ((model, other.init_state(2)), (other, model.init_state(2))):
+            with pytest.raises(TypeError, match="the state is that of another model or layer"):
+                one(tokens_of(5), torch.arange(5)[None, :, None], state)
 
 
 def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() -> None:
@@ -232,27 +193,17 @@ def test_a_short_convolution_starts_as_identity_or_delays_every_other_feature() 
         assert torch.equal(out[..., 1::2], odd[..., 1::2])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
-    torch.manual_seed(0)
-    config = decoder(name).config
-    torch.manual_seed(7)
-    whole = config.build()
-    torch.manual_seed(7)
-    nn.Embedding(config.vocabulary_size, config.width)  # its weights are drawn first
-    for shared, encoding in zip(
-        shared_encodings(config.layers_in_order), whole.encodings, strict=True
-    ):
-        sizes = {"num_layers": len(shared.blocks), "num_heads": config.num_heads, "head_dim": 8}
-        alone = shared.encoding.build(**sizes).state_dict()
-        for key, values in encoding.state_dict().items():
-            assert torch.equal(values, alone[key]), key
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_all_of_a_model_can_be_bfloat16(name: str) -> None:
-    model, tokens = decoder(name), tokens_of(40)
-    exact = run(model, tokens, [40])
-    rounded = run(model.bfloat16(), tokens, [15, 1, 24])
-    assert rounded.dtype == torch.bfloat16
-    assert (rounded.float() - exact).norm() < 0.03 * exact.norm()
+def test_encodings_keep_the_initial_values_that_they_chose() -> None:
+    for name in CONFIGS:
+        config = decoder(name).config
+        torch.manual_seed(7)
+        whole = config.build()
+        torch.manual_seed(7)
+        nn.Embedding(config.vocabulary_size, config.width)  # its weights are drawn first
+        for shared, encoding in zip(
+            shared_encodings(config.layers_in_order), whole.encodings, strict=True
+        ):
+            sizes = {"num_layers": len(shared.blocks), "num_heads": config.num_heads, "head_dim": 8}
+            alone = shared.encoding.build(**sizes).state_dict()
+            for key, values in encoding.state_dict().items():
+                assert torch.equal(values, alone[key]), (name, key)

@@ -8,51 +8,39 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlgebraicConfig, RopeConfig, SineSPEConfig, SirenConfig
 from relpe.encodings.algebraic.structures import GridStructure
-from relpe.models.config import from_plain, to_plain
-from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from tests.support.decoders import CONFIGS, EVENTS, decoder, tokens_of
+from tests.support.compared import compare_with_gradients
+from tests.support.decoders import CONFIGS, EVENTS, decoder, in_pieces, parameters, tokens_of
 from tests.support.reference_events import logits_by_event
 
-WITH_EVENTS = [name for name in CONFIGS if name.startswith("events")]
+with_events = pytest.mark.parametrize(
+    "name", parameters(name for name in CONFIGS if name.startswith("events"))
+)
 INDEX = torch.arange(60)[None, :, None]
 
 
-@pytest.mark.parametrize("name", WITH_EVENTS)
+@with_events
 def test_logits_and_gradients_are_those_of_one_event_after_another(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(60, rows=3)
     for weight in model.parameters():
         weight.data *= 3  # so that all parts matter
     found, _ = model(tokens, INDEX, model.init_state(3))
-    gradients = torch.autograd.grad(found.logsumexp(-1).sum(), list(model.parameters()))
     expected = torch.stack([logits_by_event(model, row) for row in tokens.tolist()])
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
-    loss = expected.logsumexp(-1).sum()
-    for (key, _), one, other in zip(
-        model.named_parameters(),
-        gradients,
-        torch.autograd.grad(loss, list(model.parameters())),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7, msg=key)
+    compare_with_gradients(found, expected, [*model.parameters()], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", WITH_EVENTS)
+@with_events
 def test_gradients_do_not_depend_on_the_split(name: str) -> None:
     model, tokens = decoder(name).double(), tokens_of(40, rows=3)
 
     def gradients(pieces: list[int]) -> list[torch.Tensor]:
-        state, loss, start = model.init_state(3), torch.zeros(()).double(), 0
-        for size in pieces:
-            stop = start + size
-            out, state = model(tokens[:, start:stop], INDEX[:, start:stop], state)
-            loss, start = loss + out.logsumexp(-1).sum(), stop
+        loss = in_pieces(model, tokens, pieces).logsumexp(-1).sum()
         return list(torch.autograd.grad(loss, list(model.parameters())))
 
     whole = gradients([40])
@@ -88,19 +76,6 @@ def test_blocks_have_a_position_for_each_event_only() -> None:
     assert seen == [3]  # no event was closed
 
 
-def test_the_state_has_a_constant_size() -> None:
-    model, tokens = decoder("events: sine relu, fading"), tokens_of(60)
-
-    def size(length: int) -> int:
-        with torch.no_grad():
-            _, state = model(tokens[:, :length], INDEX[:, :length], model.init_state(2))
-        found: list[int] = []
-        state.map_rows(lambda x: found.append(x.nbytes) or x)
-        return sum(found)
-
-    assert size(1) == size(60)
-
-
 COORDINATES = DecoderConfig(
     vocabulary_size=11,
     width=16,
@@ -126,31 +101,18 @@ def placed(length: int) -> torch.Tensor:
     return torch.cat([torch.arange(length).expand(3, -1)[..., None], others], -1)
 
 
-def in_pieces(
-    model: Decoder, tokens: torch.Tensor, places: torch.Tensor, pieces: list[int]
-) -> torch.Tensor:
-    state, outs, start = model.init_state(len(tokens)), [], 0
-    with torch.no_grad():
-        for size in pieces:
-            stop = start + size
-            out, state = model(tokens[:, start:stop], places[:, start:stop], state)
-            outs.append(out)
-            start = stop
-    return torch.cat(outs, 1)
-
-
 @pytest.mark.parametrize("events", [None, EVENTS])
 def test_layers_read_the_axes_that_they_choose(events: EventsConfig | None) -> None:
     torch.manual_seed(0)
     model = replace(COORDINATES, events=events).build().eval()
     tokens, places = tokens_of(40, rows=3), placed(40)
-    whole = in_pieces(model, tokens, places, [40])
+    whole = in_pieces(model, tokens, [40], places)
     torch.testing.assert_close(
-        in_pieces(model, tokens, places, [1, 5, 1, 33]), whole, rtol=1e-4, atol=1e-5
+        in_pieces(model, tokens, [1, 5, 1, 33], places), whole, rtol=1e-4, atol=1e-5
     )
-    shifted = in_pieces(model, tokens, places + torch.tensor([0, 100, 7]), [40])
+    shifted = in_pieces(model, tokens, [40], places + torch.tensor([0, 100, 7]))
     torch.testing.assert_close(shifted, whole, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(in_pieces(model, tokens, places * 2, [40]), whole, atol=1e-4)
+    assert not torch.allclose(in_pieces(model, tokens, [40], places * 2), whole, atol=1e-4)
     if events is not None:
         for row in range(3):
             expected = logits_by_event(model, tokens[row].tolist(), places[row, :, 1:])
@@ -159,41 +121,25 @@ def test_layers_read_the_axes_that_they_choose(events: EventsConfig | None) -> N
         model(tokens, INDEX[:, :40], model.init_state(3))
 
 
-@pytest.mark.parametrize(
-    ("closing", "message"),
-    [
+def test_what_does_not_fit_is_refused() -> None:
+    for closing, message in (
         ((), "closing is empty"),
         (((3, 12),), "has ids up to 11, but the vocabulary has 11"),
         (((3, 3),), "expected ascending ranges"),
         (((5, 7), (6, 9)), "expected ascending ranges"),
         (((-1, 2),), "expected ascending ranges"),
-    ],
-)
-def test_impossible_closing_ids_are_refused(
-    closing: tuple[tuple[int, int], ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        DecoderConfig(vocabulary_size=11, events=EventsConfig(closing=closing)).build()
+    ):
+        with pytest.raises(ValueError, match=message):
+            DecoderConfig(vocabulary_size=11, events=EventsConfig(closing=closing)).build()
+    # attention whose state has one length for all rows
+    for layer in (
+        LayerConfig(attention=SoftmaxAttentionConfig(), encoding=RopeConfig()),
+        LayerConfig(attention=WindowedAttentionConfig(), encoding=SirenConfig(coordinates="joint")),
+    ):
+        with pytest.raises(ValueError, match="models with events do not support"):
+            DecoderConfig(vocabulary_size=11, events=EVENTS, layers=(layer,)).build()
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        {"attention": SoftmaxAttentionConfig(), "encoding": RopeConfig()},
-        {
-            "attention": WindowedAttentionConfig(),
-            "encoding": SirenConfig(coordinates="joint"),
-        },
-    ],
-)
-def test_attention_whose_state_has_one_length_for_all_rows_is_refused(layer: dict) -> None:
-    with pytest.raises(ValueError, match="models with events do not support"):
-        DecoderConfig(vocabulary_size=11, events=EVENTS, layers=(LayerConfig(**layer),)).build()
-
-
-def test_a_config_survives_json() -> None:
-    ids = [9, 3, 10, 4, 8]
-    events = EventsConfig(closing=EventsConfig.ranges(ids), hidden=24, most=3)
-    assert events == EVENTS
-    config = DecoderConfig(events=events, attention=LinearAttentionConfig(half_lives=(1, 40)))
-    assert from_plain(DecoderConfig, to_plain(config)) == config
+def test_ranges_of_ids() -> None:
+    ranges = EventsConfig.ranges([9, 3, 10, 4, 8])
+    assert EventsConfig(closing=ranges, hidden=24, most=3) == EVENTS

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ SMALL = DecoderConfig(
 )
 
 
-def logits(decoder, tokens):
+def logits(decoder: Any, tokens: torch.Tensor) -> torch.Tensor:
     positions = torch.arange(tokens.shape[1])[None, :, None]
     return decoder(tokens, positions, decoder.init_state(len(tokens)))[0]
 
@@ -39,11 +40,11 @@ def test_a_deeper_model_begins_as_the_function_it_is_grown_from(pattern):
     (num_delta, num_windowed), depth = pattern
     layers = (replace(DELTA, count=num_delta), replace(WINDOWED, count=num_windowed))
     torch.manual_seed(0)
-    first = SMALL.build()
+    first: Any = SMALL.build()
     with torch.no_grad():
         for parameter in first.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    deeper = replace(SMALL, num_layers=depth, layers=layers).build()
+    deeper: Any = replace(SMALL, num_layers=depth, layers=layers).build()
     grow(deeper, first)
     tokens = torch.randint(0, 20, (2, 40))
     torch.testing.assert_close(logits(deeper, tokens), logits(first, tokens), rtol=0, atol=1e-5)
@@ -52,8 +53,8 @@ def test_a_deeper_model_begins_as_the_function_it_is_grown_from(pattern):
 
 
 def test_new_layers_learn_from_the_first_step_on():
-    first = SMALL.build()
-    deeper = replace(SMALL, num_layers=12, layers=(replace(DELTA, count=3), WINDOWED)).build()
+    first: Any = SMALL.build()
+    deeper: Any = replace(SMALL, num_layers=12, layers=(replace(DELTA, count=3), WINDOWED)).build()
     grow(deeper, first)
     logits(deeper, torch.randint(0, 20, (2, 40))).square().mean().backward()
     for block in deeper.blocks:
@@ -67,17 +68,13 @@ def test_layers_keep_their_order(depth):
     assert can_grow(replace(SMALL, num_layers=depth), SMALL)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"num_layers": 3},
-        {"hidden": 32},
-        {"encoding": RopeConfig()},
-        {"num_layers": 12, "layers": (DELTA,)},
-    ],
-)
-def test_models_that_are_not_a_deeper_copy_are_refused(change):
-    other = replace(SMALL, **change)
-    assert not can_grow(other, SMALL)
-    with pytest.raises(ValueError, match="differ in more than layers"):
-        grow(other.build(), SMALL.build())
+def test_models_that_are_not_a_deeper_copy_are_refused():
+    for other in (
+        replace(SMALL, num_layers=3),
+        replace(SMALL, hidden=32),
+        replace(SMALL, encoding=RopeConfig()),
+        replace(SMALL, num_layers=12, layers=(DELTA,)),
+    ):
+        assert not can_grow(other, SMALL)
+        with pytest.raises(ValueError, match="differ in more than layers"):
+            grow(other.build(), SMALL.build())

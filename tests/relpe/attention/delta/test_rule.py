@@ -10,14 +10,13 @@ from torch.nn import functional
 from relpe import AlgebraicConfig, Attention, AttentionLayerConfig, DeltaAttentionConfig
 from relpe.attention.delta.operation import DeltaOperation, DeltaState, Gates
 from relpe.attention.delta.rule import gated_delta_rule
+from tests.support.compared import compare_with_gradients
 from tests.support.reference_delta import recurrence
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def inputs(
-    length: int, dtype: torch.dtype = torch.float64, strongest: float = 1.0, rows: int = 2
-) -> Inputs:
+def inputs(length: int, strongest: float = 1.0, rows: int = 2) -> Inputs:
     """q, k, v, strengths up to `strongest`, logarithms of decays, and a state that is not empty."""
     draw = torch.Generator().manual_seed(length)
 
@@ -27,25 +26,18 @@ def inputs(
     q, k = (functional.normalize(normal(rows, length, 3, 8), dim=-1) for _ in range(2))
     strength, decay = strongest * normal(rows, length, 3).sigmoid(), -normal(rows, length, 3).exp()
     made = [q, k, normal(rows, length, 3, 5), strength, decay, normal(rows, 3, 8, 5)]
-    q, k, v, strength, decay, state = (x.to(dtype).requires_grad_() for x in made)
+    q, k, v, strength, decay, state = (x.requires_grad_() for x in made)
     return q, k, v, strength, decay, state
 
 
-@pytest.mark.parametrize("length", [1, 31, 32, 33, 150])
-@pytest.mark.parametrize("chunk", [1, 7, 32])
-@pytest.mark.parametrize("strongest", [1.0, 2.0])
+@pytest.mark.parametrize(
+    ("length", "chunk", "strongest"),
+    [(1, 32, 1.0), (31, 32, 2.0), (32, 32, 1.0), (33, 32, 1.0), (150, 7, 2.0), (31, 1, 1.0)],
+)
 def test_chunks_equal_the_recurrence(length: int, chunk: int, strongest: float) -> None:
-    ours, theirs = (inputs(length, strongest=strongest) for _ in range(2))
-    q, k, v, strength, decay, state = ours
-    found = gated_delta_rule(q, k, v, strength, decay, state, chunk)
-    wanted = recurrence(*theirs)
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
-    for out, end in (found, wanted):
-        (out.square().sum() + end.sum()).backward()
-    for a, b in zip(ours, theirs, strict=True):
-        assert a.grad is not None
-        torch.testing.assert_close(a.grad, b.grad, rtol=1e-8, atol=1e-10)
+    leaves = inputs(length, strongest=strongest)
+    found = gated_delta_rule(*leaves, chunk)
+    compare_with_gradients(found, recurrence(*leaves), leaves)
 
 
 def test_an_empty_sequence_leaves_the_state() -> None:
@@ -56,13 +48,13 @@ def test_an_empty_sequence_leaves_the_state() -> None:
     assert end.data_ptr() != state.data_ptr()
 
 
-@pytest.mark.parametrize("length", [0, 32, 33])
-def test_no_rows_are_valid(length: int) -> None:
-    given = inputs(length, rows=0)
-    out, end = gated_delta_rule(*given)
-    assert out.shape == (0, length, 3, 5)
-    (out.sum() + end.sum()).backward()
-    assert [x.grad.shape for x in given if x.grad is not None] == [x.shape for x in given]
+def test_no_rows_are_valid() -> None:
+    for length in (0, 33):
+        given = inputs(length, rows=0)
+        out, end = gated_delta_rule(*given)
+        assert out.shape == (0, length, 3, 5)
+        (out.sum() + end.sum()).backward()
+        assert [x.grad.shape for x in given if x.grad is not None] == [x.shape for x in given]
 
 
 @torch.no_grad()
@@ -71,15 +63,9 @@ def test_a_state_does_not_keep_the_memory_of_those_before_it() -> None:
     assert end.untyped_storage().nbytes() == end.nbytes
 
 
-def test_float32_is_close_to_float64() -> None:
-    found = gated_delta_rule(*inputs(300, torch.float32))
-    for a, b in zip(found, recurrence(*inputs(300)), strict=True):
-        assert (a - b).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("cuts", [[150], [1, 149], [40, 1, 1, 108]])
 @torch.no_grad()
-def test_a_sequence_may_be_split_anywhere(cuts: list[int]) -> None:
+def test_a_sequence_may_be_split_anywhere() -> None:
+    cuts = [40, 1, 0, 1, 108]
     q, k, v, strength, decay, memory = inputs(150)
     operation, state = DeltaOperation(), DeltaState(memory)
     outs = []
@@ -107,25 +93,10 @@ def test_bfloat16_keeps_the_state_in_float32() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in half.parameters())
 
 
-@torch.no_grad()
-def test_rotations_are_exact() -> None:
-    """Moving all positions by the same distance changes nothing."""
-    config = AttentionLayerConfig(
-        width=16, num_heads=2, attention=DeltaAttentionConfig(), encoding=AlgebraicConfig()
-    )
-    layer, x = Attention(config).double(), torch.randn(1, 70, 16).double()
-    places = torch.arange(70)[None, :, None]
-    near, far = layer(x, positions=places)[0], layer(x, positions=places + 1_000_000)[0]
-    torch.testing.assert_close(near, far, rtol=1e-6, atol=1e-9)
-
-
 def test_the_first_half_life_is_that_of_the_config() -> None:
     gates = DeltaAttentionConfig(initial_half_lives=(4.0, 64.0)).build_gates(8, 3)
     factor = gates(torch.zeros(1, 1, 8)).log_decay.exp()[0, 0]
     torch.testing.assert_close(factor ** torch.tensor([4.0, 16.0, 64.0]), torch.full((3,), 0.5))
-
-
-def test_half_lives_are_checked() -> None:
     with pytest.raises(ValueError, match="expected two positive numbers"):
         DeltaAttentionConfig(initial_half_lives=(0.0, 4.0))
 

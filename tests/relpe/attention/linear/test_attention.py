@@ -5,7 +5,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -16,6 +15,7 @@ from relpe.attention.linear import fla as fla_backend
 from relpe.attention.linear.attention import LinearState, causal_linear_attention, linear_attention
 from relpe.attention.linear.chunked import Tiling, tiling
 from tests.support import reference_linear as reference
+from tests.support.compared import compare_with_gradients
 from tests.support.golden_spe import golden
 
 TILINGS = {
@@ -44,6 +44,10 @@ def empty(like: torch.Tensor, width: int) -> LinearState:
 def test_attention_and_sums_match_the_original(kind: str) -> None:
     q, k, log_scale = golden_features(kind)
     v = golden("attn_v")
+    if kind == "favor":
+        assert log_scale is not None
+        features = k * log_scale.exp()[..., None]
+        torch.testing.assert_close(features, golden("attn_favor_phi_k"), rtol=1e-10, atol=1e-10)
     out, state = causal_linear_attention(q, k, v, empty(q, v.shape[-1]), log_scale)
     torch.testing.assert_close(out, golden(f"attn_causal_{kind}_eps0"), rtol=1e-10, atol=1e-10)
     scale = state.log_scale.exp()
@@ -52,17 +56,6 @@ def test_attention_and_sums_match_the_original(kind: str) -> None:
     )
     torch.testing.assert_close(
         state.k_sum * scale[..., None], golden(f"attn_state_Z_{kind}"), rtol=1e-10, atol=1e-10
-    )
-
-
-def test_favor_features_match_the_original() -> None:
-    q, k, _ = golden_features("favor")
-    del q
-    omega = golden("attn_omega")
-    made = FavorConfig(num_features=2 * omega.shape[1]).build()(golden("attn_k"), omega)
-    assert made.log_scale is not None
-    torch.testing.assert_close(
-        k * made.log_scale.exp()[..., None], golden("attn_favor_phi_k"), rtol=1e-10, atol=1e-10
     )
 
 
@@ -101,7 +94,7 @@ def run(
 
 
 @given(
-    pieces=st.lists(st.integers(1, 90), min_size=1, max_size=5),
+    pieces=st.lists(st.integers(1, 90) | st.just(1), min_size=1, max_size=5),
     kind=st.sampled_from(sorted(MAPS)),
     tiling=st.sampled_from(sorted(TILINGS)),
     seed=st.integers(0, 99),
@@ -109,31 +102,21 @@ def run(
 def test_any_split_matches_the_naive_result_and_gradients(
     pieces: list[int], kind: str, tiling: str, seed: int
 ) -> None:
-    length = sum(pieces)
-    q, k, v, projection = inputs(length, kind, seed)
-    grad = torch.randn(2, length, 2, 4, dtype=torch.float64)
-
-    def results(fast: bool) -> tuple[torch.Tensor, ...]:
-        leaves = a, b, c = tuple(x.clone().requires_grad_() for x in (q, k, v))
-        if fast:
-            out = run(kind, a, b, c, projection, pieces, TILINGS[tiling])
-        else:
-            a, b = (MAPS[kind].build()(x, projection) for x in leaves[:2])
-            out = reference.causal_linear_attention(a.values, b.values, leaves[2], b.log_scale)
-        return (out, *torch.autograd.grad(out, leaves, grad))
-
-    for fast, slow in zip(results(True), results(False), strict=True):
-        torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9)
+    q, k, v, projection = inputs(sum(pieces), kind, seed)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    fast = run(kind, leaves[0], leaves[1], leaves[2], projection, pieces, TILINGS[tiling])
+    a, b = (MAPS[kind].build()(x, projection) for x in leaves[:2])
+    slow = reference.causal_linear_attention(a.values, b.values, leaves[2], b.log_scale)
+    compare_with_gradients(fast, slow, leaves, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", MAPS)
-def test_nothing_depends_on_a_later_key(kind: str) -> None:
-    q, k, v, projection = inputs(100, kind)
-    before = run(kind, q, k, v, projection, [100])
+def test_nothing_depends_on_a_later_key() -> None:
+    q, k, v, projection = inputs(100, "favor")
+    before = run("favor", q, k, v, projection, [100])
     k, v = k.clone(), v.clone()
     k[:, 70:] *= 30  # large enough to change a maximum over the whole sequence
     v[:, 70:] += 1
-    assert torch.equal(run(kind, q, k, v, projection, [100])[:, :70], before[:, :70])
+    assert torch.equal(run("favor", q, k, v, projection, [100])[:, :70], before[:, :70])
 
 
 def test_large_keys_do_not_overflow() -> None:
@@ -148,12 +131,12 @@ def test_a_query_without_keys_gives_zero() -> None:
 
 
 def test_random_features_estimate_the_softmax_kernel() -> None:
-    q, k = torch.randn(2, 5, 6, dtype=torch.float64).unbind(0)
+    q, k = (0.6 * torch.randn(2, 5, 6, dtype=torch.float64)).unbind(0)
     feature_map = FavorConfig(num_features=8).build()
     generator = torch.Generator().manual_seed(1)
     exact = torch.exp(q @ k.T / 6**0.5)
     estimates = []
-    for _ in range(3000):
+    for _ in range(1000):
         projection = feature_map.draw(6, generator).double()
         a, b = feature_map(q, projection), feature_map(k, projection)
         assert a.log_scale is not None
@@ -164,14 +147,6 @@ def test_random_features_estimate_the_softmax_kernel() -> None:
     stacked = torch.stack(estimates)
     error = stacked.std(0) / len(estimates) ** 0.5
     assert ((stacked.mean(0) - exact).abs() <= 5 * error).all()
-
-
-@pytest.mark.parametrize("kind", MAPS)
-def test_the_recurrent_step_equals_the_chunked_operation(kind: str) -> None:
-    q, k, v, projection = inputs(20, kind, size=3.0)
-    with torch.no_grad():
-        steps = run(kind, q, k, v, projection, [1] * 20)
-    torch.testing.assert_close(steps, run(kind, q, k, v, projection, [20]), rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("scales", ["none", "shared", "own"])
@@ -227,6 +202,7 @@ def everything(kind: str, seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("kind", MAPS)
 def test_outputs_are_weighted_means_of_the_unmasked_values(kind: str) -> None:
+    """Hence the order of keys does not matter."""
     q, k, v, mask, scale = everything(kind)
     weights = torch.einsum("blhf,bshf->bhls", q, k) * scale.exp().permute(0, 2, 1)[:, :, None]
     weights = weights * mask[:, None, None]
@@ -248,13 +224,6 @@ def test_padding_has_no_effect(kind: str) -> None:
     assert all(grad.isfinite().all() for grad in grads)
     nothing = linear_attention(q, k, v, torch.zeros_like(mask), scale)
     assert torch.equal(nothing, torch.zeros_like(nothing))
-
-
-def test_the_order_of_keys_does_not_matter() -> None:
-    q, k, v, mask, scale = everything("favor")
-    order = torch.randperm(30)
-    moved = linear_attention(q, k[:, order], v[:, order], mask[:, order], scale[:, order])
-    torch.testing.assert_close(moved, linear_attention(q, k, v, mask, scale))
 
 
 # ---- kernels of flash-linear-attention
@@ -282,20 +251,15 @@ def simple_gla(
 
 
 @pytest.mark.parametrize("kind", MAPS)
-@pytest.mark.parametrize("first", [0, 20])
-def test_the_package_computes_the_same_attention(kind: str, first: int) -> None:
+def test_the_package_computes_the_same_attention(kind: str) -> None:
     q, k, v, projection = inputs(60, kind)
     a, b = MAPS[kind].build()(q, projection), MAPS[kind].build()(k, projection)
     state = other = empty(a.values, 4)
-    for span in (slice(0, first), slice(first, 60)):
+    for span in (slice(0, 20), slice(20, 60)):
         scale = None if b.log_scale is None else b.log_scale[:, span]
-        some_q, some_k, some_v = a.values[:, span], b.values[:, span], v[:, span]
-        if not some_q.shape[1]:
-            continue
-        out, state = causal_linear_attention(some_q, some_k, some_v, state, scale)
-        same, other = fla_backend.causal_linear_attention(
-            some_q, some_k, some_v, other, scale, simple_gla
-        )
+        parts = a.values[:, span], b.values[:, span], v[:, span]
+        out, state = causal_linear_attention(*parts, state, scale)
+        same, other = fla_backend.causal_linear_attention(*parts, other, scale, simple_gla)
         torch.testing.assert_close(same, out, rtol=1e-5, atol=1e-6)
         for ours, theirs in zip(state, other, strict=True):
             torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-6)
@@ -380,18 +344,12 @@ def test_empty_inputs_change_nothing() -> None:
     assert not linear_attention(torch.ones(2, 5, 2, 4), q, v, None, v[..., 0]).any()
 
 
-def test_a_mask_that_is_not_boolean_is_refused() -> None:
-    q, k, v, mask, _ = everything("relu")
-    with pytest.raises((TypeError, jaxtyping.TypeCheckError), match="key_mask"):
-        linear_attention(q, k, v, mask.float())  # pyright: ignore[reportArgumentType]
-
-
-@pytest.mark.parametrize("how", TILINGS.values(), ids=TILINGS)
-def test_values_without_features_leave_the_sums_of_keys(how: Tiling | None) -> None:
+def test_values_without_features_leave_the_sums_of_keys() -> None:
     """As the denominator alone is computed where rotations are in the numerator."""
     draw = torch.Generator().manual_seed(0)
     q, k = torch.rand(2, 3, 100, 2, 4, dtype=torch.float64, generator=draw).unbind(0)
     v = torch.zeros(3, 100, 2, 0, dtype=torch.float64)
-    out, state = causal_linear_attention(q, k, v, empty(q, 0), None, how)
-    assert out.shape == v.shape
-    torch.testing.assert_close(state.k_sum, k.sum(1))
+    for how in TILINGS.values():
+        out, state = causal_linear_attention(q, k, v, empty(q, 0), None, how)
+        assert out.shape == v.shape
+        torch.testing.assert_close(state.k_sum, k.sum(1))

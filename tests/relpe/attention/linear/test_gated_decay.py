@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from relpe.attention.linear.operation import LinearAttentionConfig, LinearOperation
+from tests.support.compared import compare_with_gradients
 
 
 def inputs(length: int) -> list[Tensor]:
@@ -39,21 +40,15 @@ def pair_by_pair(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
     return means / weights.sum(-1).transpose(1, 2)[..., None]
 
 
-@pytest.mark.parametrize("cuts", [[150], [1, 149], [70, 0, 80]])
+@pytest.mark.parametrize("cuts", [[150], [1, 69, 0, 80]])
 def test_weights_and_gradients_are_those_of_all_pairs(cuts: list[int]) -> None:
     """Also across parts, where gradients reach earlier gates through the state."""
-    ours, theirs = inputs(150), inputs(150)
-    of = operation()
+    of, leaves = operation(), inputs(150)
     state, outs = start(of), []
-    for q, k, v, gates in zip(*(x.split(cuts, 1) for x in ours), strict=True):
+    for q, k, v, gates in zip(*(x.split(cuts, 1) for x in leaves), strict=True):
         out, state = of(q, k, v, state, gates=gates)
         outs.append(out)
-    found, wanted = torch.cat(outs, 1), pair_by_pair(*theirs)
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
-    for one in (found, wanted):
-        one.square().sum().backward()
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a.grad, b.grad, rtol=1e-7, atol=1e-9)
+    compare_with_gradients(torch.cat(outs, 1), pair_by_pair(*leaves), leaves)
 
 
 @torch.no_grad()
@@ -76,6 +71,8 @@ def test_gates_without_input_have_the_half_lives_of_the_config() -> None:
     torch.testing.assert_close(
         factor ** torch.tensor([4.0, 16.0, 64.0]), torch.full((3,), 0.5).double()
     )
+    with pytest.raises(ValueError, match="gated is true without half_lives"):
+        LinearAttentionConfig(gated=True)
 
 
 @torch.no_grad()
@@ -86,8 +83,3 @@ def test_gates_are_not_passed_to_the_kernel_of_a_package(monkeypatch: pytest.Mon
     of = operation()
     q, k, v, gates = inputs(20)
     assert of(q, k, v, start(of), gates=gates)[0].shape == v.shape
-
-
-def test_gates_need_half_lives() -> None:
-    with pytest.raises(ValueError, match="gated is true without half_lives"):
-        LinearAttentionConfig(gated=True)

@@ -91,7 +91,7 @@ def test_scores_far_above_those_of_the_sample_are_exact() -> None:
     assert bool(narrow.isfinite().all())
 
 
-@pytest.mark.parametrize(("scale", "span"), [(1.0, 300), (6.0, 300), (6.0, 1000)])
+@pytest.mark.parametrize(("scale", "span"), [(1.0, 300), (6.0, 1000)])
 def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
     scale: float, span: int
 ) -> None:
@@ -103,16 +103,6 @@ def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
     assert found[0].dtype == torch.bfloat16
     for one, other in zip(found, exact, strict=True):
         assert (one - other).norm() < 0.02 * other.norm()
-
-
-def test_no_output_of_blocks_depends_on_a_later_token() -> None:
-    q, k, v = (x.float() for x in inputs(600, 0))
-    first = in_blocks.bfloat16_blocks(q, k, v, None, 400)
-    for x in (q, k, v):
-        x[:, 431:] = 1e4
-    second = in_blocks.bfloat16_blocks(q, k, v, None, 400)
-    assert torch.equal(first[:, :431], second[:, :431])
-    assert not torch.equal(first[:, 431], second[:, 431])
 
 
 @pytest.mark.parametrize("beyond", [False, True])

@@ -44,7 +44,7 @@ def test_any_split_gives_the_same_result_dense_and_windowed(
     torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["transformer_xl in a window", "shaw", "alibi within a span"])
 def test_states_keep_tables_only_while_weights_are_unchanged(name: str) -> None:
     encoding = CONFIGS[name].build(**SHAPE).double().eval()
     with torch.no_grad():
@@ -59,14 +59,12 @@ def test_states_keep_tables_only_while_weights_are_unchanged(name: str) -> None:
         assert state.length == 6
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
+def test_invalid_configs_are_refused() -> None:
+    configs: list[tuple[Any, str]] = [
         (ShawConfig(window=0), "window"),
         (ShawConfig(span=0), "span"),
         (TransformerXLConfig(num_sinusoids=5), "expected an even number"),
-    ],
-)
-def test_invalid_configs_are_refused(config: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        table_of(config.build(**SHAPE), 3)
+    ]
+    for config, message in configs:
+        with pytest.raises(ValueError, match=message):
+            table_of(config.build(**SHAPE), 3)

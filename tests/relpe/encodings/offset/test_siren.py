@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -15,17 +14,15 @@ from relpe.attention.windowed.attention import (
     box_offsets,
     windowed_attention,
 )
-from relpe.attention.windowed.offset_scores import softmax_with_table
-from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.config import from_plain, to_plain
 from tests.support import reference_offsets
+from tests.support.golden_siren import golden, golden_network
 from tests.support.offsets_in_pieces import attend
-from tests.support.paths import GOLDEN_FOLDER
 
-GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
+CPU = torch.device("cpu")
 SHAPE = {"num_layers": 2, "num_heads": 2, "head_dim": 4}
 NETWORK = SirenNetworkConfig(width=8)
 SMALL = WindowConfig(width=(4.0,), block=4)
@@ -65,7 +62,7 @@ CONFIGS = {
 MUSIC = [name for name in CONFIGS if CONFIGS[name].num_axes > 1]
 
 
-def build(name: str) -> RelativeEncoding:
+def build(name: str) -> Any:
     torch.manual_seed(0)
     return CONFIGS[name].build(**SHAPE).double().eval()
 
@@ -100,58 +97,40 @@ def test_any_split_of_a_sequence_gives_the_same_output(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_token_by_token_equals_the_whole(name: str) -> None:
+def test_shifts_and_later_tokens_change_nothing(name: str) -> None:
     encoding, positions = build(name), places(name, 40)
-    with torch.no_grad():
-        single, whole = (attend(encoding, positions, pieces) for pieces in ([1] * 40, [40]))
-    torch.testing.assert_close(single, whole, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_shifting_all_positions_changes_nothing(name: str) -> None:
-    encoding = build(name)
-    near, far = places(name, 30), places(name, 30, 10**6)
-    torch.testing.assert_close(
-        attend(encoding, near, [30]), attend(encoding, far, [30]), rtol=1e-10, atol=1e-10
-    )
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_no_output_depends_on_a_later_token(name: str) -> None:
-    encoding, positions = build(name), places(name, 40)
-    before = attend(encoding, positions, [40])
+    whole = attend(encoding, positions, [40])
+    far = attend(encoding, places(name, 40, 10**6), [40])
+    torch.testing.assert_close(far, whole, rtol=1e-10, atol=1e-10)
     after = attend(encoding, positions, [40], changed_from=25)
-    torch.testing.assert_close(before[:, :25], after[:, :25], rtol=0, atol=1e-12)
-    assert not torch.allclose(before[:, 25:], after[:, 25:])
+    torch.testing.assert_close(whole[:, :25], after[:, :25], rtol=0, atol=1e-12)
+    assert not torch.allclose(whole[:, 25:], after[:, 25:])
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     encoding = build(name).train()
-    codes, _ = encoding.prepare(places(name, 30), encoding.init_state(0, torch.device("cpu")))
+    codes, _ = encoding.prepare(places(name, 30), encoding.init_state(0, CPU))
     q, k, v = torch.randn(3, 2, 30, 2, 4, dtype=torch.float64)
     operation = WindowedAttentionConfig().build()
     memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
     outs = [operation(q, k, v, memory, encoding.scoring(codes, layer))[0] for layer in range(2)]
-    torch.stack(outs).square().sum().backward()
-    for parameter, weights in encoding.named_parameters():
-        assert weights.grad is not None, parameter
-        assert weights.grad.isfinite().all(), parameter
-        assert weights.grad.abs().max() > 0, parameter
+    names, weights = zip(*encoding.named_parameters(), strict=True)
+    grads = torch.autograd.grad(torch.stack(outs).square().sum(), weights)
+    for parameter, grad in zip(names, grads, strict=True):
+        assert grad.isfinite().all(), parameter
+        assert grad.abs().max() > 0, parameter
 
 
 @pytest.mark.parametrize("name", MUSIC)
 def test_tables_of_irregular_positions_are_the_network_at_each_difference(name: str) -> None:
     encoding, positions = build(name), places(name, 20)
-    codes, _ = encoding.prepare(positions, encoding.init_state(0, torch.device("cpu")))
-    table = encoding.table(codes, 1)
-    assert table.features is not None
-    assert table.rows is not None
-    assert encoding.networks is not None
-    networks = list(encoding.networks[1])  # type: ignore[arg-type]
+    codes, _ = encoding.prepare(positions, encoding.init_state(0, CPU))
+    table: Any = encoding.table(codes, 1)
+    networks: Any = encoding.networks[1]
     for row, query, age in ((0, 12, 5), (1, 19, 0), (0, 7, 7), (1, 8, 3)):
         difference = (positions[row, query - age] - positions[row, query]).double()
-        axes = [difference[None]] if len(networks) == 1 else list(difference[:, None, None])
+        axes = difference[None, None] if len(networks) == 1 else difference[:, None, None]
         terms = [network.at(axis) for network, axis in zip(networks, axes, strict=True)]
         expected = torch.stack(terms).sum(0)
         found = table.features[table.rows[row, query, age]].sum(0)
@@ -167,38 +146,15 @@ def test_positions_need_not_be_integers() -> None:
     )
 
 
-@pytest.mark.parametrize("name", MUSIC)
-def test_notes_of_a_chord_differ_only_by_their_place(name: str) -> None:
-    # without places, no other note changes when the notes of a chord are permuted
-    config = SirenConfig(
-        network=NETWORK,
-        window=None,
-        coordinates=CONFIGS[name].coordinates,
-        num_axes=2,
-    )
-    torch.manual_seed(0)
-    encoding = config.build(**SHAPE).double().eval()
-    beats = torch.tensor([0, 0, 0, 1, 2, 2])
-    positions = torch.stack([beats // 2, beats], -1)[None]
-    codes, _ = encoding.prepare(positions, encoding.init_state(0, torch.device("cpu")))
-    table = encoding.table(codes, 0)
-    q, k, v = torch.randn(3, 1, 6, 2, 4, dtype=torch.float64)
-    order = torch.tensor([2, 0, 1, 3, 4, 5])
-    plain = softmax_with_table(q, k, v, table)
-    permuted = softmax_with_table(q, k[:, order], v[:, order], table)
-    torch.testing.assert_close(plain[:, 3:], permuted[:, 3:], rtol=1e-10, atol=1e-12)
-
-
 def test_state_is_bounded_by_the_span() -> None:
     for name in ("soft", "joint", "additive"):
         encoding = build(name)
         (span,) = {max(encoding.head_spans(layer) or ()) for layer in range(2)}
-        state = encoding.init_state(0, torch.device("cpu"))
+        state = encoding.init_state(0, CPU)
         with torch.no_grad():
             for length in (50, 1, 1, 30):
                 codes, state = encoding.prepare(places(name, length), state)
-        table = encoding.table(codes, 0)
-        assert table.log_weight is not None
+        table: Any = encoding.table(codes, 0)
         assert table.log_weight.shape[0] == span
         assert state.positions is None or state.positions.shape[1] == span - 1
 
@@ -206,10 +162,8 @@ def test_state_is_bounded_by_the_span() -> None:
 def test_rows_of_a_state_can_be_selected() -> None:
     encoding = build("joint")
     with torch.no_grad():
-        _, state = encoding.prepare(places("joint", 9), encoding.init_state(0, torch.device("cpu")))
-    assert state.positions is not None
+        _, state = encoding.prepare(places("joint", 9), encoding.init_state(0, CPU))
     swapped = state.map_rows(lambda x: x[[1, 0, 1]])
-    assert swapped.positions is not None
     assert torch.equal(swapped.positions, state.positions[[1, 0, 1]])
     shared = state._replace(positions=state.positions[:1])
     assert shared.map_rows(lambda x: x[[1, 0, 1]]) is shared
@@ -218,23 +172,12 @@ def test_rows_of_a_state_can_be_selected() -> None:
 def test_generation_evaluates_no_network() -> None:
     encoding = build("soft")
     with torch.no_grad():
-        _, state = encoding.prepare(places("soft", 5), encoding.init_state(0, torch.device("cpu")))
-        assert encoding.networks is not None
+        _, state = encoding.prepare(places("soft", 5), encoding.init_state(0, CPU))
         for module in encoding.modules():
             if isinstance(module, SirenNetwork):
                 module.register_forward_pre_hook(lambda *_: pytest.fail("evaluated again"))
         for step in range(5, 12):
             _, state = encoding.prepare(places("soft", 1, step), state)
-
-
-def test_weights_do_not_depend_on_the_length() -> None:
-    state = build("soft").state_dict()
-    other = build("soft")
-    attend(other, places("soft", 77), [77])
-    other.load_state_dict(state)
-    assert {name: x.shape for name, x in other.state_dict().items()} == {
-        name: x.shape for name, x in state.items()
-    }
 
 
 def test_each_axis_of_a_grid_has_its_own_window() -> None:
@@ -253,10 +196,7 @@ def test_each_axis_of_a_grid_has_its_own_window() -> None:
 
     points = reference_offsets.grid_positions([5, 7])
     offsets = reference_offsets.pair_offsets(points, points)
-    wide = encoding.grid_table(offsets.flatten(0, 1), 1)
-    assert wide.features is not None
-    assert wide.factor is not None
-    assert encoding.position_bias is not None
+    wide: Any = encoding.grid_table(offsets.flatten(0, 1), 1)
     expected, _ = reference_offsets.offset_attention(
         *(x.flatten(1, 2) for x in (q, k, v)),
         allowed=reference_offsets.span_mask(offsets, half_widths)
@@ -268,52 +208,36 @@ def test_each_axis_of_a_grid_has_its_own_window() -> None:
     )
     torch.testing.assert_close(out.flatten(1, 2), expected, rtol=1e-10, atol=1e-12)
     with pytest.raises(ValueError, match="grid_table"):
-        encoding.prepare(places("joint", 4), encoding.init_state(0, torch.device("cpu")))
+        encoding.prepare(places("joint", 4), encoding.init_state(0, CPU))
 
 
 def test_modules_match_the_streamed_case_of_the_original() -> None:
-    case = "attn/1d_long_span_causal"
-    weights = {key: torch.from_numpy(GOLDEN[f"siren/1d_long/{key}"]) for key in ("W0", "W1", "W2")}
-    width = float(GOLDEN[f"{case}/sigma"][0]) * 63
+    case, network = "attn/1d_long_span_causal", golden_network("siren/1d_long")
+    width = float(golden(f"{case}/sigma")[0]) * 63
     config = SirenConfig(
-        network=SirenNetworkConfig(
-            width=8,
-            w0=float(GOLDEN["siren/1d_long/w0"]),
-            w0_init=float(GOLDEN["siren/1d_long/w0_initial"]) or None,
-            initialization="original",
-        ),
+        network=network.config,
         window=WindowConfig(mode="logit_multiply", width=(width,), block=1),
         reference_length=(63.0,),
     )
-    encoding = config.build(num_layers=1, num_heads=2, head_dim=4).double().eval()
-    assert encoding.position_bias is not None
-    assert encoding.window is not None
-    (network,) = [x for x in encoding.modules() if isinstance(x, SirenNetwork)]
+    encoding: Any = config.build(num_layers=1, num_heads=2, head_dim=4).double().eval()
+    encoding.networks[0][0].load_state_dict(network.state_dict())
     with torch.no_grad():
-        encoding.content_bias[0] = torch.from_numpy(GOLDEN[f"{case}/u"])
-        encoding.position_bias[0] = torch.from_numpy(GOLDEN[f"{case}/vbias"])
+        encoding.content_bias[0] = golden(f"{case}/u")
+        encoding.position_bias[0] = golden(f"{case}/vbias")
         encoding.window.log_width.fill_(math.log(width))
-        for index, linear in enumerate(network.layers):
-            assert isinstance(linear, torch.nn.Linear)
-            linear.weight.copy_(weights[f"W{index}"])
-            linear.bias.copy_(torch.from_numpy(GOLDEN[f"siren/1d_long/b{index}"]))
-    q, k, v, expected = (
-        torch.from_numpy(GOLDEN[f"{case}/{key}"]).permute(0, 3, 1, 2)
-        for key in ("q", "k", "v", "out")
-    )
+    q, k, v, expected = (golden(f"{case}/{key}").permute(0, 3, 1, 2) for key in (*"qkv", "out"))
     operation = WindowedAttentionConfig().build()
     state = encoding.init_state(0, q.device)
     memory = operation.init_state((1, 2, 4), torch.Generator(), q, 4)
     outs = []
     with torch.no_grad():
-        for step in range(64):
-            piece = slice(step, step + 1)
-            codes, state = encoding.prepare(torch.tensor([[[step]]]), state)
-            out, memory = operation(
-                q[:, piece], k[:, piece], v[:, piece], memory, encoding.scoring(codes, 0)
-            )
+        for piece in (slice(0, 40), slice(40, 41), slice(41, 64)):
+            places = torch.arange(64)[None, piece, None]
+            codes, state = encoding.prepare(places, state)
+            part = q[:, piece], k[:, piece], v[:, piece]
+            out, memory = operation(*part, memory, encoding.scoring(codes, 0))
             outs.append(out)
-            assert memory.keys.shape[1] == int(GOLDEN[f"{case}/mask_size"][0]) // 2
+            assert memory.keys.shape[1] == int(golden(f"{case}/mask_size")[0]) // 2
     torch.testing.assert_close(torch.cat(outs, 1), expected, rtol=0, atol=1e-9)
 
 
@@ -322,18 +246,16 @@ def test_configs_survive_writing_and_reading() -> None:
         assert from_plain(SirenConfig, to_plain(config)) == config
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layer_networks": (NETWORK,)}, "layer_networks"),
-        ({"layer_networks": (NETWORK, NETWORK), "shared": True}, "layer_networks"),
-        ({"reference_length": (1.0, 2.0)}, "reference_length"),
-        ({"window": None, "span": 0}, "span"),
-    ],
-)
-def test_invalid_configs_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SirenConfig(**options).build(**SHAPE)
+def test_invalid_configs_are_refused() -> None:
+    choices: list[dict[str, Any]] = [
+        {"layer_networks": (NETWORK,)},
+        {"layer_networks": (NETWORK, NETWORK), "shared": True},
+        {"reference_length": (1.0, 2.0)},
+        {"span": 0, "window": None},
+    ]
+    for options in choices:
+        with pytest.raises(ValueError, match=next(iter(options))):
+            SirenConfig(**options).build(**SHAPE)
 
 
 def test_layers_may_have_separate_networks() -> None:
@@ -348,8 +270,8 @@ def test_only_training_steps_advance_the_window() -> None:
     encoding = SirenConfig(
         network=NETWORK, window=WindowConfig(width=(4.0,), block=4, span_refresh=2)
     ).build(**SHAPE)
-    assert encoding.window is not None
-    start = encoding.init_state(0, torch.device("cpu"))
+    window: Any = encoding.window
+    start = encoding.init_state(0, CPU)
 
     def span() -> int:
         codes, _ = encoding.prepare(places("soft", 50), start)
@@ -357,7 +279,7 @@ def test_only_training_steps_advance_the_window() -> None:
 
     assert span() == 13
     with torch.no_grad():
-        encoding.window.log_width.fill_(math.log(10.0))
+        window.log_width.fill_(math.log(10.0))
         for _ in range(3):
             assert span() == 13  # steps without gradients are not counted
     assert [span() for _ in range(2)] == [13, 25]

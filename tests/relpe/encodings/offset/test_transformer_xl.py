@@ -1,34 +1,30 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from relpe.encodings.offset.transformer_xl import TransformerXLConfig
+from tests.support.golden_siren import golden
 from tests.support.offsets_in_pieces import table_of
-from tests.support.paths import GOLDEN_FOLDER
-
-SIREN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_features_of_the_baseline_match_the_original(dtype: torch.dtype) -> None:
-    length = int(SIREN["baseline/structure_size"][0])
+    length = int(golden("baseline/structure_size")[0])
     config = TransformerXLConfig(num_sinusoids=6, origin=length - 1)
     encoding = config.build(num_layers=1, num_heads=2, head_dim=4).to(dtype)
-    assert encoding.networks is not None
     (network,) = encoding.networks[0]  # type: ignore[misc]
     with torch.no_grad():
-        network.project.weight.copy_(torch.from_numpy(SIREN["baseline/W"]))
-        network.project.bias.copy_(torch.from_numpy(SIREN["baseline/b"]))
+        network.project.weight.copy_(golden("baseline/W"))
+        network.project.bias.copy_(golden("baseline/b"))
         offsets = torch.arange(1 - length, length, dtype=torch.float64)[:, None]
         features = encoding.features([offsets], 0)
     assert features is not None
     found = features.flatten(1)
     atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
-    expected = torch.from_numpy(SIREN["baseline/E"]).to(dtype)
+    expected = golden("baseline/E").to(dtype)
     torch.testing.assert_close(found, expected, atol=atol, rtol=rtol)
-    crop = torch.from_numpy(SIREN["baseline/E_crop9"]).to(dtype)
+    crop = golden("baseline/E_crop9").to(dtype)
     torch.testing.assert_close(found[length - 5 : length + 4], crop, atol=atol, rtol=rtol)
 
 

@@ -9,16 +9,16 @@ from relpe.encodings import ConvSPEConfig, SineSPEConfig, SirenSPEConfig
 from relpe.encodings.stochastic.base import mixture
 
 
-@pytest.mark.parametrize("config", [SineSPEConfig, ConvSPEConfig, SirenSPEConfig])
-def test_gates_begin_at_their_initial_value(config: Any) -> None:
+def test_gates_begin_at_their_initial_value() -> None:
     size: Any = {"num_layers": 2, "num_heads": 3, "head_dim": 4}
-    gates = config(initial_gate=0.05).build(**size).gates
-    assert gates.shape == (2, 3, 4)
-    torch.testing.assert_close(gates.sigmoid(), torch.full((2, 3, 4), 0.05))
-    assert config().build(**size).gates.std() > 0.5
-    for changes in ({"initial_gate": 1.0}, {"initial_gate": 0.1, "gated": False}):
-        with pytest.raises(ValueError, match="initial_gate is"):
-            config(**changes)
+    configs: tuple[Any, ...] = (SineSPEConfig, ConvSPEConfig, SirenSPEConfig)
+    for config in configs:
+        gates = config(initial_gate=0.05).build(**size).gates
+        torch.testing.assert_close(gates.sigmoid(), torch.full((2, 3, 4), 0.05))
+        assert config().build(**size).gates.std() > 0.5
+        for changes in ({"initial_gate": 1.0}, {"initial_gate": 0.1, "gated": False}):
+            with pytest.raises(ValueError, match="initial_gate is"):
+                config(**changes)
 
 
 def test_gates_mix_by_square_roots_and_have_gradients_at_0_and_1() -> None:
