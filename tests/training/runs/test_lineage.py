@@ -138,7 +138,10 @@ def test_a_damaged_history_is_reported_in_one_sentence(tmp_path):
         ('{"history": []}', "found no format_version"),
         ('{"format_version": 2, "history": []}', "format 2, expected 1; update this program"),
         ('{"format_version": 1, "history": [{"name": "a"}]}', "weights"),
-        ('{"format_version": 1, "history": [{"name": "a", "tokens": "5"}]}', "tokens"),
+        (
+            '{"format_version": 1, "history": [{"name": "a", "weights": "", "tokens": "5"}]}',
+            "tokens",
+        ),
     ):
         (tmp_path / "training.json").write_text(content)
         with pytest.raises(TrainingError, match=rf"^{tmp_path}/training\.json[^\n]*{message}"):

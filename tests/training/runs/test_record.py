@@ -144,7 +144,7 @@ def test_a_run_json_that_is_damaged_or_of_an_earlier_version_is_reported(describ
         ("[1]", "damaged, expected a JSON object"),
         (json.dumps(without[0]), "found no sessions, .* of an earlier version"),
         (json.dumps(without[1]), "found no device, .* of an earlier version"),
-        (json.dumps(run | {"init_from": "runs/a"}), "only the path .* of an earlier version"),
+        (json.dumps(run | {"init_from": "runs/a"}), "found only the path .* of an earlier version"),
     ):
         path.write_text(content)
         with pytest.raises(TrainingError, match=rf"run\.json: {message}[^\n]*with --fresh$"):

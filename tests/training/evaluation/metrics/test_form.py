@@ -164,19 +164,13 @@ def test_roots_agree_by_chance_as_often_in_any_order(roots, lag, first_bar):
     assert root_agreement(renamed, lag, first_bar) == pytest.approx(found, nan_ok=True)
 
 
-def test_root_agreement_is_zero_on_average_for_random_roots_and_high_for_a_loop():
-    draw = np.random.default_rng(0)
-    random = [root_agreement(draw.choice(12, 16, p=SKEWED), 4) for _ in range(2000)]
-    assert np.mean(random) == pytest.approx(0, abs=0.01)
+def test_root_agreement_is_high_for_a_loop():
     assert root_agreement(np.tile([0, 5, 7, 9], 6), 4) > 0.75
     assert root_agreement(np.zeros(16, np.int64), 4) == 0
     assert math.isnan(root_agreement(np.full(16, -1), 4))
     assert math.isnan(root_agreement(np.zeros(4, np.int64), 4))
     # the bars before may belong to the prompt
     assert root_agreement(np.array([0, 5, 7, 9] * 2), 4, 4) > 0.75
-
-
-SKEWED = np.array([6, 1, 2, 1, 1, 4, 1, 4, 1, 2, 1, 1]) / 25
 
 
 def test_the_main_chord_of_a_bar_sounds_longest():

@@ -130,15 +130,6 @@ def test_invalid_maps_are_refused():
             measure(np.array([[0, 0], [np.inf, 0.0]]))
 
 
-def test_the_delta_rule_has_maps() -> None:
-    model = decoder(DeltaAttentionConfig(), RopeConfig())
-    maps = list(positional_maps(model, 12, token=1))
-    for one in maps:
-        assert np.isfinite(one.scores).all()
-        assert not np.triu(one.scores, 1).any()
-        assert one.scores.any()
-
-
 @pytest.mark.parametrize(
     ("attention", "encoding"),
     [
@@ -216,11 +207,17 @@ def test_with_more_realizations_t_approaches_0():
 
 def test_maps_are_reproducible_and_do_not_change_the_model():
     relu = LinearAttentionConfig(feature_map=ReluConfig())
-    model = decoder(relu, SineSPEConfig(num_realizations=4))
-    operation = attention_of(model, 0).operation
-    first, second = (list(positional_maps(model, 10, token=3)) for _ in range(2))
-    assert [maps.scores.shape for maps in first] == [(2, 10, 10)] * 2
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a.scores, b.scores)
-    assert attention_of(model, 0).operation is operation
-    assert next(model.parameters()).dtype == torch.float32
+    for attention, encoding in (
+        (relu, SineSPEConfig(num_realizations=4)),
+        (DeltaAttentionConfig(), RopeConfig()),
+    ):
+        model = decoder(attention, encoding)
+        operation = attention_of(model, 0).operation
+        first, second = (list(positional_maps(model, 10, token=3)) for _ in range(2))
+        assert [maps.scores.shape for maps in first] == [(2, 10, 10)] * 2
+        for a, b in zip(first, second, strict=True):
+            np.testing.assert_array_equal(a.scores, b.scores)
+            assert np.isfinite(a.scores).all()
+            assert a.scores.any()
+        assert attention_of(model, 0).operation is operation
+        assert next(model.parameters()).dtype == torch.float32

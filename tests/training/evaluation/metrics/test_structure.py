@@ -69,25 +69,14 @@ def test_new_music_keeps_its_place_on_the_bar_grid():
     assert not new_music(score, 9).num_notes
 
 
-@few
-@given(ANY, ANY)
-def test_divergence_is_symmetric_bounded_and_zero_for_itself(one, other):
-    a, b = histograms(BarNotes.of(one)), histograms(BarNotes.of(other))
-    for name in HISTOGRAMS:
-        value = jensen_shannon(a[name], b[name])
-        if a[name].any() and b[name].any():
-            assert 0 <= value <= 1
-            assert value == pytest.approx(jensen_shannon(b[name], a[name]))
-            assert jensen_shannon(a[name], 3 * a[name]) == pytest.approx(0, abs=1e-12)
-        else:
-            assert math.isnan(value)
-
-
 def test_divergence_by_hand():
     assert jensen_shannon(np.array([5, 0]), np.array([0, 2])) == 1
     # of (1, 0) and (1/2, 1/2): entropy of (3/4, 1/4) less half a bit
     expected = -0.75 * math.log2(0.75) + 0.25 * 2 - 0.5
-    assert jensen_shannon(np.array([4, 0]), np.array([3, 3])) == pytest.approx(expected)
+    one, other = np.array([4, 0]), np.array([3, 3])
+    assert jensen_shannon(one, other) == jensen_shannon(other, one) == pytest.approx(expected)
+    assert jensen_shannon(one, 3 * one) == pytest.approx(0, abs=1e-12)
+    assert math.isnan(jensen_shannon(one, 0 * one))
 
 
 def random_song(seed: int, numerator: int, drums: bool) -> Score:
@@ -171,12 +160,6 @@ def test_drums_have_no_pitch_classes():
     rows = [(0, 1, 36, 80), (48, 1, 48, 80)]
     assert bar_similarity(notes_of(rows, bars=2))[0, 1] == 1
     assert bar_similarity(notes_of(rows, bars=2, drums=True))[0, 1] == 0
-
-
-def test_a_loop_is_similar_at_multiples_of_its_length():
-    rows = [(12 * beat, 6, 60 + beat % 4 + 3 * (beat // 4 % 4), 80) for beat in range(128)]
-    by_lag = similarity_by_lag(bar_similarity(notes_of(rows, bars=32)))
-    np.testing.assert_array_equal(by_lag, [0, 0, 1, 1, 1])
 
 
 @given(st.integers(0, 20), st.integers(1, 4))
