@@ -112,9 +112,7 @@ def test_music_that_starts_when_allowed_never_runs_out(bars, bar, speed, jitter)
     for number in range(ready, bars):
         available = start + (number + 1 - ready) * bar / later
         assert available <= start + number * bar + 1e-6
-
-
-def test_nothing_starts_without_music():
+    # nothing starts without music
     assert not can_start(0, 16, 2, 100)
     assert not can_start(2, 16, 2, 0)
     assert can_start(16, 16, 2, 0.01)

@@ -62,9 +62,6 @@ def test_silence_stays_silence():
     assert not channels.any()
     assert loudness_of(channels) == -np.inf
     assert loudness_of(channels[:, :0]) == -np.inf
-
-
-def test_a_true_peak_between_samples_is_found():
     # a sine at a quarter of the sample rate, with samples between its peaks
     sine = np.sin(np.arange(RATE) * np.pi / 2 + np.pi / 4).astype(np.float32)
     faded = sine * np.hanning(RATE).astype(np.float32)

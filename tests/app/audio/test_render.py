@@ -84,16 +84,13 @@ def test_instruments_and_a_chromatic_scale_are_in_tune():
         assert abs(1200 * np.log2(found / hertz)) < 15
 
 
-def test_drums_sound_and_ignore_their_program():
+def test_drums_sound_ignore_their_program_and_a_closed_hi_hat_silences_the_open_one():
     for key in (36, 38, 42, 46, 49, 51):
         drum = Track.of([(0, 100, key, 90)], is_drum=True)
         audio = played(score(drum, end_ticks=500))
         assert level(audio, 0, 0.3) > 0.01
     odd = played(score(replace(drum, program=99), end_ticks=500))
     np.testing.assert_array_equal(odd.samples, audio.samples)
-
-
-def test_a_closed_hi_hat_silences_the_open_one():
     both = Track.of([(0, 100, 46, 100), (200, 100, 42, 1)], is_drum=True)
     alone = Track.of([(0, 100, 46, 100)], is_drum=True)
     cut, ringing = (played(score(track, end_ticks=1000)) for track in (both, alone))
@@ -186,9 +183,7 @@ def test_the_given_soundfont_is_played(tmp_path):
     np.testing.assert_array_equal(audio.samples, played(music).samples)
     with pytest.raises(SoundError, match="cannot be read"):
         render(music, soundfont=tmp_path / "none.sf2")
-
-
-def test_another_sample_rate_gives_the_same_length_and_pitch():
+    # another sample rate gives the same length and pitch
     music = score(piano((0, 1000, 69, 90)))
     audio = render(music, sample_rate=22050, renderer="builtin")
     assert audio.sample_rate == 22050
@@ -286,9 +281,7 @@ def test_a_clip_continues_the_notes_that_sound_where_it_begins():
     part = clip.samples[1000 : 2 * 44_100]
     ratio = np.sqrt(np.square(part).sum() / np.square(whole).sum())
     np.testing.assert_allclose(part, whole * ratio, atol=1e-4)
-
-
-def test_clips_of_one_length_have_one_number_of_samples():
+    # clips of one length have one number of samples
     scores = [Score(480, (Track.of([(0, d, 60, 90)]),), end_ticks=960) for d in (10, 960)]
     assert len({render_clip(score, 0.0, 1.0).samples.shape for score in scores}) == 1
     silent = render_clip(Score(480, end_ticks=960), 0.0, 1.0)

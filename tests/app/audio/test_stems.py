@@ -96,7 +96,13 @@ def test_an_archive_has_each_track_as_a_wav_file_and_is_reproducible(made, tmp_p
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_long_pieces_have_no_stems(tmp_path, monkeypatch):
+def test_a_single_track_is_the_whole_and_long_pieces_have_no_stems(tmp_path, monkeypatch):
+    seen: list[float] = []
+    made = stems.render(band(1), tmp_path, "solo", sample_rate=RATE, progress=seen.append)
+    assert made.tracks[0] is made.whole
+    assert not read(made.mix({0})).any()
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
     monkeypatch.setattr(stems, "MOST_SECONDS", 3.0)
     made = stems.render(band(), tmp_path, "long", sample_rate=RATE)
     assert len(read(made.mix())) == len(made.whole)
@@ -104,15 +110,6 @@ def test_long_pieces_have_no_stems(tmp_path, monkeypatch):
         with pytest.raises(SoundError, match="in total to render tracks separately"):
             ask()
     assert not list(tmp_path.glob("*.zip"))
-
-
-def test_a_single_track_is_the_whole(tmp_path):
-    seen: list[float] = []
-    made = stems.render(band(1), tmp_path, "solo", sample_rate=RATE, progress=seen.append)
-    assert made.tracks[0] is made.whole
-    assert not read(made.mix({0})).any()
-    assert seen == sorted(seen)
-    assert seen[-1] == 1
 
 
 def test_old_mixes_are_removed(made, monkeypatch):

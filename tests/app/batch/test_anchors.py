@@ -39,13 +39,9 @@ def test_anchors_keep_the_prompt_and_the_number_of_notes_metres_and_tempos(name,
     if kind != "real":
         assert all_notes(clip.tracks).tolist() != all_notes(like.tracks).tolist()
     assert all(track.end_ticks <= excerpt.end - excerpt.begin for track in clip.tracks)
-
-
-def test_the_seed_determines_an_anchor():
-    music = real_music(write_midi(performance()), "a", 4, 6, "auto")
-    for kind in ("shuffled_bars", "shuffled_notes"):
-        made = [anchor_of(music, 4, kind, seed, ("new", 0)).midi() for seed in (1, 1, 2)]
-        assert made[0] == made[1] != made[2]
+    seeds = (7, 8) if kind != "real" else (7,)
+    again = [anchor_of(music, 4, kind, seed, ("tail", 2)).midi() for seed in seeds]
+    assert again[0] == excerpt.midi() not in again[1:]
 
 
 def test_every_bar_moves_also_in_a_recording():

@@ -25,6 +25,7 @@ def test_names_are_safe_and_distinct(wanted):
 
 
 def test_names_keep_the_words_of_titles():
+    assert printable(Path("a\udcff.mid")).encode() == "a\ufffd.mid".encode()
     wanted = ["My song (2)", "my song  2", "jazz-Étude", "日本", "///"]
     assert unique_names(wanted) == ["My-song-2", "my-song-2-2", "jazz-Étude", "日本", "music"]
 
@@ -35,16 +36,9 @@ def test_a_prompt_is_parsed_once_before_it_is_accepted(quick_model, tmp_path, pr
     assert parsed == {path.read_bytes(): 1}
 
 
-def test_a_path_that_is_not_utf_8_is_printable():
-    assert printable(Path("a\udcff.mid")).encode() == "a\ufffd.mid".encode()
-
-
-def test_new_music_begins_at_one_place_in_all_conditions():
+def test_clips_need_seeds_and_one_place_where_new_music_begins(tmp_path):
     _check_splices("a.mid", {"x": 8.0, "y": 8.004})
     with pytest.raises(CommandError, match=r"at 8\.0 s with 'x' and at 9\.5 s with 'y', since"):
         _check_splices("a.mid", {"y": 9.5, "x": 8.0})
-
-
-def test_the_seeds_must_suffice_for_all_clips(tmp_path):
     with pytest.raises(CommandError, match="would exceed the largest seed"):
         options(tmp_path, music=MusicOptions(seed=2**31 - 2))

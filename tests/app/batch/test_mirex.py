@@ -27,9 +27,7 @@ def test_a_prompt_lasts_five_bars_even_if_its_notes_end_later():
     assert (prompt.bars, prompt.facts.bars, prompt.splice_ticks) == (5, 5, 20 * 480)
     onsets = all_notes(read_midi(data).tracks)[:, 0]
     assert onsets.tolist() == [note["start"] * 120 for note in PROMPT]
-
-
-def test_a_generation_comes_back_as_it_was_given():
+    # a generation comes back as it was given
     data = midi_of_prompt(json.dumps({"prompt": PROMPT, "generation": REAL}).encode(), "p.json")
     assert json.loads(generation(data, 6)) == {"generation": REAL}
 

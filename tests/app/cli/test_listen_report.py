@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.cli.main import main
+from app.listening import simulate
 from app.listening.answers import CREATE, DATABASE, TABLE, read_answers, save_answer, write_answers
-from tests.support.blind_studies import write_listeners, write_study
+from tests.support.blind_studies import write_study
 from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def made(tmp_path_factory):
     """A study with the answers of twelve listeners, one of whom is careless."""
     folder = tmp_path_factory.mktemp("study") / "study"
     write_study(folder, ("piano", "real", "shuffled notes"), prompts=3, repetitions=2)
-    write_listeners(folder)
+    given = ["--listeners", "12", "--careless", "1", "--quality", "real=1"]
+    assert simulate.main([str(folder), *given]) == 0
     return folder
 
 

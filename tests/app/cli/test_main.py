@@ -143,7 +143,7 @@ def test_sigterm_ends_the_command_cleanly(folder, monkeypatch, capsys):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_command_names_itself_in_its_errors(capsys):
+def test_a_command_names_itself_and_the_option_in_its_errors(folder, capsys):
     for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
@@ -152,9 +152,7 @@ def test_a_command_names_itself_in_its_errors(capsys):
         assert said.startswith(f"{who}: ")
         assert "--prompt-bars" in said or not words
         assert said.endswith(f"; see {who} --help\n")
-
-
-def test_a_misspelled_option_is_named_with_the_one_that_was_meant(folder, capsys):
+    # a misspelled option is named with the one that was meant
     with pytest.raises(SystemExit) as stop:
         main(["continue", "song.mid", "--ouput=x.mid"])
     assert stop.value.code == 2
@@ -163,17 +161,6 @@ def test_a_misspelled_option_is_named_with_the_one_that_was_meant(folder, capsys
     # after `--` there are only names of files
     assert main(["continue", "--output", str(folder / "x.mid"), "--", "--song.mid"]) == 2
     assert "--song.mid: there is no such file" in capsys.readouterr().err
-
-
-def test_help_gives_the_defaults_of_each_command(capsys):
-    said = {}
-    for command in ("continue", "generate"):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        said[command] = " ".join(capsys.readouterr().out.split())
-    assert "without a form, 32)" in said["generate"]
-    assert "prompt" not in said["generate"]
-    assert "without a form, 16)" in said["continue"]
 
 
 def test_help_does_not_load_the_engine():

@@ -26,15 +26,6 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
-def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(folder, capsys):
-    inside_a_file = str(folder / "prompt.mid" / "music")
-    command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
-    assert main([*command, "--output-dir", inside_a_file]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("relpe: --output-dir ")
-    assert message.count("\n") == 1
-
-
 def test_own_models_are_offered_after_the_others(folder, tmp_path):
     released = Models().names
     small, several = folder / "small", tmp_path / "several"
@@ -127,6 +118,7 @@ def test_unusable_arguments_are_reported_in_one_sentence(folder, monkeypatch, ca
         ("--port", "0", "expected 1 to 65535"),
         ("--port", "65536", "expected 1 to 65535"),
         ("--port", "http", "expected 1 to 65535"),
+        ("--output-dir", "prompt.mid/music", "relpe: --output-dir "),
         ("--keep-days", "3", "require --output-dir"),
         ("--keep-days", "0", "not a number above 0"),
         ("--max-seconds", "nan", "not a number above 0"),

@@ -54,14 +54,11 @@ def test_failed_compilation_is_tried_again(fresh_model):
     list(fresh_model.preparing())
 
 
-def test_a_loaded_model_is_the_only_one(small_model):
+def test_drums_and_several_instruments_are_for_the_groove_model(small_model):
     only = Models.only(small_model)
     assert only.names == ("small",)
     assert only.to_generate() is only.to_continue(two_hands()) is small_model
     assert only.folder("small") is None
-
-
-def test_drums_and_several_instruments_are_for_the_groove_model():
     (drums,) = DRUMS.tracks
     piano, electric, flute = (Track.of([(0, 10, 60, 90)], program=p) for p in (0, 5, 73))
     nothing = Track.of([], program=40)

@@ -138,36 +138,27 @@ def heard(monkeypatch):
     return names
 
 
-def with_change(*, more: bool) -> bytes:
-    """Two bars of 4/4 at 96 bpm, then 3/4 at 60 bpm, with music after this change if `more`."""
-    upload = two_hands(bars=2)
-    behind = [(3840 + 480 * beat, 400, 60, 80) for beat in range(6)] if more else []
-    return write_midi(
-        Score(
-            480,
-            (Track.of([*upload.tracks[0].notes.tolist(), *behind]),),
-            (Tempo(0, 96.0), Tempo(3840, 60.0)),
-            (TimeSignature(0, 4, 4), TimeSignature(3840, 3, 4)),
-        )
-    )
-
-
-@pytest.mark.parametrize("more", [False, True])
-def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(quick_model, heard, more):
-    prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
-    assert prompt.splice_ticks == 3840
-    assert prompt.score.time_signatures[-1] == (3840, 3, 4)
-    assert prompt.score.tempos[-1].bpm == pytest.approx(60)
-    result = finish(quick_model, prompt, bars=4, seed=1)
-    assert heard == ["Bar", "TimeSignature_36", "Position_0", "Tempo_60"]
-    (piece,) = result.pieces
-    assert piece.score.time_signatures == ((0, 4, 4), (3840, 3, 4))
-    assert piece.score.tempos[-1] == (3840, pytest.approx(60))
-    assert piece.new.end_ticks == 3840 + 4 * 1440
-    assert onsets(piece.new).max() < 3840 + 4 * 1440
-    alone = read_midi(piece.new_midi)
-    assert alone.time_signatures == ((0, 3, 4),)
-    assert alone.tempos == ((0, pytest.approx(60)),)
+def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(quick_model, heard):
+    """Two bars of 4/4 at 96 bpm, then 3/4 at 60 bpm, without music after this change or with."""
+    upload = two_hands(bars=2).tracks[0].notes.tolist()
+    behind = [(3840 + 480 * beat, 400, 60, 80) for beat in range(6)]
+    metres = ((0, 4, 4), (3840, 3, 4))
+    for notes, last_bar in ((upload, None), ([*upload, *behind], 2)):
+        tempos = (Tempo(0, 96.0), Tempo(3840, 60.0))
+        signatures = tuple(TimeSignature(*metre) for metre in metres)
+        data = write_midi(Score(480, (Track.of(notes),), tempos, signatures))
+        prompt = read_prompt(data, last_bar=last_bar)
+        assert prompt.splice_ticks == 3840
+        assert prompt.score.time_signatures == metres
+        (piece,) = finish(quick_model, prompt, bars=4, seed=1).pieces
+        assert heard == ["Bar", "TimeSignature_36", "Position_0", "Tempo_60"]
+        assert piece.score.time_signatures == metres
+        assert piece.score.tempos[-1] == prompt.score.tempos[-1] == (3840, pytest.approx(60))
+        assert piece.new.end_ticks == 3840 + 4 * 1440
+        assert onsets(piece.new).max() < 3840 + 4 * 1440
+        alone = read_midi(piece.new_midi)
+        assert alone.time_signatures == ((0, 3, 4),)
+        assert alone.tempos == ((0, pytest.approx(60)),)
 
 
 def test_a_short_first_bar_leaves_all_other_bars_whole(quick_model, heard):
@@ -197,9 +188,7 @@ def test_a_later_change_of_metre_in_the_file_applies_from_there(quick_model):
     bars = NewBars.after(read_prompt(data), 5)
     assert np.diff(bars.map.lines).tolist() == [1920, 1920, 720, 720, 720]
     assert finish(quick_model, read_prompt(data), bars=5, seed=1).bars == 5
-
-
-def test_a_continuation_too_long_for_a_file_is_refused_in_advance(quick_model):
+    # a continuation too long for a file is refused in advance
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (60_000, 1, 60, 80)]),)))
     prompt = read_prompt(data)
     steps = continue_prompt(quick_model, prompt, MusicOptions(bars=2000))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,19 +82,6 @@ def test_reading_a_prompt_shows_progress_and_can_be_stopped(quick_model, monkeyp
 # ---- where new music begins
 
 
-def test_new_music_begins_at_the_next_bar_line():
-    upload = two_hands()
-    cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
-    data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
-    assert read_prompt(data).splice_ticks == 4 * 1920
-    late = write_midi(
-        replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
-    )
-    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that still sounds
-    legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
-    assert read_prompt(legato).splice_ticks == 1920
-
-
 def test_empty_bars_at_the_end_of_a_file_are_told():
     def told(prompt):
         return re.findall(r"\d+ empty bars?;", " ".join(prompt.facts.notices))
@@ -114,32 +100,12 @@ def test_empty_bars_at_the_end_of_a_file_are_told():
         assert told(prompt) == ["1 empty bar;"]
 
 
-def test_new_music_waits_for_a_long_note_but_not_for_ever():
-    bars = {1900: 1, 1920 + 480: 1, 1920 + 500: 2, 2 * 1920 + 500: 3, 400 * 1920: 3}
+def test_new_music_begins_at_a_bar_line_and_waits_for_a_long_note_but_not_for_ever():
+    bars = {500: 1, 1900: 1, 1920 + 480: 1, 1920 + 500: 2, 2 * 1920 + 500: 3, 400 * 1920: 3}
     for length, count in bars.items():
         prompt = read_prompt(file_of((0, length, 60, 80)))
         assert prompt.bars == prompt.facts.bars == count
         assert prompt.splice_ticks == count * 1920
-
-
-def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(quick_model):
-    ringing = [(0, 400 * 1920, pitch, 80) for pitch in range(40, 90)]
-    prompt = read_prompt(file_of(*ringing))
-    *_, result = continue_prompt(quick_model, prompt, MusicOptions(bars=3, seed=1))
-    (piece,) = result.pieces  # type: ignore[union-attr]
-    new = piece.new.tracks[0].notes
-    assert len(new)
-    assert new[0, 0] < 4 * 1920
-    assert not ((new[:, 2] >= 40) & (new[:, 2] < 90)).any()
-    notes = piece.score.tracks[0].notes
-    assert (notes[notes[:, 0] == 0, 1] == 400 * 1920).all()
-
-
-def test_a_prompt_without_room_for_new_music_is_refused():
-    data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
-    with pytest.raises(MidiError, match=r"far\.mid: .*65,520, expected at most 64,512"):
-        read_prompt(data, "far.mid")
-    assert read_prompt(data, last_bar=2).bars == 2
 
 
 def test_a_coarse_file_is_cut_at_its_bar_lines():
@@ -163,3 +129,8 @@ def test_what_cannot_be_continued_is_refused(prompt_bytes):
     for region in ({"last_bar": 0}, {"last_bar": 5}, {"first_bar": 0}, {"first_bar": 5}):
         with pytest.raises(MidiError, match="expected 1 to 4"):
             read_prompt(prompt_bytes, **region)
+    # a prompt without room for new music
+    far = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
+    with pytest.raises(MidiError, match=r"far\.mid: .*65,520, expected at most 64,512"):
+        read_prompt(far, "far.mid")
+    assert read_prompt(far, last_bar=2).bars == 2

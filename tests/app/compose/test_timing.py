@@ -52,11 +52,8 @@ def test_an_estimate_finds_beats_and_bars_of_a_performance(quick_model):
     assert np.rint(steps.max()) < 2 * 48
     (said,) = [notice for notice in prompt.facts.notices if "estimated" in notice]
     assert "83 beats per minute, 4/4, and bar 1 begins at 0.7 s" in said
-
-
-def test_bars_stay_where_they_are_when_the_end_is_cut_off(quick_model):
-    data = write_midi(performance())
-    prompt = read_prompt(data, last_bar=5, beats="estimate")
+    # bars stay where they are when the end is cut off
+    prompt = read_prompt(write_midi(performance()), last_bar=5, beats="estimate")
     splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert splice == pytest.approx(0.7 + 5 * 4 * 60 / BPM, abs=0.06)
     assert prompt.bars == 5
@@ -67,12 +64,17 @@ def test_bars_stay_where_they_are_when_the_end_is_cut_off(quick_model):
     np.testing.assert_array_equal(whole[: len(kept), :3], kept[:, :3])
 
 
-def test_a_clock_counts_from_the_first_note():
+def test_a_clock_counts_from_the_first_note_and_one_note_has_beats():
     prompt = read_prompt(write_midi(performance()), beats="grid")
     first = float(prompt.score.seconds_at(prompt.score.tracks[0].notes[0, 0]))
     splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert prompt.facts.bpm == pytest.approx(120)
     assert (splice - first) % 2 == pytest.approx(0, abs=0.002)
+    data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
+    for source in ("file", "estimate", "grid"):
+        assert read_prompt(data, beats=source).bars == 1
+        found, beats = find_beats(read_midi(data), source)
+        assert (found, beats is None) == (source, source == "file")
 
 
 def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen():
@@ -89,6 +91,11 @@ def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen(
     followed = read_prompt(on).facts
     assert (followed.beats, followed.beats_notice) == ("file", "")
     assert followed.on_grid == pytest.approx(1)
+    # a recording that is too long to estimate keeps the beats of its file
+    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
+    facts = read_prompt(write_midi(Score(480, (Track.of(far),)))).facts
+    assert facts.beats == "file"
+    assert "do not follow" in facts.beats_notice
 
 
 def test_the_model_hears_what_the_pedal_holds():
@@ -100,18 +107,6 @@ def test_the_model_hears_what_the_pedal_holds():
     dry_track, wet_track = (prompt_score(prompt).tracks[0] for prompt in (dry, wet))
     assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
     assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
-
-
-def test_one_note_has_beats_and_a_recording_that_is_too_long_those_of_its_file():
-    data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
-    for source in ("file", "estimate", "grid"):
-        assert read_prompt(data, beats=source).bars == 1
-        found, beats = find_beats(read_midi(data), source)
-        assert (found, beats is None) == (source, source == "file")
-    far = [(60, 9, 60, 80), (300, 9, 64, 80), (960 * 4 * 3600 + 900, 9, 62, 80)]
-    facts = read_prompt(write_midi(Score(480, (Track.of(far),)))).facts
-    assert facts.beats == "file"
-    assert "do not follow" in facts.beats_notice
 
 
 def test_the_command_reports_how_it_found_the_beats(folder, capsys):

@@ -13,9 +13,7 @@ def test_a_cache_returns_the_requested_items_within_its_limit(sizes):
         assert len(found) >= count
         assert np.all(found == key)
         assert cache.num_bytes <= cache.max_bytes
-
-
-def test_a_cache_makes_a_finished_array_only_once():
+    # a finished array is made only once
     cache, calls = ToneCache(), []
 
     def make(count):

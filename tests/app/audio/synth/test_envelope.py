@@ -36,9 +36,7 @@ def test_phases_of_an_envelope_are_in_units_of_the_format():
     decibels = 20 * np.log10(envelope.amplitudes(4000, 1000)[[501, 1200, 1751, 3000]])
     np.testing.assert_allclose(decibels, [-6.02, 0, -12, -24], atol=0.05)
     assert Envelope.of(values, Generator.VOLUME_ENVELOPE, 72).decay == pytest.approx(1)
-
-
-def test_a_release_falls_by_96_decibels_in_its_time():
+    # a release falls by 96 decibels in its time
     curve = release_curve(0.5, 10000)
     assert 20 * np.log10(curve[2500]) == pytest.approx(-48, abs=0.01)
     assert 20 * np.log10(curve[-1]) == pytest.approx(-90, abs=0.1)

@@ -104,9 +104,7 @@ def test_preset_zones_have_a_global_zone_too(tmp_path):
     assert [zone.pan for zone in zones] == [20, 10]
     # 50 centibels, scaled by 0.4
     assert zones[0].gain == pytest.approx(10 ** (-2 / 20))
-
-
-def test_ranges_of_preset_and_instrument_are_intersected(tmp_path):
+    # ranges of preset and instrument are intersected
     preset = ({G.KEY_RANGE: span(40, 80), G.INSTRUMENT: 0},)
     instrument = (
         {G.KEY_RANGE: span(0, 60), G.VELOCITY_RANGE: span(1, 64)} | SAMPLE,
@@ -126,9 +124,7 @@ def test_transposition_counts_root_key_tuning_scale_and_correction(tmp_path):
     tuned, plain = font.zones(0, 0)
     assert tuned.transposition(60) == 10 * 50 + 100 - 20 + 7
     assert plain.transposition(61) == 100 + 7
-
-
-def test_offsets_move_the_sample(tmp_path):
+    # offsets move the sample
     zone = {G.START: 10, G.END: -20, G.LOOP_START: 5, G.LOOP_END: -5, G.SAMPLE_MODES: 1} | SAMPLE
     (found,) = written(tmp_path, soundfont_bytes(PLAIN, (zone,))).zones(0, 0)
     assert found.sample[:4] == (10, 980, 105, 895)

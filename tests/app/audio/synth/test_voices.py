@@ -118,15 +118,13 @@ def test_a_closed_hi_hat_cuts_the_open_one():
     assert chokes == {46: pytest.approx(0.3), 42: np.inf, 36: np.inf}
 
 
-def test_tones_grow_with_the_square_of_the_velocity():
+def test_tones_grow_with_the_square_of_velocity_volume_and_expression():
     rows = [(index * 100, 90, 60, velocity) for index, velocity in enumerate((40, 80, 127))]
     (voices,) = score_voices(score(track(rows)), FONT)
     np.testing.assert_allclose(
         voices.gains / voices.gains[2], [(v / 127) ** 2 for v in (40, 80, 127)]
     )
-
-
-def test_volume_and_expression_are_squared_and_a_channel_starts_at_volume_100():
+    # a channel starts at volume 100
     (voices,) = score_voices(
         score(
             track([(0, 900, 60, 90)], [(100, VOLUME, 127), (200, EXPRESSION, 64), (300, RESET, 0)])
@@ -135,16 +133,14 @@ def test_volume_and_expression_are_squared_and_a_channel_starts_at_volume_100():
     )
     gains = voices.channel.gain(np.array([0, 0.15, 0.25, 0.35]))
     np.testing.assert_allclose(gains, [(100 / 127) ** 2, 1, (64 / 127) ** 2, 1])
-
-
-def test_pan_moves_a_tone():
+    # pan moves a tone
     for value, pan in ((0, -500), (1, -500), (64, 0), (127, 500)):
         music = score(track([(0, 90, 72, 90)], [(0, PAN, value)], program=73))
         (voices,) = score_voices(music, FONT)
         assert voices.pans == pytest.approx([pan])
 
 
-def test_a_reset_of_all_controllers_ends_a_bend():
+def test_bends_have_the_range_of_registered_parameter_0_until_a_reset():
     """As in FluidSynth. A bend at the time of the reset is kept: files begin with a reset."""
     music = score(
         track([(0, 900, 60, 90)], [(200, RESET, 0), (400, RESET, 0)], [(100, 8191), (400, 4096)])
@@ -152,9 +148,6 @@ def test_a_reset_of_all_controllers_ends_a_bend():
     (voices,) = score_voices(music, FONT)
     cents = voices.channel.bend_cents.at(np.array([0.05, 0.15, 0.25, 0.45]))
     np.testing.assert_allclose(cents, [0, 200 * 8191 / 8192, 0, 100])
-
-
-def test_the_bend_range_is_two_semitones_or_registered_parameter_0():
     wide = [(0, 101, 0), (0, 100, 0), (0, 6, 12)]
     other = [(0, 101, 0), (0, 100, 1), (0, 6, 12)]
     for controls, semitones in (((), 2), (wide, 12), (other, 2)):

@@ -4,7 +4,8 @@ import pytest
 
 from app.listening.report.judgements import read_test
 from app.listening.report.report import ReportOptions, make_report
-from tests.support.blind_studies import write_listeners, write_study
+from app.listening.simulate import main
+from tests.support.blind_studies import write_study
 
 EVIL = 'a<b>&"c"'
 """Name of a condition."""
@@ -14,7 +15,7 @@ EVIL = 'a<b>&"c"'
 def answered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     write_study(folder, (EVIL, "real", "shuffled notes"), prompts=3, repetitions=2)
-    write_listeners(folder)
+    assert main([str(folder), "--listeners", "12", "--careless", "1", "--quality", "real=1"]) == 0
     return read_test(folder)
 
 

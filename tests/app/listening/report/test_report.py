@@ -40,7 +40,6 @@ def parts(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def test_the_numbers_of_a_report(report):
-    """Those that the last commit with its own mixed models and power computed."""
     golden = json.loads((ROOT / "tests/golden/listening_report.json").read_text("utf-8"))
     results = json.loads(as_json(report))
     found = dict(parts({name: results[name] for name in golden}))
@@ -140,7 +139,7 @@ def test_the_sentences_say_what_the_table_says(report):
     best, *_, least = report.preferences.strengths
     assert f"{best.condition} was preferred most, with {best.wins:.0f} of its" in said[1]
     assert f"{least.condition} least, with {least.wins:.0f} of" in said[1]
-    assert said[0].startswith("1 of the 12 listeners are simulated")
+    assert said[0].startswith("All listeners are simulated")
     assert said[-1].startswith("1 of 12 listeners was excluded")
     assert [one.listener for one in report.excluded] == ["simulated-012"]
 
@@ -156,7 +155,11 @@ def test_few_listeners_find_no_difference(answered):
         for listeners, can_find in ((least - 1, False), (least, True)):
             p = wilcoxon(np.arange(listeners) + 1.0)
             assert (p * tests < LEVEL) == can_find
-    few = [a for a in answered.answers if a.listener in ("person-001", "person-002", "person-003")]
+    few = [
+        a
+        for a in answered.answers
+        if a.listener in ("simulated-001", "simulated-002", "simulated-003")
+    ]
     said = " ".join(findings(make_report(replace(answered, answers=few), QUICK)))
     assert said.count("3 listeners are too few to find any difference") == 2
     assert "the test needs at least 7" in said
@@ -178,12 +181,12 @@ def test_what_cannot_be_compared_is_refused(answered):
     ):
         with pytest.raises(ValueError, match=f"{field.replace('_', ' ')} is {value}, expected"):
             ReportOptions(**{field: value})
-    alone = [answer for answer in answered.answers if answer.listener == "person-001"]
+    alone = [answer for answer in answered.answers if answer.listener == "simulated-001"]
     real = [a for a in answered.answers if answered.clips[a.first].condition == "real"]
     ratings = [answer for answer in real if answer.kind == "rating"]
     for answers, problem in (
         ([], "found no answers"),
-        (alone, r"answers of one listener \(person-001\), expected at least two"),
+        (alone, r"answers of one listener \(simulated-001\), expected at least two"),
         (ratings, r"answers about one condition \(real\), expected at least two"),
     ):
         with pytest.raises(CommandError, match=problem):
