@@ -90,10 +90,7 @@ def job(quick_model, tmp_path, monkeypatch):
 def test_files_are_made_on_request_and_kept(job, tmp_path):
     assert len(job.id) == 32
     for variation, kind, suffix in (
-        (0, "flac", ".flac"),
-        (0, "wav", ".wav"),
-        (1, "ogg", ".ogg"),
-        (1, "stems", ".zip"),
+        *((0, "flac", ".flac"), (0, "wav", ".wav"), (1, "ogg", ".ogg"), (1, "stems", ".zip")),
     ):
         before = set(tmp_path.iterdir())
         path = job.sound.file(variation, kind)
@@ -107,9 +104,6 @@ def test_files_are_made_on_request_and_kept(job, tmp_path):
     heard = [job.sound.file(PROMPT_ALONE, "flac", without) for without in ({0}, ())]
     assert heard[0] != heard[1]
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
-
-
-def test_an_unknown_file_raises_a_lookup_error(job):
     wrong = ((2, "midi"), (-2, "midi"), (0, "exe"), (-1, "replay"), (-1, "new_midi"), (9, "wav"))
     for variation, kind in wrong:
         with pytest.raises(LookupError):
@@ -226,28 +220,21 @@ def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monk
         assert re.fullmatch(r"Bar \d+ · \d+ notes( · \d+ notes/s)? · 30 of 30 s", lines[-1])
 
 
-def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path):
-    """Four bars at 96 bpm last ten seconds."""
-    path = tmp_path / "hands.mid"
-    path.write_bytes(write_midi(two_hands()))
-    upload = read_upload(path, 10_000, Models.only(quick_model))
-    frame = Job(quick_model, upload, MusicOptions(seconds=10)).starting()
-    assert frame.get("subtitle") == "4 bars after bar 4 · small model"
-    assert frame.get("timeline", {}).get("end") == 32
-
-
 def test_the_line_tells_progress_speed_and_time_left_after_the_prompt_was_read(upload):
-    score = Score(12, (Track.of([]),))
+    frame = Job(upload.model, upload, MusicOptions(seconds=10)).starting()  # four bars at 96 bpm
+    assert frame.get("subtitle") == "4 bars after bar 4 · fake model"
+    assert frame.get("timeline", {}).get("end") == 32
+    assert frame.get("line") == "Reading the prompt …"
     job = Job(upload.model, upload, MusicOptions())
-    step = continuation.Progress(0, 16, 0, 0, 9.0, (score,))
-    assert job.progress(step).get("line") == "Reading the prompt …"
+    score = Score(12, (Track.of([]),))
     step = continuation.Progress(8, 16, 90, 30, 9.0, (score,), part_done=0.5, reading_seconds=6.0)
     frame = job.progress(step)
     assert frame.get("line") == "Bar 9 of 16 · 30 notes · 10 notes/s · about 3 s left"
     assert (frame.get("status"), frame.get("progress")) == ("Bar 9 of 16", 0.5)
-    several = job.progress(replace(step, scores=(score, score), preparing=False))
+    several = job.progress(replace(step, scores=(score, score)))
     assert "30 notes in 2 variations" in several.get("line", "")
     assert job.progress(replace(step, preparing=True)).get("line", "").startswith("Compiling")
+    assert job.progress(replace(step, tokens=0)).get("line") == "Reading the prompt …"
 
 
 def test_a_long_name_in_any_script_fits_the_file_system(studio, tmp_path):
