@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import pytest
-import soundfile
 
 from app.audio import stems
 from app.compose import continuation, replay
@@ -19,10 +17,8 @@ from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import passage_options
 from app.files import MOST_NAME_BYTES, safe_name
-from app.player.frames import pack_notes, pack_tracks
 from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job
-from app.server.job_audio import ids_in_frames
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support import fakes
@@ -158,39 +154,6 @@ def test_rendering_ends_when_it_is_stopped_or_closed(job, monkeypatch):
     parts.close()
     assert not job.sound.raw
     assert [row.get("sound") for row in job.variations] == ["none", "none"]
-
-
-def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
-    """Each id of the frames, in the prompt and in new music, is a track of the sound."""
-    path = tmp_path / "hands.mid"
-    path.write_bytes(write_midi(two_hands()))
-    upload = read_upload(path, 10_000, Models.only(quick_model))
-    result = finished(quick_model, upload.prompt, MusicOptions(bars=2, seed=1))
-    made = Job(quick_model, upload, MusicOptions(bars=2, seed=1), soundfont=None)
-    made.write(result, tmp_path)
-    heard = made.sound.render(0)
-    ids = [frame.get("id") for frame in upload.prompt_frame()["tracks"]]
-    assert list(heard.tracks) == ids == [0, 1]
-    new = {frame.get("id") for frame in made.variations[0].get("tracks", [])}
-    assert new <= set(ids)
-    left = heard.tracks[1].astype(np.int64)
-    found, _ = soundfile.read(made.sound.file(0, "wav", {0}), dtype="int16")
-    np.testing.assert_array_equal(found, left)
-
-
-def test_new_instruments_keep_the_ids_of_their_frames():
-    """Frames are ordered by their first notes, tracks of the file by their first tokens."""
-    late = Track.of([(48, 12, 60, 80)], program=0)
-    bass = Track.of([(0, 12, 36, 80)], program=33)
-    other = Track.of([(24, 12, 72, 80)], program=0)
-    new = Score(12, (late, bass, other), end_ticks=96)
-    piece = continuation.Piece(b"", b"", read_midi(write_midi(new)), new, 1, 1, 3, 1.0)
-    frames = pack_tracks(new)
-    ids = ids_in_frames(piece, None)
-    by_id = {frame.get("id"): frame["notes"] for frame in frames}
-    assert sorted(ids) == [0, 1, 2]
-    for number, track in zip(ids, piece.score.tracks, strict=True):
-        assert by_id[number] == pack_notes(track, 12)
 
 
 def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monkeypatch):

@@ -215,7 +215,7 @@ def counts(page):
 
 @on_a_server
 def test_jobs_run_and_wait_and_too_many_are_refused(page, client):
-    """Two jobs run, two wait, and the fifth is refused with a request to try again later."""
+    """One job takes all places, two wait, and another is refused: try again later."""
     long = {"bars": 256, "variations": 2, "api_name": "/generate"}
     other = Client(page.address, verbose=False, httpx_kwargs=PATIENT)
     running = other.submit(**long)  # takes all places
