@@ -12,13 +12,10 @@ import pytest
 
 from app.compose.models import ComputeOptions, Models
 from app.compose.options import OPTIONS
-from app.player.assets import template
-from app.server.downloads import MENU
 from app.web.page import build_page
 from app.web.tabs.music import TITLES
 from relpe.models.checkpoint import save_model
 
-TEMPLATE = template(MENU)
 SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run", "first_bar"}
 SCRIPTED |= {"tracks", "instrument", "rest"}
 """Names of widgets that only scripts see."""
