@@ -25,6 +25,17 @@ def test_the_files_suit_gradios_template_and_each_other():
     assert all(f"'{name}'" in SCRIPT for name in EVENTS)
 
 
+def test_every_button_is_explained_and_its_text_is_in_its_accessible_name():
+    buttons = re.findall(r"<button([^>]*)>([^<]*)", TEMPLATE)
+    assert len(buttons) > 10
+    for attributes, text in buttons:
+        # entries of a menu need no tooltip
+        assert "menuitem" in attributes or "title=" in attributes, attributes
+        name = re.search(r'aria-label="([^"]*)"', attributes)
+        if name and re.search("[A-Za-z]", text) and "&" not in text:
+            assert text.strip().lower() in name[1].lower()
+
+
 def test_every_import_names_an_export_of_a_module_beside_it():
     imported = set()
     for address, source in SOURCES.items():

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import pytest
-import soundfile
 
 from app.audio import stems
 from app.compose import continuation, replay
@@ -19,10 +17,8 @@ from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import passage_options
 from app.files import MOST_NAME_BYTES, safe_name
-from app.player.frames import pack_notes, pack_tracks
 from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job
-from app.server.job_audio import ids_in_frames
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support import fakes
@@ -90,10 +86,7 @@ def job(quick_model, tmp_path, monkeypatch):
 def test_files_are_made_on_request_and_kept(job, tmp_path):
     assert len(job.id) == 32
     for variation, kind, suffix in (
-        (0, "flac", ".flac"),
-        (0, "wav", ".wav"),
-        (1, "ogg", ".ogg"),
-        (1, "stems", ".zip"),
+        *((0, "flac", ".flac"), (0, "wav", ".wav"), (1, "ogg", ".ogg"), (1, "stems", ".zip")),
     ):
         before = set(tmp_path.iterdir())
         path = job.sound.file(variation, kind)
@@ -107,9 +100,6 @@ def test_files_are_made_on_request_and_kept(job, tmp_path):
     heard = [job.sound.file(PROMPT_ALONE, "flac", without) for without in ({0}, ())]
     assert heard[0] != heard[1]
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
-
-
-def test_an_unknown_file_raises_a_lookup_error(job):
     wrong = ((2, "midi"), (-2, "midi"), (0, "exe"), (-1, "replay"), (-1, "new_midi"), (9, "wav"))
     for variation, kind in wrong:
         with pytest.raises(LookupError):
@@ -166,39 +156,6 @@ def test_rendering_ends_when_it_is_stopped_or_closed(job, monkeypatch):
     assert [row.get("sound") for row in job.variations] == ["none", "none"]
 
 
-def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
-    """Each id of the frames, in the prompt and in new music, is a track of the sound."""
-    path = tmp_path / "hands.mid"
-    path.write_bytes(write_midi(two_hands()))
-    upload = read_upload(path, 10_000, Models.only(quick_model))
-    result = finished(quick_model, upload.prompt, MusicOptions(bars=2, seed=1))
-    made = Job(quick_model, upload, MusicOptions(bars=2, seed=1), soundfont=None)
-    made.write(result, tmp_path)
-    heard = made.sound.render(0)
-    ids = [frame.get("id") for frame in upload.prompt_frame()["tracks"]]
-    assert list(heard.tracks) == ids == [0, 1]
-    new = {frame.get("id") for frame in made.variations[0].get("tracks", [])}
-    assert new <= set(ids)
-    left = heard.tracks[1].astype(np.int64)
-    found, _ = soundfile.read(made.sound.file(0, "wav", {0}), dtype="int16")
-    np.testing.assert_array_equal(found, left)
-
-
-def test_new_instruments_keep_the_ids_of_their_frames():
-    """Frames are ordered by their first notes, tracks of the file by their first tokens."""
-    late = Track.of([(48, 12, 60, 80)], program=0)
-    bass = Track.of([(0, 12, 36, 80)], program=33)
-    other = Track.of([(24, 12, 72, 80)], program=0)
-    new = Score(12, (late, bass, other), end_ticks=96)
-    piece = continuation.Piece(b"", b"", read_midi(write_midi(new)), new, 1, 1, 3, 1.0)
-    frames = pack_tracks(new)
-    ids = ids_in_frames(piece, None)
-    by_id = {frame.get("id"): frame["notes"] for frame in frames}
-    assert sorted(ids) == [0, 1, 2]
-    for number, track in zip(ids, piece.score.tracks, strict=True):
-        assert by_id[number] == pack_notes(track, 12)
-
-
 def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monkeypatch):
     """The bars of the options are only an estimate then."""
     monkeypatch.setattr(continuation, "SECONDS_BETWEEN_REPORTS", 0.0)
@@ -226,28 +183,21 @@ def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monk
         assert re.fullmatch(r"Bar \d+ · \d+ notes( · \d+ notes/s)? · 30 of 30 s", lines[-1])
 
 
-def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path):
-    """Four bars at 96 bpm last ten seconds."""
-    path = tmp_path / "hands.mid"
-    path.write_bytes(write_midi(two_hands()))
-    upload = read_upload(path, 10_000, Models.only(quick_model))
-    frame = Job(quick_model, upload, MusicOptions(seconds=10)).starting()
-    assert frame.get("subtitle") == "4 bars after bar 4 · small model"
-    assert frame.get("timeline", {}).get("end") == 32
-
-
 def test_the_line_tells_progress_speed_and_time_left_after_the_prompt_was_read(upload):
-    score = Score(12, (Track.of([]),))
+    frame = Job(upload.model, upload, MusicOptions(seconds=10)).starting()  # four bars at 96 bpm
+    assert frame.get("subtitle") == "4 bars after bar 4 · fake model"
+    assert frame.get("timeline", {}).get("end") == 32
+    assert frame.get("line") == "Reading the prompt …"
     job = Job(upload.model, upload, MusicOptions())
-    step = continuation.Progress(0, 16, 0, 0, 9.0, (score,))
-    assert job.progress(step).get("line") == "Reading the prompt …"
+    score = Score(12, (Track.of([]),))
     step = continuation.Progress(8, 16, 90, 30, 9.0, (score,), part_done=0.5, reading_seconds=6.0)
     frame = job.progress(step)
     assert frame.get("line") == "Bar 9 of 16 · 30 notes · 10 notes/s · about 3 s left"
     assert (frame.get("status"), frame.get("progress")) == ("Bar 9 of 16", 0.5)
-    several = job.progress(replace(step, scores=(score, score), preparing=False))
+    several = job.progress(replace(step, scores=(score, score)))
     assert "30 notes in 2 variations" in several.get("line", "")
     assert job.progress(replace(step, preparing=True)).get("line", "").startswith("Compiling")
+    assert job.progress(replace(step, tokens=0)).get("line") == "Reading the prompt …"
 
 
 def test_a_long_name_in_any_script_fits_the_file_system(studio, tmp_path):

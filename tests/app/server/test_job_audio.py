@@ -17,7 +17,9 @@ from app.audio import stems
 from app.audio.synth.soundfont import SoundError
 from app.compose.models import Models
 from app.compose.options import MusicOptions
+from app.compose.piece import Piece
 from app.files import RAW_SOUND
+from app.player.frames import pack_notes, pack_tracks
 from app.server import job_audio
 from app.server.job import PROMPT_ALONE
 from app.server.job_audio import SoundService
@@ -27,7 +29,8 @@ from app.web.cards import card
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
 from tests.support.waiting import until
-from tokenization.midi import write_midi
+from tokenization.midi import read_midi, write_midi
+from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,3 +284,26 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
     assert first - 6 <= begin <= first - 1
     assert soundfile.info(path).duration < 30
     assert f"leaves out {round(begin / 60)} min of silence" in card(upload, "")
+
+
+def test_tracks_are_muted_by_the_ids_of_the_frames(heard, upload):
+    """Each id of the frames, in the prompt and in new music, is a track of the sound."""
+    last = list(heard.compose("me", upload, MusicOptions(bars=2, seed=1), whole_sound=True))[-1]
+    sound = heard.kept.get(last["job"])[1].sound
+    stems_of_piece = sound.render(0)
+    ids = [frame["id"] for frame in upload.prompt_frame()["tracks"]]
+    new = [frame["id"] for frame in last["variations"][0]["tracks"]]
+    assert list(stems_of_piece.tracks) == sorted({*ids, *new})
+    left = sum(stems_of_piece.tracks[number].astype(np.int64) for number in {*ids, *new} - {0})
+    mixed, _ = soundfile.read(sound.file(0, "wav", {0}), dtype="int16")
+    np.testing.assert_array_equal(mixed, left)
+    # frames are ordered by their first notes, tracks of the file by their first tokens
+    rows = ((48, 60, 0), (0, 36, 33), (24, 72, 0))
+    tracks = [Track.of([(onset, 12, pitch, 80)], program) for onset, pitch, program in rows]
+    score = Score(12, tuple(tracks), end_ticks=96)
+    piece = Piece(b"", b"", read_midi(write_midi(score)), score, 1, 1, 3, 1.0)
+    notes = {frame["id"]: frame["notes"] for frame in pack_tracks(score)}
+    numbers = job_audio.ids_in_frames(piece, None)
+    assert sorted(numbers) == [0, 1, 2]
+    for number, track in zip(numbers, piece.score.tracks, strict=True):
+        assert notes[number] == pack_notes(track, 12)

@@ -77,17 +77,6 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, upload, midi, tm
     assert after[: len(before)] == before
 
 
-def test_a_piece_from_nothing_has_no_new_part_and_the_waiting_player_shows_its_bars(studio, upload):
-    last = compose(studio)[-1]
-    assert "prompt" not in last
-    assert "new_midi" not in last["variations"][0]
-    assert last["title"] == "A new piece"
-    frame = waiting(upload, 7)
-    assert frame.get("phase") == "waiting"
-    assert frame.get("prompt", {}).get("tracks")
-    assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
-
-
 def test_stop_keeps_the_music_so_far_and_its_sound(studio, upload):
     frames = composing(studio, upload, job=studio.begin(ME), bars=400)
     until_music(frames)
@@ -190,7 +179,6 @@ def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_pat
     def reading(*_):
         for _ in range(50):
             yield continuation.Progress(0, 16, 0, 0, 0.0, (Score(12, (Track.of([]),)),))
-        yield continuation.Result(())
 
     monkeypatch.setattr(continuation, "generate_piece", reading)
     *frames, last = compose(limited)
@@ -269,9 +257,6 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
         assert studio.knows(last) is studio.knows(opened.id) is is_kept, who
 
 
-# music that is heard while it is written
-
-
 def heard(studio, upload=None, *, listens=True, **how: Any) -> Any:
     options = replace(MusicOptions(bars=3, seed=7), **how)
     return list(studio.compose(ME, upload, options, listens=listens))
@@ -299,13 +284,21 @@ def test_the_parts_of_finished_bars_follow_each_other_from_the_splice_to_the_end
     assert not Path(parts[0][0]).exists()
 
 
-def test_a_piece_from_nothing_is_heard_from_its_start_if_that_is_asked(studio):
-    lives = [frame["live"] for frame in heard(studio) if "live" in frame]
+def test_a_piece_from_nothing_has_no_new_part_and_is_heard_from_its_start_if_asked(studio, upload):
+    frames = heard(studio)
+    lives = [frame["live"] for frame in frames if "live" in frame]
     assert lives[-1]["parts"][0][1] == 0
+    assert "prompt" not in frames[-1]
+    assert "new_midi" not in frames[-1]["variations"][0]
+    assert frames[-1]["title"] == "A new piece"
     shutil.rmtree(studio.folders.root)
     for how in ({"listens": False}, {"takes": 2}):
         assert not any("live" in frame for frame in heard(studio, **how))
         assert not list(studio.folders.root.rglob(".*"))
+    # the player shows the bars that are waited for
+    frame = waiting(upload, 7)
+    assert (frame.get("phase"), len(frame.get("prompt", {})["tracks"])) == ("waiting", 2)
+    assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
 
 
 def test_music_that_cannot_be_heard_is_made_as_always_and_a_closed_job_leaves_no_folder(

@@ -37,14 +37,9 @@ DEFAULT_ADDRESS = "http://127.0.0.1:7860"
 def test_a_wrong_value_is_reported_in_one_sentence_with_its_name_and_limits():
     for name, values in (
         ("bars", [None, "4", "x" * 10**6, 0, 257, 2.5, True, [4], {}, float("nan")]),
-        ("variations", [5, 0]),
         ("temperature", [None, "hot", 0, 3, float("inf")]),
-        ("top_p", [0, 1.5]),
         ("seed", [-2, 2**31, 0.5]),
-        ("top_k", [None, -1, 0.5]),
-        ("min_p", [-0.1, 1.1]),
         ("density", [-1, 201]),
-        ("repetition", [1.5]),
         ("seconds", ["1", None, -1, 601]),
         ("prompt_bars", [-1]),
     ):
@@ -139,9 +134,7 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
     upload = handle_file(prompt)
     for wrong, message in (
         ({"bars": "many"}, "bars is 'many', expected a whole number from 1 to 256"),
-        ({"temperature": None}, "temperature is null, expected a number"),
         ({"prompt": None}, "prompt is null, expected an uploaded"),
-        ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
         ({"last_bar": -3}, "last_bar is -3, expected"),
         ({"key": 5}, "key is '5', expected a note"),
         ({"model": "other"}, "model is 'other', expected one of fake"),
@@ -156,8 +149,6 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
     for name in ("/continue", "/inspect", "/render"):
         with pytest.raises(AppError, match=r"prompt\.mid"):
             client.predict(handle_file(prompt), api_name=name)
-    with pytest.raises(AppError, match="model is 'other', expected one of fake"):
-        client.predict(bars=1, model="other", api_name="/generate")
     assert client.predict(api_name="/stop") is False
     assert "Traceback" not in capfd.readouterr().err
 
@@ -184,17 +175,15 @@ def test_a_script_fills_bars_of_a_file(client, prompt):
 @on_a_server
 def test_a_post_past_the_queue_is_refused(page, client):
     """Two jobs at once would share the model; without a session they could not be stopped."""
-    before = len(page.model.ended)
 
-    def post(name, *data, session=None):
-        asked = {"data": list(data), "session_hash": session}
-        return httpx.post(f"{client.src}gradio_api/run/{name}", json=asked, timeout=60)
+    def post(name, data, session=None):
+        call = {"data": data, "session_hash": session}
+        return httpx.post(f"{page.address}gradio_api/run/{name}", json=call, timeout=60)
 
     options = [1, 1, 1.0, 0.9, 1, "fake", 0, 0.0, "", 0.0, 0.0, "bar", 0]
-    assert post("generate", *options).status_code == 404
-    assert len(page.model.ended) == before
-    assert "session_hash" in post("stop").json()["error"]
-    assert post("stop", session=client.session_hash).json()["data"] == [False]
+    assert post("generate", options).status_code == 404
+    assert "session_hash" in post("stop", []).json()["error"]
+    assert post("stop", [], client.session_hash).json()["data"] == [False]
 
 
 @on_a_server
@@ -226,45 +215,22 @@ def counts(page):
 
 @on_a_server
 def test_jobs_run_and_wait_and_too_many_are_refused(page, client):
-    """Two jobs run, two wait, and the fifth is refused with a request to try again later."""
-    long = {"bars": 256, "api_name": "/generate"}
-    clients = [Client(page.address, verbose=False, httpx_kwargs=PATIENT) for _ in range(2)]
-    jobs = [one.submit(**long) for one in clients for _ in range(2)]
-    until(lambda: counts(page) == (2, 2))
-    assert client.predict(api_name="/health")["jobs"] == {"running": 2, "waiting": 2}
-    with pytest.raises(AppError, match="The queue for"):
-        client.predict(**long)
-    for one in clients:
-        one.predict(api_name="/stop")
-    for job in jobs:
-        job.exception()
-    until(lambda: counts(page) == (0, 0))
-
-
-@on_a_server
-def test_scripts_log_in_with_their_account(tmp_path):
-    with served(tmp_path, speed=5000.0, accounts=(("ada", "secret:1"),)) as running:
-        how = {"verbose": False, "httpx_kwargs": PATIENT}
-        with pytest.raises(ValueError, match="login"):
-            Client(running.address, auth=("ada", "secret"), **how)
-        client = Client(running.address, auth=("ada", "secret:1"), **how)
-        assert client.predict(bars=1, api_name="/generate")[1]["seed"] >= 0
-
-
-@on_a_server
-def test_stop_ends_waiting_jobs_and_no_jobs_of_others(page, client):
+    """One job takes all places, two wait, and another is refused: try again later."""
+    long = {"bars": 256, "variations": 2, "api_name": "/generate"}
     other = Client(page.address, verbose=False, httpx_kwargs=PATIENT)
-    long = {"bars": 256, "variations": 2, "api_name": "/generate"}  # as many as there is room for
-    running = other.submit(**long)
+    running = other.submit(**long)  # takes all places
     until(lambda: counts(page) == (1, 0))
     waiting = [client.submit(**long) for _ in range(2)]
     until(lambda: counts(page) == (1, 2))
+    with pytest.raises(AppError, match="The queue for"):
+        other.predict(**long)
     before = len(page.model.ended)
-    assert client.predict(api_name="/stop") is True
+    assert client.predict(api_name="/stop") is True  # only those of this client
     for job in waiting:
         with pytest.raises(AppError, match="nothing to keep"):
             job.result()
+    assert client.predict(api_name="/health")["jobs"] == {"running": 1, "waiting": 0}
     assert other.predict(api_name="/stop") is True
     assert len(running.result()[0]) == 4
     assert len(page.model.ended) == before + 1  # those that waited did not begin
-    assert client.predict(api_name="/stop") is False
+    until(lambda: counts(page) == (0, 0))

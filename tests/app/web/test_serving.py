@@ -15,11 +15,14 @@ from app.web.serving import Serving, launch
 def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch):
     """Also removes raw sound of a page that was killed, but not of a page that is running."""
 
+    def sound_of(run, session="b" * 16):
+        raw = run / session / "001" / f"{RAW_SOUND}x"
+        raw.mkdir(parents=True)
+        (raw / "whole").write_bytes(b"1")
+        return raw
+
     def build(_, folder, **__):
-        job = folder / ("a" * 16) / "001"
-        (job / f"{RAW_SOUND}x").mkdir(parents=True)
-        (job / f"{RAW_SOUND}x" / "whole").write_bytes(b"1")
-        (job / "song.mid").write_bytes(b"MThd")
+        (sound_of(folder).parent / "song.mid").write_bytes(b"MThd")
         return SimpleNamespace()
 
     @contextmanager
@@ -29,18 +32,14 @@ def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch
     monkeypatch.setattr("app.web.serving.build_page", build)
     monkeypatch.setattr("app.web.serving.open_page", opened)
     monkeypatch.setattr("app.web.serving.wait_for_interruption", lambda: None)
-    raw = {}
-    for day in (1, 2):
-        raw[day] = tmp_path / f"2026-01-0{day}-abc" / ("b" * 16) / "001" / f"{RAW_SOUND}x"
-        raw[day].mkdir(parents=True)
-    mine = tmp_path / "2026-01-01-abc" / "my music" / "001" / f"{RAW_SOUND}x"
-    mine.mkdir(parents=True)
+    runs = [tmp_path / f"2026-01-0{day}-abc" for day in (1, 2)]
+    sounds = [*map(sound_of, runs), sound_of(runs[0], "my music")]
     before = time.time() - STARTING_SECONDS - 60
-    with running(tmp_path / "2026-01-02-abc"):
-        for run in tmp_path.iterdir():
+    with running(runs[1]):
+        for run in runs:
             os.utime(run, (before, before))
         launch(None, Serving(output_folder=tmp_path))  # pyright: ignore[reportArgumentType]
-    assert [raw[1].exists(), raw[2].exists(), mine.exists()] == [False, True, True]
+    assert [sound.exists() for sound in sounds] == [False, True, True]
     (song,) = tmp_path.rglob("song.mid")
     assert list(song.parent.iterdir()) == [song]
 

@@ -64,8 +64,10 @@ def opened(calls, *, is_gone, before=FIRST, who=OTHER):
 
 
 @pytest.mark.usefixtures("tab")
-def test_a_page_that_is_opened_again_shows_its_session(calls):
+def test_a_page_that_is_opened_again_shows_its_session_and_keeps_its_files(calls, monkeypatch):
     _, view = make(calls)
+    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
+    third = SimpleNamespace(session_hash="third", username=None, client=None)
     calls.history.leave(SOMEONE)  # the server has noticed
     again = seen(opened(calls, is_gone=False))
     assert again.frame["job"] == view.frame["job"]
@@ -73,26 +75,12 @@ def test_a_page_that_is_opened_again_shows_its_session(calls):
     assert again.results.count("<li>") == 1
     assert "My prompt" in again.card
     assert again.go.interactive
-    assert file_of(calls, again).is_file()
     calls.history.leave(SOMEONE)  # the server learns late that the connection was lost
+    make(calls, who=third)  # old files are removed when new ones are made
+    assert file_of(calls, again).is_file()
     assert seen(calls.history.undo(OTHER)).frame["phase"] == "prompt"
     assert make(calls, who=OTHER)[1].frame["phase"] == "done"
     assert shown(calls).frame["phase"] == "empty"
-
-
-@pytest.mark.usefixtures("tab")
-def test_files_of_a_page_that_is_opened_again_are_kept(calls, monkeypatch):
-    _, view = make(calls)
-    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
-    calls.history.leave(SOMEONE)
-    shown(calls)  # the connection is restored
-    third = SimpleNamespace(session_hash="third", username=None, client=None)
-    make(calls, who=third)  # old files are removed when new ones are made
-    assert file_of(calls, view).is_file()
-    opened(calls, is_gone=True)
-    calls.history.leave(SOMEONE)  # the server learns late that this page is gone
-    make(calls, who=third)
-    assert file_of(calls, view).is_file()
 
 
 def test_a_page_that_opens_with_invalid_values_is_a_new_one(calls, midi):

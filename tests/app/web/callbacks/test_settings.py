@@ -77,16 +77,6 @@ def test_the_bars_and_the_memory_of_an_earlier_release_are_restored(calls, midi,
         assert filled_form(calls)["memory"] == 0
 
 
-def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, path):
-    read(calls, write_settings(path, prompt_sha256="0" * 64))
-    read(calls, midi)
-    make(calls)
-    view, _ = read(calls, band)
-    assert "settings" not in view.card
-    calls.settings.fill_form(SOMEONE)
-    assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
-
-
 def test_unusable_settings_are_reported_in_one_sentence(calls, midi, path):
     """Those beyond the ranges of the page by name."""
     read(calls, midi)
@@ -109,7 +99,9 @@ def test_unusable_settings_are_reported_in_one_sentence(calls, midi, path):
         assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
 
-def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(calls, midi, path, second):
+def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(
+    calls, midi, band, path, second
+):
     read(calls, midi)
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default
     view, _ = read(calls, write_settings(path, model=second, options=options))
@@ -119,6 +111,13 @@ def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(calls, midi,
     length = filled["bars"]
     assert (length.minimum, length.value, filled["unit"]) == (2.0, 2.0, "seconds")
     assert make(calls, bars=2.0, unit="seconds")[1].frame["phase"] == "done"
+    # those of a file are forgotten once music is made from another one
+    read(calls, write_settings(path, prompt_sha256="0" * 64))
+    read(calls, midi)
+    make(calls)
+    assert "settings" not in read(calls, band)[0].card
+    calls.settings.fill_form(SOMEONE)
+    assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
 
 def plan(calls, bars=9, form="", chords="", distance=0.0, ending="bar"):

@@ -144,13 +144,25 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     assert work.upload.prompt.parts == before.prompt.parts
 
 
-def test_a_bug_in_a_callback_is_an_alert_and_is_logged(calls, midi, monkeypatch, caplog):
+def test_an_error_in_a_callback_is_an_alert_and_a_bug_is_logged(
+    calls, midi, second, monkeypatch, caplog
+):
+    assert seen(calls.uploads.forget(SOMEONE)).frame["phase"] == "empty"  # nothing to remove
     read(calls, midi)
 
-    def broken(*_, **__):
-        raise ZeroDivisionError
+    def raise_error(error):
+        def fail(*_, **__):
+            raise error
 
-    monkeypatch.setattr("app.server.uploads.READER.call", broken)
+        return fail
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calls.studio.models, "load", raise_error(MidiError("It cannot be had.")))
+        patch.setattr("app.web.view.model_line", lambda *_: "")
+        view = seen(calls.uploads.choose_model(second, SOMEONE))
+    assert (view.frame["alert"], view.model.value) == ("It cannot be had.", "auto")
+    assert not caplog.records
+    monkeypatch.setattr("app.server.uploads.READER.call", raise_error(ZeroDivisionError()))
     view, _ = read(calls, midi)
     assert f"role='alert'>{html.escape(BROKEN)}" in view.card
     view = region(calls, 1, 2)

@@ -62,7 +62,7 @@ def test_a_malformed_call_is_refused(client):
     for route in ("queue/join", "component_server", "call/stop"):
         assert refused(post(client, route, b"[]")).json()["error"].startswith("found")
     for route in ("cancel", "reset", "upload", "login", "vibe-edit", "stream/x"):
-        for body in (b"{", b"{}", b'{"event_id": 5, "session_hash": []}'):
+        for body in (b"{", b"[]", b"{}", b'{"event_id": 5, "session_hash": []}'):
             refused(post(client, route, body))
     for path in (
         *("file=/etc/passwd", "file=%00", "file=../../etc/passwd", "file=http://example.org/x"),
