@@ -450,12 +450,13 @@ def _evaluate_run(options: argparse.Namespace, *, with_split: bool) -> int:
     """Evaluate a run of another task than music; refuse options that only music has."""
     from training.evaluation.runs import evaluate_run
 
-    known = {"call", *(field.name for field in fields(RunOptions))}
-    known -= set() if with_split else {"data", "split"}
+    names = {"call", *(field.name for field in fields(RunOptions))}
+    if not with_split:
+        names -= {"data", "split"}
     others = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(options).items()
-        if name not in known and value not in (None, 0)
+        if name not in names and value not in (None, 0)
     ]
     if others:
         raise TrainingError(

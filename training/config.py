@@ -269,7 +269,7 @@ def describe(kind: type, prefix: str) -> list[str]:
 
 
 def add_options(
-    command: argparse._ActionsContainer, kind: type, **changes: Mapping[str, Any]
+    command: argparse._ActionsContainer, kind: type, /, **changes: Mapping[str, Any]
 ) -> None:
     """Add an option for each field of a dataclass, with its docstring as help.
 
@@ -299,7 +299,7 @@ def add_options(
         command.add_argument(flag, **words)
 
 
-def given_options(options: argparse.Namespace, kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
+def given_options(options: argparse.Namespace, kind: type, /, **others: Any) -> dict[str, Any]:  # noqa: ANN401
     """Values of those fields of a dataclass that were given as options, and others."""
     values = {item.name: getattr(options, item.name, None) for item in fields(kind)}
     given = {name: value for name, value in values.items() if value is not None}

@@ -182,7 +182,7 @@ class GeneratedTask(DrawnTask):
         """Measure the answers to the test examples of each size."""
         tokens = self.test_set(self.size)[:batch_size, :, 0].to(model.embedding.weight.device)
         positions, state = positions_of(tokens, model.num_axes), model.init_state(len(tokens))
-        found = {
+        by_size = {
             str(size): answers(model, self.test_set(size), batch_size)._asdict()
             for size in self.test_sizes
         }
@@ -190,7 +190,7 @@ class GeneratedTask(DrawnTask):
             "task": self.kind,
             "size": self.size,
             "chance": self.chance,
-            "answers": found,
+            "answers": by_size,
         }
         return Measured(results, lambda: model(tokens, positions, state), len(tokens))
 

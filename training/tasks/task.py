@@ -190,10 +190,10 @@ class TaskData(StepData):
     def val_dataloader(self) -> DataLoader[Any]:
         """The batches for validation of this process."""
         world, size = self._processes.world, self._rows
-        own = range(self._processes.rank, len(self._held_out) // world * world, world)
-        if not own:
+        numbers = range(self._processes.rank, len(self._held_out) // world * world, world)
+        if not numbers:
             raise TrainingError("there are fewer validation examples than processes")
-        parts = [own[start : start + size] for start in range(0, len(own), size)]
+        parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
         batches = _Parts(self._task, self._held_out, parts)
         return DataLoader(batches, batch_size=None, pin_memory=self._on_gpu)  # type: ignore[arg-type]
 
@@ -226,11 +226,11 @@ class Batches:
         return self._task.batch(self._examples, [*map(int, numbers)])
 
 
-def check_vocabulary(known: int, used: int, *, exact: bool = False) -> None:
+def check_vocabulary(size: int, used: int, *, exact: bool = False) -> None:
     """Raise TrainingError unless a model knows all tokens of a task, and if `exact`, no others."""
-    if known < used or (exact and known > used):
+    if size < used or (exact and size > used):
         raise TrainingError(
-            f"model.vocabulary_size is {known}, but the task has {used} tokens; set "
+            f"model.vocabulary_size is {size}, but the task has {used} tokens; set "
             f"task.model.vocabulary_size={used}"
         )
 

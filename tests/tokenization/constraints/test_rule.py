@@ -15,7 +15,12 @@ from tokenization.constraints.key import Key
 from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
 from tokenization.constraints.repetition import Repetition
-from tokenization.constraints.rule import Bias, ConstrainedGrammar, biases_of_prompt
+from tokenization.constraints.rule import (
+    Bias,
+    ConstrainedGrammar,
+    biases_of_prompt,
+    rule_after_prompt,
+)
 from tokenization.plan import BarPlan, Plan
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
@@ -85,10 +90,13 @@ def test_prompts_of_several_instruments_get_biases_and_a_solo_piano_none():
     kinds = {}
     for tokenizer in (MultitrackRemi(), PianoRemi()):
         ids = tokenizer.encode(score).ids[:-1]
-        grammar = tokenizer.grammar(end=False).resume(ids)
-        for strengths in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.5), (0.0, 0.0)):
-            found = biases_of_prompt(ids, grammar, presence=strengths[0], recall=strengths[1])
-            kinds[type(tokenizer).__name__, strengths] = [type(bias) for bias in found]
+        grammar, limit = tokenizer.grammar(end=False), BarLimit(0, 3)
+        for presence, recall in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.5), (0.0, 0.0)):
+            rule = rule_after_prompt(ids, grammar, limit, presence=presence, recall=recall)
+            assert rule.grammar == grammar.resume(ids)
+            assert rule.limit == BarLimit(rule.grammar.bar, rule.grammar.bar + 3)
+            name = type(tokenizer).__name__
+            kinds[name, (presence, recall)] = [type(bias) for bias in rule.biases]
     assert kinds == {
         ("MultitrackRemi", (1.0, 1.0)): [Presence, Recall],
         ("MultitrackRemi", (1.0, 0.0)): [Presence],

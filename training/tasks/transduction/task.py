@@ -101,11 +101,11 @@ class TransductionTask(DrawnTask, PairTask):
         """Measure the targets of the test examples of each size."""
         batch = batch_of(self.test_set(self.test_sizes[0])[:batch_size])
         batch = batch.to(model.embedding.weight.device)
-        found = {
+        by_size = {
             str(size): transduced(model, self, self.test_set(size), batch_size)._asdict()
             for size in self.test_sizes
         }
-        results = {"task": self.name, "size": self.size, "transduced": found}
+        results = {"task": self.name, "size": self.size, "transduced": by_size}
         return Measured(
             results, lambda: nats_of(model, batch, model.init_state(len(batch))), len(batch)
         )

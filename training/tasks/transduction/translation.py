@@ -176,7 +176,7 @@ class TranslationTask(PairTask):
         pairs = EncodedPairs(texts, tokenizer)
         nats, tokens = likelihood(model, pairs, batch_size)
         references = [pair.target for pair in texts]
-        found = {
+        translations = {
             label: [
                 tokenizer.decode(ids)
                 for ids in translated(model, replace(self, beams=beams), pairs, batch_size)
@@ -192,7 +192,7 @@ class TranslationTask(PairTask):
             "perplexity": perplexity(nats, tokens),
             "translated": {
                 label: quality(metrics, lines, references)._asdict()
-                for label, lines in (*found.items(), ("source", sources))
+                for label, lines in (*translations.items(), ("source", sources))
             },
         }
         results["signatures"] = {
@@ -203,7 +203,7 @@ class TranslationTask(PairTask):
             results,
             lambda: nats_of(model, batch, model.init_state(len(batch))),
             len(batch),
-            lambda folder: write_translations(folder / TABLE, texts, *found.values()),
+            lambda folder: write_translations(folder / TABLE, texts, *translations.values()),
         )
 
     @staticmethod
