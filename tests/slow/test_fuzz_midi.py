@@ -45,7 +45,7 @@ NUM_FILES = 200_000
 FILES_PER_SHARD = 2_500
 SECONDS, MEGABYTES = 1.0, 200
 """Bounds of processor time and of new memory, for one file."""
-TOKENIZERS: list[Any] = [PRESETS[name].build() for name in ("piano", "multitrack")]
+TOKENIZERS: list[Any] = [PRESETS[name].build() for name in ("piano-2", "multitrack-2")]
 
 
 # ---- files, before and after

@@ -16,7 +16,8 @@ import torch
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.data.corpus import Corpus
-from training.data.examples import Crops, Examples
+from training.data.documents import Documents
+from training.data.examples import Examples
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -115,7 +116,7 @@ def steps_with(folder, column):
     return [row["step"] for row in metrics(folder, column)]
 
 
-def crops(data: Path, **changes: Any) -> Crops:
-    """Crops of 64 tokens of a corpus for piano."""
+def documents(data: Path, **changes: Any) -> Documents:
+    """Examples of 64 tokens of a corpus for piano."""
     settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
-    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
+    return Documents(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)

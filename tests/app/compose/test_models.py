@@ -10,7 +10,6 @@ import pytest
 from app.compose import models
 from app.compose.fill.passage import Passage
 from app.compose.models import Models, suited_to
-from app.compose.plan.asked import NOTHING, Needs
 from tests.support.bands import model_of
 from tests.support.scores import two_hands
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
@@ -80,38 +79,29 @@ def models_of(**tokenizers: Remi) -> Models:
     return models
 
 
-def test_the_automatic_choice_can_do_what_is_needed():
+def test_the_automatic_choice_has_the_style_that_is_asked():
     several = models_of(
         piano=PianoRemi(),
         groove=MultitrackRemi(),
-        piano_new=PianoRemi(),
-        groove_new=MultitrackRemi(MultitrackRemiConfig(styles=("jazz",))),
+        styled=MultitrackRemi(MultitrackRemiConfig(styles=("jazz",))),
     )
     pianos = two_hands()
-    form, jazz, ending = Needs(form=True), Needs(style="jazz"), Needs(ending=True)
-    for score, needs, name in (
-        (None, NOTHING, "piano"),
-        (None, form, "piano_new"),
-        (None, ending, "piano_new"),
-        (None, jazz, "groove_new"),
-        (pianos, form, "piano_new"),
-        (pianos, Needs(form=True, style="jazz"), "groove_new"),
-        (DRUMS, NOTHING, "groove"),
-        (DRUMS, form, "groove_new"),
+    for score, style, name in (
+        (None, "", "piano"),
+        (None, "jazz", "styled"),
+        (pianos, "jazz", "styled"),
+        (DRUMS, "", "groove"),
+        (DRUMS, "jazz", "styled"),
         # no model has this style: the error of one with styles lists them
-        (pianos, Needs(form=True, style="polka"), "groove_new"),
-        (pianos, Needs(style="polka"), "groove_new"),
+        (pianos, "polka", "styled"),
     ):
-        assert several.suited(score, needs) == name
-    assert several.to_generate(form).name == several.to_continue(pianos, form).name == "piano_new"
-    assert several.able(DRUMS, form) == ["groove_new"]
-    assert several.able(None, form) == ["piano_new", "groove_new"]
-    filled = several.to_fill(pianos, Passage(), jazz)
-    assert filled is not None
-    assert filled.name == "groove_new"
-    several.names = ("groove", "piano_new")  # a model for pianos is not chosen for a band
-    assert several.suited(DRUMS, form) == "groove"
-    assert several.able(DRUMS, form) == []
+        assert several.suited(score, style) == name
+    assert several.to_generate("jazz").name == several.to_continue(pianos, "jazz").name == "styled"
+    assert several.with_style(DRUMS, "jazz") == ["styled"]
+    assert several.to_fill(pianos, Passage(), "jazz").name == "styled"
+    several.names = ("groove", "piano")  # a model for pianos is not chosen for a band
+    assert several.suited(DRUMS, "jazz") == "groove"
+    assert several.with_style(DRUMS, "jazz") == []
 
 
 def test_single_tracks_and_new_ones_are_written_by_a_model_of_several_instruments():

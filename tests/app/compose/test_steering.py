@@ -17,12 +17,10 @@ from app.compose.prompt import read_prompt
 from app.compose.steering import steer
 from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
-from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
-from tokenization.errors import TokenizerError
 from tokenization.midi import write_midi
 from tokenization.plan import Chord
 from tokenization.plan_text import parse_chart
@@ -63,14 +61,6 @@ def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known():
         biases = steer(options, tokenizer.grammar(), tokenizer, (), chords)
         (cadence,) = (bias for bias in biases if isinstance(bias, Cadence))
         assert cadence.chord == chord
-
-
-def test_a_vocabulary_that_cannot_be_steered_is_refused():
-    tokenizer = SpePopConfig().build()
-    for options in (MusicOptions(), MusicOptions(memory=0.5)):
-        assert steer(options, tokenizer.grammar(), tokenizer, ()) == ()
-    with pytest.raises(TokenizerError, match="spe_pop, expected piano_remi"):
-        steer(MusicOptions(density=3), tokenizer.grammar(), tokenizer, ())
 
 
 def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(quick_model):

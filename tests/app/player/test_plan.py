@@ -13,8 +13,8 @@ from tokenization.analysis.form import Phrase
 SHEET = LeadSheet("C major", (Phrase("A", 0, 8),), (0,) * 8, (("C",), ("G", "Am")) * 4)
 
 
-def frame(form: str = "", chords: str = "", no_form: str = "", **options: Any) -> PlanFrame:
-    return plan_frame(SHEET, 8, replace(MusicOptions(bars=4), **options), (form, chords), no_form)
+def frame(form: str = "", chords: str = "", **options: Any) -> PlanFrame:
+    return plan_frame(SHEET, 8, replace(MusicOptions(bars=4), **options), (form, chords))
 
 
 def test_nothing_is_asked_at_first():
@@ -71,7 +71,7 @@ def test_what_is_asked_is_said_in_short_and_a_way_to_continue_is_named():
         plan = frame(**asked) if isinstance(asked, dict) else frame(*asked)
         assert (plan["asked"], plan["growth"]) == (text, growth)
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
-    assert frame(bars=8, distance=1.0, no_form="none")["growth"] == "section"
+    assert frame(bars=8, distance=1.0)["growth"] == "section"
 
 
 def test_no_chords_are_asked_of_drums():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
-from tests.support.runs import crops
+from tests.support.runs import documents
 from tokenization.remi.remi import PianoRemi
 from training.data import shards
 from training.data.augmentation import Augmentation
@@ -55,7 +55,10 @@ def test_shards_do_not_affect_what_is_read(data, midi_folder, tmp_path, monkeypa
     of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
     assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
     changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # also draws other examples
-    one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
+    one, many = (
+        documents(data, augmentation=changed),
+        documents(tmp_path / "data", augmentation=changed),
+    )
     assert all(np.array_equal(one[step], many[step]) for step in range(10))
     assert np.array_equal(windows(cut, PianoRemi(), 50), windows(whole, PianoRemi(), 50))
 
@@ -103,4 +106,4 @@ def test_overwritten_tokens_are_reported_where_they_are_drawn(data, tmp_path, va
     path = tmp_path / "data" / "train" / "tokens.uint16"
     np.full(path.stat().st_size // 2, value, "<u2").tofile(path)
     with pytest.raises(TrainingError, match=r"tokens of .*\.mid are damaged; prepare the corpus"):
-        crops(tmp_path / "data")[0]
+        documents(tmp_path / "data")[0]

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from itertools import product
 
 from app.compose.options import MusicOptions
 from app.compose.plan.growth import presets
@@ -12,11 +11,10 @@ SONG = LeadSheet("C major", (Phrase("A", 0, 16), Phrase("B", 16, 12)), (0,) * 28
 
 def test_every_way_has_options_that_can_be_used():
     pieces = [(LOOP, 8), (SONG, 28), (SONG, 1), (replace(LOOP, phrases=()), 40)]
-    for (sheet, bars), has_plans in product(pieces, (False, True)):
-        for preset in presets(sheet, bars, has_plans=has_plans).values():
+    for sheet, bars in pieces:
+        for preset in presets(sheet, bars).values():
             MusicOptions(**preset._asdict())
-            assert preset.form is None or has_plans
     # a loop is followed by as many bars, and a song by a section
-    assert [preset.bars for preset in presets(LOOP, 8, has_plans=True).values()] == [8, 8, 8, 8, 4]
-    assert [preset.bars for preset in presets(LOOP, 2, has_plans=True).values()] == [2, 4, 8, 2, 2]
-    assert presets(SONG, 28, has_plans=True)["section"][:3] == (12, 1.0, "C12")
+    assert [preset.bars for preset in presets(LOOP, 8).values()] == [8, 8, 8, 8, 4]
+    assert [preset.bars for preset in presets(LOOP, 2).values()] == [2, 4, 8, 2, 2]
+    assert presets(SONG, 28)["section"][:3] == (12, 1.0, "C12")

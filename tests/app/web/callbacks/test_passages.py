@@ -191,7 +191,6 @@ def test_the_automatic_model_can_do_what_is_asked_and_the_card_says_why(filling,
         why = f"The second model continues it, because the first model cannot {cannot}."
         view = plan(filling, **asked)
         assert why in view.card
-        assert not view.frame["plan"]["no_form"]
         step = work_of(filling).step
         assert (step.heard, step.played) == ({0, 1}, {1})  # the chosen tracks stay
         assert "The first model continues it" in plan(filling).card

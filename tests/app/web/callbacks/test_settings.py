@@ -9,7 +9,6 @@ import gradio as gr
 import pytest
 
 from app.compose.options import MusicOptions
-from app.compose.plan.asked import NOTHING
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.settings import ASKED_BY_ROWS
 from tests.support.seen import (
@@ -178,7 +177,7 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
     assert (filled["chords"], filled["ending"]) == ("", "bar")
     for kept in ("bars", "distance", "temperature", "seed", "fresh"):
         assert filled[kept] == gr.skip()
-    assert work_of(calls).needs == NOTHING
+    assert work_of(calls).asked_style == ""
     assert "cleared" not in read(calls, midi)[0].card
     plan(calls, chords="C | G")
     assert "is cleared: Chords." in seen(calls.uploads.forget(SOMEONE)).card
