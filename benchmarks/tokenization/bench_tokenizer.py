@@ -46,8 +46,7 @@ import mido
 import symusic
 
 from benchmarks.tokenization.midi_corpora import midi_files, spread
-from tokenization.midi import read_midi, write_midi
-from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
+from tokenization.midi import event_bytes, read_midi, write_midi
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.presets import PRESETS
 from tokenization.remi.vocabulary import BAR
@@ -77,8 +76,7 @@ class Codec(NamedTuple):
 def ours(preset: str) -> Codec:
     """A tokenizer of this package."""
     tokenizer: Any = PRESETS[preset].build()
-    for _ in range(USES_BY_NUMPY):
-        fastest_kernel()  # the first files are read by NumPy
+    event_bytes.warm_up()  # otherwise the first files are read by uncompiled code
     return Codec(
         read_midi,
         tokenizer.encode,

@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.compat.note_ends import match_ends
 from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.errors import MidiError
 from tokenization.grid import STEPS_PER_BEAT, nearest_step, quantize_time_signatures
-from tokenization.midi.bytes_numpy import match_ends
 from tokenization.remi.quantize import refuse_late_notes
 from tokenization.remi.vocabulary import MAX_DURATION
 from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track, all_notes

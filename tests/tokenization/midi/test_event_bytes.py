@@ -1,0 +1,120 @@
+"""Compiled and uncompiled, bytes are read as by a slow parser, and the results are the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import midi_files
+from tests.support.midi_files import END, meta, midi_file, note
+from tokenization.errors import MidiError
+from tokenization.midi import event_bytes
+from tokenization.midi.chunks import open_midi
+
+
+def load_uncompiled() -> ModuleType:
+    """A copy of the module of which nothing is compiled yet."""
+    copy = ModuleType("copy")
+    source = Path(event_bytes.__file__).read_text("utf-8")
+    exec(compile(source, event_bytes.__file__, "exec"), vars(copy))
+    return copy
+
+
+MODULES = (load_uncompiled(), event_bytes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    event_bytes.compile_all()
+
+
+def check(data: bytes, most_singles: int = 1000) -> None:
+    try:
+        file = open_midi(data, "test")
+    except MidiError:
+        return
+    spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
+    slow = [midi_files.slow_scan(file.data[: chunk.end], chunk.start) for chunk in file.tracks]
+    firsts = np.cumsum([0, *(len(track.rows) for track in slow)])
+    rows = np.array([row for track in slow for row in track.rows]).reshape(-1, 6)
+    over = (rows[:, 4:] > 127) & (rows[:, 3:4] < 0xF0)
+    singles = int(((rows[:, 3] >= 0xF0) | over.any(1)).sum())
+    results: list[list[np.ndarray]] = []
+    for module in MODULES:
+        scan = module.scan(file.data, spans, most_singles)
+        assert (scan.singles > most_singles) == (singles > most_singles)
+        if singles > most_singles:
+            continue
+        start, body, tick, chunk, status, first, second, tracks, *counts = scan
+        columns = np.stack((start, body, tick, status, first, second), axis=1)
+        assert np.array_equal(columns[:, :4], rows[:, :4])
+        assert np.array_equal(columns[:, 4:], np.where(over, 127, rows[:, 4:]))
+        assert np.array_equal(chunk, np.repeat(np.arange(len(slow)), np.diff(firsts)))
+        expected = [[int(at), *track[1:]] for at, track in zip(firsts, slow, strict=False)]
+        assert tracks.tolist() == expected
+        assert counts == [over.sum(), singles]
+        pairs = module.pair_notes(chunk, status, first, second)
+        notes = module.note_table(tick, chunk, status, first, second, *pairs[:2])
+        programs = module.own_programs(status, first, firsts, *notes[1:])
+        results.append([*scan[:8], *pairs, *notes, programs])
+    for plain, compiled in zip(*results, strict=True):
+        assert np.array_equal(plain, compiled)
+        assert plain.dtype == compiled.dtype
+
+
+@given(data=midi_files.files_of_anything())
+def test_legal_files(data):
+    check(data)
+
+
+PIECES = [
+    *(note(60), note(61, channel=3), meta(1, b"text"), END),
+    *(b"\x00\xf0\x02\x01\xf7", b"\x05\xf7\x00", b"\x83\x60", b"\xff\xff\xff\xff", b"\x00\xc3\x85"),
+    *(b"\x00\x90\xc8\x40", b"\x00\xd0\x7f", b"\x00\xe0\x7f\x80", b"\x3c\x40", b"\x00"),
+    *(bytes([0, status, 1, 2]) for status in range(0xF1, 0xF7)),
+    *(bytes([0, status]) for status in range(0xF8, 0xFF)),
+]
+CONTENTS = st.lists(st.sampled_from(PIECES) | st.binary(max_size=3), max_size=9).map(b"".join)
+
+
+@given(first=CONTENTS, second=CONTENTS, most_singles=st.sampled_from([1000, 1000, 2]))
+def test_any_track_content(first, second, most_singles):
+    check(midi_file(first, note(60) + END, second), most_singles)
+
+
+DELTAS = st.sampled_from([0, 127, 128, 2**14 - 1, 2**14, 2**21 - 1, 2**21, 2**28 - 1])
+
+
+@given(st.lists(st.tuples(DELTAS, st.binary(max_size=4)), max_size=8))
+def test_events_are_written_with_their_delta_times(events):
+    deltas = np.array([delta for delta, _ in events], np.int64)
+    sizes = np.array([len(content) for _, content in events], np.int64)
+    ticks, starts = np.cumsum(deltas), np.cumsum(sizes) - sizes + 1
+    content = np.frombuffer(b"?" + b"".join(content for _, content in events), np.uint8)
+    parts = [midi_files.quantity(delta) + content for delta, content in events]
+    for module in MODULES:
+        written, offsets = module.write_events(ticks, ticks - deltas, starts, sizes, content)
+        assert written.tobytes() == b"".join(parts)
+        assert offsets.tolist() == [0, *np.cumsum([len(part) for part in parts])]
+
+
+def test_a_process_begins_uncompiled_and_compiles_when_it_has_enough_to_do():
+    pytest.importorskip("numba")
+    module = load_uncompiled()
+    module.prepare(module.PLAIN_BYTES)
+    assert not hasattr(module.scan, "py_func")
+    module.prepare(1)
+    assert hasattr(module.scan, "py_func")
+
+
+def test_without_numba_nothing_is_compiled(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    module = load_uncompiled()
+    assert not module.compile_all()
+    assert len(module.scan(b"\x00\xf8", np.array([[0, 2]]), 9).start) == 1
