@@ -58,7 +58,7 @@ _num_bytes = 0
 
 
 def prepare(num_bytes: int) -> None:
-    """Announce so many bytes to be read or written; compile if this process has enough to do."""
+    """Announce bytes to be read or written; compile if this process has enough to do."""
     global _num_bytes
     _num_bytes += num_bytes
     if _num_bytes > PLAIN_BYTES:
@@ -126,14 +126,14 @@ def scan(content: bytes, spans: NDArray[np.int64], most_singles: int) -> Scan:
             if status == META and data1 == END_OF_TRACK:
                 ending = ENDED
                 break
-            if status >= 0xF0:
-                singles += 1
-            else:
+            if status < 0xF0:
                 running = status
-                if data1 > LARGEST or data2 > LARGEST:
-                    singles += 1
-                    clipped += (data1 > LARGEST) + (data2 > LARGEST)
-                    data1, data2 = min(data1, LARGEST), min(data2, LARGEST)
+                too_large = (data1 > LARGEST) + (data2 > LARGEST)
+                clipped += too_large
+                singles += too_large > 0
+                data1, data2 = min(data1, LARGEST), min(data2, LARGEST)
+            else:
+                singles += 1
             starts[row], bodies[row], ticks[row], chunks[row] = offset, body, tick, index
             statuses[row], firsts[row], seconds[row] = status, data1, data2
             row += 1

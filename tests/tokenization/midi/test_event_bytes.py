@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support import midi_files
 from tests.support.midi_files import END, meta, midi_file, note
 from tokenization.errors import MidiError
-from tokenization.midi import event_bytes
+from tokenization.midi import event_bytes, read_midi, write_midi
 from tokenization.midi.chunks import open_midi
 
 
@@ -31,7 +32,7 @@ MODULES = (load_uncompiled(), event_bytes)
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled():
-    event_bytes.compile_all()
+    assert event_bytes.compile_all() == (find_spec("numba") is not None)
 
 
 def check(data: bytes, most_singles: int = 1000) -> None:
@@ -104,13 +105,16 @@ def test_events_are_written_with_their_delta_times(events):
         assert offsets.tolist() == [0, *np.cumsum([len(part) for part in parts])]
 
 
-def test_a_process_begins_uncompiled_and_compiles_when_it_has_enough_to_do():
-    pytest.importorskip("numba")
-    module = load_uncompiled()
-    module.prepare(module.PLAIN_BYTES)
-    assert not hasattr(module.scan, "py_func")
-    module.prepare(1)
-    assert hasattr(module.scan, "py_func")
+def test_a_process_begins_uncompiled_and_compiles_when_it_has_enough_to_do(monkeypatch):
+    module, calls = load_uncompiled(), []
+    monkeypatch.setattr(module, "compile_all", lambda: calls.append("compiled"))
+    for at, size in enumerate((module.PLAIN_BYTES, 1)):
+        module.prepare(size)
+        assert len(calls) == at
+    monkeypatch.setattr(event_bytes, "prepare", calls.append)
+    file = midi_file(note(60) + END)
+    write_midi(read_midi(file))
+    assert calls[1] == len(file) > calls[2] > 0
 
 
 def test_without_numba_nothing_is_compiled(monkeypatch):
