@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -262,41 +263,50 @@ class SlowNote(NamedTuple):
     off: int | None
 
 
+Row = Sequence[int]
+"""Chunk, tick, status, and two numbers of an event."""
+
+
+def slow_pairs(rows: Sequence[Row]) -> dict[int, int | None]:
+    """Index of the end of each note by that of its begin; None: it never ends."""
+    sounding: dict[Row, list[int]] = defaultdict(list)
+    ends: dict[int, int | None] = {}
+    for index, (chunk, _, status, first, second) in enumerate(rows):
+        queue = sounding[chunk, status & 15, first]
+        if status >> 4 == 9 and second:
+            queue.append(index)
+            ends[index] = None
+        elif status >> 4 in (8, 9) and queue:
+            ends[queue.pop(0)] = index
+    return ends
+
+
+def slow_program(rows: Sequence[Row], index: int) -> int:
+    """The program that the chunk of a note sets before it; 0: only later, -1: never."""
+    chunk, _, status, *_ = rows[index]
+    changes = [i for i, r in enumerate(rows) if r[0] == chunk and r[2] == 0xC0 | status & 15]
+    before = [rows[i][3] for i in changes if i < index]
+    return before[-1] if before else 0 if changes else -1
+
+
 def slow_notes(data: bytes) -> list[SlowNote]:
     """The notes of a file, including those that never end."""
     tracks = slow_tracks(data)
-    anywhere: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    in_chunk: set[tuple[int, int]] = set()
-    for chunk, track in enumerate(tracks):
-        for event in track:
-            if event.content[0] & 0xF0 == 0xC0:
-                anywhere[event.content[0] & 15].append((event.tick, event.content[1]))
-                in_chunk.add((chunk, event.content[0] & 15))
-    for changes in anywhere.values():
-        changes.sort(key=lambda change: change[0])
-    found: list[SlowNote] = []
-    for chunk, track in enumerate(tracks):
-        programs: dict[int, int] = {}
-        sounding: dict[tuple[int, int], list[SlowNote]] = defaultdict(list)
-        for index, (tick, content) in enumerate(track):
-            kind, channel = content[0] & 0xF0, content[0] & 15
-            if kind == 0xC0:
-                programs[channel] = content[1]
-            elif kind == 0x90 and content[2]:
-                before = [program for at, program in anywhere[channel] if at <= tick]
-                program = (
-                    programs.get(channel, 0)
-                    if (chunk, channel) in in_chunk
-                    else (before or [0])[-1]
-                )
-                key = (channel, content[1])
-                new = SlowNote(chunk, *key, tick, None, content[2], program, index, None)
-                sounding[key].append(new)
-            elif kind in (0x80, 0x90) and sounding[channel, content[1]]:
-                first = sounding[channel, content[1]].pop(0)
-                found.append(first._replace(end=tick, off=index))
-        found += [one for rest in sounding.values() for one in rest]
-    return found
+    rows = [
+        (at, tick, *[*event, 0][:3]) for at, track in enumerate(tracks) for tick, event in track
+    ]
+    starts = [0, *accumulate(map(len, tracks))]
+    notes: list[SlowNote] = []
+    for on, off in slow_pairs(rows).items():
+        chunk, tick, status, pitch, velocity = rows[on]
+        program = slow_program(rows, on)
+        if program < 0:
+            others = [row[1:] for row in rows if row[1] <= tick and row[2] == 0xC0 | status & 15]
+            program = sorted([(-1, 0, 0), *others], key=itemgetter(0))[-1][2]
+        end, index = (None, None) if off is None else (rows[off][1], off - starts[chunk])
+        place = (chunk, status & 15, pitch, tick, end, velocity, program, on - starts[chunk], index)
+        notes.append(SlowNote(*place))
+    return notes
 
 
 # ---- strategies

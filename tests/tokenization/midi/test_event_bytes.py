@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -42,34 +43,44 @@ def check(data: bytes, most_singles: int = 1000) -> None:
         return
     spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
     slow = [midi_files.slow_scan(file.data[: chunk.end], chunk.start) for chunk in file.tracks]
-    firsts = np.cumsum([0, *(len(track.rows) for track in slow)])
-    rows = np.array([row for track in slow for row in track.rows]).reshape(-1, 6)
-    over = (rows[:, 4:] > 127) & (rows[:, 3:4] < 0xF0)
-    singles = int(((rows[:, 3] >= 0xF0) | over.any(1)).sum())
-    results: list[list[np.ndarray]] = []
+    track_rows = np.cumsum([0, *(len(track.rows) for track in slow)])
+    chunk = np.repeat(np.arange(len(slow)), np.diff(track_rows))
+    tracks = [[int(row), *track[1:]] for row, track in zip(track_rows, slow, strict=False)]
+    table = np.array([row for track in slow for row in track.rows], np.int64).reshape(-1, 6)
+    over = (table[:, 4:] > 127) & (table[:, 3:4] < 0xF0)
+    table[:, 4:][over] = 127
+    start, body, tick, status, first, second = table.T
+    singles = int(((status >= 0xF0) | over.any(1)).sum())
+    events = np.stack((chunk, tick, status, first, second), axis=1).tolist()
+    pairs = midi_files.slow_pairs(events)
+    ends = {on: off for on, off in pairs.items() if off is not None}
+    endless = [on for on, off in pairs.items() if off is None]
+    dtypes: list[list[np.dtype]] = []
     for module in MODULES:
         scan = module.scan(file.data, spans, most_singles)
         assert (scan.singles > most_singles) == (singles > most_singles)
         if singles > most_singles:
             continue
-        start, body, tick, chunk, status, first, second, tracks, *counts = scan
-        columns = np.stack((start, body, tick, status, first, second), axis=1)
-        assert np.array_equal(columns[:, :4], rows[:, :4])
-        assert np.array_equal(columns[:, 4:], np.where(over, 127, rows[:, 4:]))
-        assert np.array_equal(chunk, np.repeat(np.arange(len(slow)), np.diff(firsts)))
-        expected = [[int(at), *track[1:]] for at, track in zip(firsts, slow, strict=False)]
-        assert tracks.tolist() == expected
-        assert counts == [over.sum(), singles]
-        pairs = module.pair_notes(chunk, status, first, second)
-        notes = module.note_table(tick, chunk, status, first, second, *pairs[:2])
-        programs = module.own_programs(status, first, firsts, *notes[1:])
-        results.append([*scan[:8], *pairs, *notes, programs])
-    for plain, compiled in zip(*results, strict=True):
-        assert np.array_equal(plain, compiled)
-        assert plain.dtype == compiled.dtype
+        expected = (start, body, tick, chunk, status, first, second, tracks, over.sum(), singles)
+        assert_equal(scan, expected)
+        pairs = module.pair_notes(*scan[3:7])
+        assert_equal(pairs, (list(ends), list(ends.values()), endless))
+        on, off, _ = pairs
+        notes = module.note_table(*scan[2:7], on, off)
+        rows = np.stack((tick[on], tick[off] - tick[on], first[on], second[on]), axis=1)
+        assert_equal(notes, (rows, chunk[on], status[on] & 15, on))
+        programs = module.own_programs(scan.status, scan.first, track_rows, *notes[1:])
+        assert programs.tolist() == [midi_files.slow_program(events, row) for row in on]
+        dtypes.append([array.dtype for array in (*scan[:8], *pairs, *notes, programs)])
+    assert dtypes[:1] == dtypes[1:]
 
 
-@given(data=midi_files.files_of_anything())
+def assert_equal(results: Iterable, expected: Iterable) -> None:
+    for result, value in zip(results, expected, strict=True):
+        assert np.array_equal(result, value)
+
+
+@given(data=midi_files.files_of_anything() | midi_files.musical_files())
 def test_legal_files(data):
     check(data)
 
