@@ -48,7 +48,7 @@ MEETS_OTHERS = {
     "compiled.py": {"llvmlite", "numba"},
     "kernels.py": {"llvmlite", "numba"},
     "kernel.py": {"numba"},
-    "bytes_kernel.py": {"numba"},
+    "event_bytes.py": {"numba"},
     "jax_reference.py": {"jax"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))

@@ -38,8 +38,7 @@ import symusic
 
 from benchmarks.relpe.timing import csv_output, growth, in_new_process
 from benchmarks.tokenization.midi_corpora import midi_files, spread
-from tokenization.midi import read_midi, write_midi
-from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
+from tokenization.midi import event_bytes, read_midi, write_midi
 from tokenization.presets import PRESETS
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -67,8 +66,7 @@ class Codec(NamedTuple):
 def ours(preset: str) -> Codec:
     """A tokenizer of this package."""
     tokenizer: Any = PRESETS[preset].build()
-    for _ in range(USES_BY_NUMPY):
-        fastest_kernel()  # the first files are read by NumPy
+    event_bytes.warm_up()  # otherwise the first files are read by uncompiled code
     return Codec(
         read_midi,
         tokenizer.encode,

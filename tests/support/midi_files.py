@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from tokenization.midi import event_bytes
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 END = b"\x00\xff\x2f\x00"
@@ -156,45 +161,73 @@ class SlowEvent(NamedTuple):
     """Bytes of the event, with its status byte even if the file omits it."""
 
 
-def slow_quantity(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    while True:
-        value = value << 7 | data[at] & 0x7F
-        at += 1
-        if data[at - 1] < 0x80:
-            return value, at
+class SlowTrack(NamedTuple):
+    rows: list[list[int]]
+    """Offset, offset of the body, tick, status, and the two numbers of each event."""
+    end: int
+    """Offset where the events end."""
+    tick: int
+    ending: int
+    """A constant of `event_bytes`, with the offset of the byte that cannot be read."""
+    place: int
+
+
+class _DamageError(Exception):
+    """How a track ends too early, and where."""
+
+
+def _slow_quantity(data: bytes, at: int) -> tuple[int, int]:
+    digits = data[at : at + 4]
+    if not (match := re.match(rb"[\x80-\xff]*[\x00-\x7f]", digits)):
+        is_cut = len(digits) < 4
+        raise _DamageError(event_bytes.CUT_NUMBER if is_cut else event_bytes.LONG_NUMBER, at)
+    return int("".join(f"{byte & 0x7F:07b}" for byte in match[0]), 2), at + len(match[0])
+
+
+def slow_scan(data: bytes, at: int = 0) -> SlowTrack:
+    """Events of a track chunk, legal or not, without the end-of-track."""
+    rows: list[list[int]] = []
+    tick = status = 0
+    try:
+        while at < len(data):
+            delta, body = _slow_quantity(data, at)
+            if body == len(data):
+                raise _DamageError(event_bytes.CUT_TIME, at)
+            kind, content = data[body], body + 1
+            size = {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(kind, 0)
+            if kind in (0xF0, 0xF7, 0xFF):
+                size, content = _slow_quantity(data, content + (kind == 0xFF))
+            numbers = [data[body + 1] if kind == 0xFF else 0, content]
+            if kind < 0xF0:
+                if kind >= 0x80:
+                    status = kind
+                else:
+                    kind, content = status, body
+                if kind == 0:
+                    raise _DamageError(event_bytes.NO_STATUS, body)
+                size = 1 if 0xC0 <= kind < 0xE0 else 2
+                numbers = [*data[content : content + size], 0][:2]
+            if content + size > len(data):
+                cut = event_bytes.CUT_MESSAGE if kind < 0xF0 else event_bytes.CUT_EVENT
+                raise _DamageError(cut, body)
+            if data[body : body + 2] == b"\xff\x2f":
+                return SlowTrack(rows, at, tick + delta, event_bytes.ENDED, at)
+            tick += delta
+            rows.append([at, body, tick, kind, *numbers])
+            at = content + size
+    except _DamageError as damage:
+        return SlowTrack(rows, at, tick, *damage.args)
+    return SlowTrack(rows, at, tick, event_bytes.OPEN, at)
 
 
 def slow_track(data: bytes) -> list[SlowEvent]:
     """Events of a legal track chunk, without the end-of-track."""
-    return slow_track_and_end(data)[0]
-
-
-def slow_track_and_end(data: bytes) -> tuple[list[SlowEvent], int]:
-    """Events of a legal track chunk, and the number of bytes up to its end."""
+    track = slow_scan(data)
     events: list[SlowEvent] = []
-    end, tick, status = 0, 0, 0
-    while end < len(data):
-        delta, at = slow_quantity(data, end)
-        tick += delta
-        first = data[at]
-        if first == 0xFF:
-            if data[at + 1] == 0x2F:
-                break
-            length, content_at = slow_quantity(data, at + 2)
-            end = content_at + length
-            content = data[at:end]
-        elif first in (0xF0, 0xF7):
-            length, content_at = slow_quantity(data, at + 1)
-            end = content_at + length
-            content = data[at:end]
-        else:
-            if first >= 0x80:
-                status, at = first, at + 1
-            end = at + (1 if 0xC0 <= status < 0xE0 else 2)
-            content = bytes([status]) + data[at:end]
-        events.append(SlowEvent(tick, content))
-    return events, end
+    for (_, body, tick, status, *_), (end, *_) in pairwise([*track.rows, [track.end]]):
+        omitted = bytes([status]) if data[body] < 0x80 else b""
+        events.append(SlowEvent(tick, omitted + data[body:end]))
+    return events
 
 
 def slow_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -214,6 +247,66 @@ def slow_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def slow_tracks(data: bytes) -> list[list[SlowEvent]]:
     return [slow_track(content) for kind, content in slow_chunks(data) if kind == b"MTrk"]
+
+
+class SlowNote(NamedTuple):
+    """A note of a file, with the indices of its events in their track."""
+
+    chunk: int
+    channel: int
+    pitch: int
+    begin: int
+    end: int | None
+    velocity: int
+    program: int
+    on: int
+    off: int | None
+
+
+Row = Sequence[int]
+"""Chunk, tick, status, and two numbers of an event."""
+
+
+def slow_pairs(rows: Sequence[Row]) -> dict[int, int | None]:
+    """Index of the end of each note by that of its begin; None: it never ends."""
+    sounding: dict[Row, list[int]] = defaultdict(list)
+    ends: dict[int, int | None] = {}
+    for index, (chunk, _, status, first, second) in enumerate(rows):
+        queue = sounding[chunk, status & 15, first]
+        if status >> 4 == 9 and second:
+            queue.append(index)
+            ends[index] = None
+        elif status >> 4 in (8, 9) and queue:
+            ends[queue.pop(0)] = index
+    return ends
+
+
+def slow_program(rows: Sequence[Row], index: int) -> int:
+    """The program that the chunk of a note sets before it; 0: only later, -1: never."""
+    chunk, _, status, *_ = rows[index]
+    changes = [i for i, r in enumerate(rows) if r[0] == chunk and r[2] == 0xC0 | status & 15]
+    before = [rows[i][3] for i in changes if i < index]
+    return before[-1] if before else 0 if changes else -1
+
+
+def slow_notes(data: bytes) -> list[SlowNote]:
+    """The notes of a file, including those that never end."""
+    tracks = slow_tracks(data)
+    rows = [
+        (at, tick, *[*event, 0][:3]) for at, track in enumerate(tracks) for tick, event in track
+    ]
+    starts = [0, *accumulate(map(len, tracks))]
+    notes: list[SlowNote] = []
+    for on, off in slow_pairs(rows).items():
+        chunk, tick, status, pitch, velocity = rows[on]
+        program = slow_program(rows, on)
+        if program < 0:
+            others = [row[1:] for row in rows if row[1] <= tick and row[2] == 0xC0 | status & 15]
+            program = sorted([(-1, 0, 0), *others], key=itemgetter(0))[-1][2]
+        end, index = (None, None) if off is None else (rows[off][1], off - starts[chunk])
+        place = (chunk, status & 15, pitch, tick, end, velocity, program, on - starts[chunk], index)
+        notes.append(SlowNote(*place))
+    return notes
 
 
 # ---- strategies
@@ -263,6 +356,32 @@ def files_of_anything(draw: st.DrawFn) -> bytes:
         parts.append(chunk(b"MTrk", track))
     data = b"".join(parts)
     return riff(data) if draw(st.integers(0, 4)) == 0 else data
+
+
+@st.composite
+def musical_files(draw: st.DrawFn) -> bytes:
+    """Files of few keys, so that notes overlap, repeat and share channels between tracks."""
+    tracks: list[bytes] = []
+    for _ in range(draw(st.integers(1, 3))):
+        content, status = bytearray(), 0
+        for _ in range(draw(st.integers(1, 14))):
+            content += quantity(draw(st.sampled_from([0, 0, 1, 5, 24, 60])))
+            kind = draw(st.sampled_from([0x90, 0x90, 0x90, 0x80, 0xB0, 0xC0, 0xFF, 0xF0]))
+            if kind == 0xFF:
+                content += b"\xff\x01\x02hi"
+            elif kind == 0xF0:
+                content, status = content + b"\xf0\x01\xf7", 0
+            else:
+                event = kind | draw(st.sampled_from([0, 0, 9]))
+                if event != status or draw(st.integers(0, 3)) == 0:
+                    content.append(event)
+                status = event
+                content.append(draw(st.sampled_from([60, 61])))
+                if kind != 0xC0:
+                    content.append(draw(st.sampled_from([0, 40, 90])))
+        tracks.append(bytes(content) + (END if draw(st.booleans()) else b"\x30\xff\x2f\x00"))
+    midi_format = 0 if len(tracks) == 1 and draw(st.booleans()) else 1
+    return midi_file(*tracks, midi_format=midi_format, division=24)
 
 
 def without_overlaps(notes: Iterable[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:

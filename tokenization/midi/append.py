@@ -335,7 +335,7 @@ def _without_notes(
     sorted_rows = all_begins[order]
     channel = (events.status[sorted_rows] & 15).astype(np.int64)
     chunk, tick = events.chunk[sorted_rows], events.tick[sorted_rows]
-    programs = programs_of_rows(events, chunk, channel, sorted_rows)
+    programs = programs_of_rows(events, chunk, channel, sorted_rows, tick)
     place = (chunk << 4 | channel) << 7 | programs
     chosen = [at << 11 | of << 7 | program for at, of, program in places if at is not None]
     is_out = np.isin(place, chosen) & (tick >= start) & (tick < stop)

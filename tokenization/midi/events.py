@@ -6,17 +6,16 @@ Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import count
-from types import ModuleType
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi import bytes_numpy
-from tokenization.midi.bytes_numpy import (
+from tokenization.midi import event_bytes
+from tokenization.midi.chunks import MidiFile
+from tokenization.midi.event_bytes import (
     CUT_EVENT,
     CUT_MESSAGE,
     CUT_NUMBER,
@@ -25,14 +24,11 @@ from tokenization.midi.bytes_numpy import (
     META,
     NO_STATUS,
     OPEN,
-    Scan,
 )
-from tokenization.midi.chunks import MidiFile
 
 MAX_OTHERS: Final = 250_000
-"""Maximum number of events that are not channel messages, and of damaged channel messages. Without
-Numba, each of these is parsed separately. Music has at most some thousands of tempos, time
-signatures, texts and system exclusive messages.
+"""Maximum number of events that are not channel messages, and of damaged channel messages. Music
+has at most some thousands of tempos, time signatures, texts and system exclusive messages.
 """
 MAX_TICK: Final = 2**31 - 1
 """Maximum time; larger ones overflow in other programs."""
@@ -99,7 +95,8 @@ def scan_events(file: MidiFile) -> Events:
         MidiError: the file has too many events, or a time is later than `MAX_TICK`.
     """
     spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
-    found: Scan = fastest_kernel().scan(file.data, spans, MAX_OTHERS)
+    event_bytes.prepare(len(file.data))
+    found = event_bytes.scan(file.data, spans, MAX_OTHERS)
     if found.singles > MAX_OTHERS:
         raise MidiError(
             f"{file.name}: the file has more than {MAX_OTHERS:,} tempos, texts and other events "
@@ -113,29 +110,6 @@ def scan_events(file: MidiFile) -> Events:
             file, events, f"the file ends at tick {end:,}, expected at most {MAX_TICK:,}"
         )
     return events
-
-
-_uses = count()
-USES_BY_NUMPY: Final = 500
-"""About eighty files; reading these by NumPy takes as long as loading the compiled code."""
-
-
-def fastest_kernel() -> ModuleType:
-    """`bytes_kernel` if it is worth loading, otherwise `bytes_numpy`; both give the same results.
-
-    The first files of a process are read by NumPy, so that no command and page starts later.
-    """
-    return bytes_numpy if next(_uses) < USES_BY_NUMPY else compiled_kernel()
-
-
-@cache
-def compiled_kernel() -> ModuleType:
-    """`bytes_kernel` if Numba is installed and can compile it, otherwise `bytes_numpy`."""
-    try:
-        from tokenization.midi import bytes_kernel
-    except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
-        return bytes_numpy
-    return bytes_kernel
 
 
 def describe_damage(file: MidiFile, events: Events) -> str:
@@ -237,7 +211,7 @@ def pair_notes(
     The first and the last are ascending. A note-off ends the earliest sounding note of its chunk,
     channel and pitch; without one it is ignored.
     """
-    return fastest_kernel().pair_notes(events.chunk, events.status, events.first, events.second)
+    return event_bytes.pair_notes(events.chunk, events.status, events.first, events.second)
 
 
 def note_table(
@@ -248,10 +222,27 @@ def note_table(
     The second array (n,) has their instruments: chunk times 2048, channel times 128, and program.
     Notes are sorted by instrument, then in the order of a track.
     """
-    columns = (events.tick, events.chunk, events.status, events.first, events.second)
-    notes, places, programs = fastest_kernel().note_table(*columns, events.track_rows, begins, ends)
-    _complete(events, programs, places & 15, notes[:, 0])
-    return fastest_kernel().sort_notes(notes, places << 7 | programs)
+    columns = events.tick, events.chunk, events.status, events.first, events.second
+    notes, chunk, channel, row = event_bytes.note_table(*columns, begins, ends)
+    programs = programs_of_rows(events, chunk, channel, row, notes[:, 0])
+    instruments = chunk << 11 | channel << 7 | programs
+    order = _note_order(notes, instruments)
+    return notes.take(order, axis=0), instruments.take(order)  # much faster than notes[order]
+
+
+def _note_order(notes: NDArray[np.int64], instruments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order (n,) of notes (n, 4) by instrument, onset, pitch, duration and velocity.
+
+    Notes are almost in order, so sorting twice by one number is faster than `np.lexsort`. Times
+    have 31 bits, instruments 27.
+    """
+    onset, duration, pitch, velocity = notes.T
+    by_time = instruments << 31 | onset
+    order = by_time.argsort(kind="stable")
+    by_time = by_time.take(order)
+    chord = np.append(False, by_time[1:] != by_time[:-1]).cumsum()
+    within = (pitch << 38 | duration << 7 | velocity).take(order)
+    return order.take((chord << 45 | within).view(np.uint64).argsort(kind="stable"))
 
 
 def programs_at(
@@ -260,40 +251,27 @@ def programs_at(
     """Programs of a channel in a chunk after the events up to each of the ticks (n,), ascending."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     rows = start + np.searchsorted(events.tick[start:stop], ticks, side="right")
-    places = (np.full(len(rows), value) for value in (chunk, channel))
-    programs = fastest_kernel().own_programs(
-        events.status, events.first, events.track_rows, *places, rows
-    )
-    _complete(events, programs, np.full(len(rows), channel), ticks)
-    return programs
+    chunks, channels = np.full(len(rows), chunk), np.full(len(rows), channel)
+    return programs_of_rows(events, chunks, channels, rows, ticks)
 
 
 def programs_of_rows(
     events: Events,
     chunk: NDArray[np.int64],
     channel: NDArray[np.int64],
-    rows: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Programs of the notes that begin in `rows`, ascending; all arrays (n,)."""
-    columns = (events.status, events.first, events.track_rows)
-    programs = fastest_kernel().own_programs(*columns, chunk, channel, rows)
-    _complete(events, programs, channel, events.tick[rows])
-    return programs
-
-
-def _complete(
-    events: Events,
-    programs: NDArray[np.int64],
-    channel: NDArray[np.int64],
+    row: NDArray[np.int64],
     tick: NDArray[np.int64],
-) -> None:
-    """Replaces the programs -1, which a chunk does not set itself; all arrays (n,).
+) -> NDArray[np.int64]:
+    """Programs of channels in chunks before rows of events, sorted by chunk, then by row.
 
-    It is the last program set on the channel in any chunk up to `tick`, or 0 if there is none.
+    A channel without a program change in its chunk has the last program that any chunk sets up to
+    `tick`, or 0; all arrays (n,).
     """
+    columns = events.status, events.first, events.track_rows
+    programs = event_bytes.own_programs(*columns, chunk, channel, row)
     rows = np.flatnonzero(programs < 0)
     if not rows.size:
-        return
+        return programs
     programs[rows] = 0
     changes = np.flatnonzero((events.status & 0xF0) == 0xC0)
     if changes.size:
@@ -303,6 +281,7 @@ def _complete(
         found = np.searchsorted(keys, wanted, side="right") - 1
         is_set = (found >= 0) & (keys[found] >> 32 == wanted >> 32)
         programs[rows] = np.where(is_set, events.first[changes][order][found], 0)
+    return programs
 
 
 def rows_in_time(events: Events, status: int, until: int = MAX_TICK) -> NDArray[np.int64]:
@@ -318,7 +297,7 @@ def rows_by_channel(
 
     The second array (17,) has the first of these rows for each channel, and their number.
     """
-    rows = fastest_kernel().rows_of_kind(events.status, events.tick, kind, until)
+    rows = np.flatnonzero(((events.status & 0xF0) == kind) & (events.tick <= until))
     if not rows.size:
         return rows, np.zeros(17, np.int64)
     channel = events.status[rows].astype(np.int64) & 15

@@ -11,15 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.bytes_numpy import END_OF_TRACK, META
+from tokenization.midi import event_bytes
 from tokenization.midi.chunks import chunk_bytes
-from tokenization.midi.events import (
-    DRUM_CHANNEL,
-    NAME,
-    TEMPO,
-    TIME_SIGNATURE,
-    fastest_kernel,
-)
+from tokenization.midi.event_bytes import END_OF_TRACK, META
+from tokenization.midi.events import DRUM_CHANNEL, NAME, TEMPO, TIME_SIGNATURE
 from tokenization.score import Score, Ticks, Track, all_notes, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
@@ -225,7 +220,8 @@ def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np
     """
     longest = int((events.ticks - before).max(initial=0))
     variable_length(longest)  # raises the error
-    written, offsets = fastest_kernel().write_events(events.ticks, before, *events[1:4])
+    event_bytes.prepare(len(events.content))
+    written, offsets = event_bytes.write_events(events.ticks, before, *events[1:4])
     return written.tobytes(), offsets
 
 

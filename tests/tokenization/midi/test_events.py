@@ -13,61 +13,35 @@ from tokenization.midi.events import meta_events, scan_events
 
 
 @given(data=midi_files.files_of_anything())
-def test_the_scanner_finds_the_events_of_a_slow_parser(data):
+def test_meta_events_have_their_contents(data):
     file = open_midi(data, "test")
     events = scan_events(file)
-    tracks = midi_files.slow_tracks(data)
-    assert np.diff(events.track_rows).tolist() == [len(track) for track in tracks]
-    slow = [event for track in tracks for event in track]
-    assert events.tick.tolist() == [event.tick for event in slow]
-    assert events.status.tolist() == [event.content[0] for event in slow]
-    channel = [at for at, event in enumerate(slow) if event.content[0] < 0xF0]
-    assert events.first[channel].tolist() == [slow[at].content[1] for at in channel]
-    two = [at for at in channel if len(slow[at].content) == 3]
-    assert events.second[two].tolist() == [slow[at].content[2] for at in two]
+    slow = [event.content for track in midi_files.slow_tracks(data) for event in track]
     for kind in (0x03, 0x51):
-        rows, begins, ends = meta_events(events, kind)
-        found = [(row, file.data[b:e]) for row, b, e in zip(rows, begins, ends, strict=True)]
-        assert (
-            found
-            == [
-                (row, content[3:])  # contents are shorter than 128 bytes
-                for row, (_, content) in enumerate(slow)
-                if content[:2] == bytes([0xFF, kind])
-            ]
-        )
+        columns = (column.tolist() for column in meta_events(events, kind))
+        contents = [(row, file.data[start:end]) for row, start, end in zip(*columns, strict=True)]
+        # contents are shorter than 128 bytes
+        is_kind = [content[:2] == bytes([0xFF, kind]) for content in slow]
+        assert contents == [(row, slow[row][3:]) for row in np.flatnonzero(is_kind)]
 
 
-def _slow_notes(data: bytes) -> list[tuple[int, int, int, int, int, int]]:
-    """Chunk, channel, onset, duration, pitch, velocity; ends match the earliest note of a pitch."""
-    notes = []
-    for number, track in enumerate(midi_files.slow_tracks(data)):
-        sounding: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for tick, content in track:
-            if content[0] >> 4 not in (8, 9):
-                continue
-            channel, pitch, velocity = content[0] & 15, content[1], content[2]
-            queue = sounding.setdefault((channel, pitch), [])
-            if content[0] >> 4 == 9 and velocity:
-                queue.append((tick, velocity))
-            elif queue:
-                onset, loudness = queue.pop(0)
-                notes.append((number, channel, onset, tick - onset, pitch, loudness))
-    return sorted(notes)
-
-
-@given(data=midi_files.files_of_anything())
-def test_notes_are_paired_in_order(data):
-    slow = _slow_notes(data)
+@given(data=midi_files.files_of_anything() | midi_files.musical_files())
+def test_notes_are_read_in_order_with_their_ends_and_programs(data):
+    slow = [
+        (chunk, channel, program, begin, pitch, end - begin, velocity)
+        for chunk, channel, pitch, begin, end, velocity, program, *_ in midi_files.slow_notes(data)
+        if end is not None
+    ]
     if not slow:
         with pytest.raises(MidiError, match="no notes"):
             read_midi(data)
         return
-    score = read_midi(data)
     ours = [
-        (track.chunk, track.channel, *row) for track in score.tracks for row in track.notes.tolist()
+        (track.chunk, track.channel, track.program, onset, pitch, duration, velocity)
+        for track in read_midi(data).tracks
+        for onset, duration, pitch, velocity in track.notes.tolist()
     ]
-    assert sorted(ours) == slow
+    assert ours == sorted(slow)
 
 
 def test_too_many_other_events_are_rejected_before_the_rest_is_read(monkeypatch):

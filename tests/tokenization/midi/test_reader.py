@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,14 +14,12 @@ from tokenization.score import Score, Tempo, Track
 
 @pytest.mark.parametrize("file", midi_files.bad_files(), ids=lambda file: file.name)
 def test_bad_file(file: BadFile):
-    started = time.process_time()
     try:
         found = read_midi(file.data, name="odd.mid").num_notes
     except MidiError as error:
         found = str(error)
         assert found.startswith("odd.mid: ")
         assert len(found.splitlines()) == 1
-    assert time.process_time() - started < 1
     if isinstance(file.outcome, str):
         assert isinstance(found, str)
         assert file.outcome in found
@@ -199,13 +196,6 @@ def test_tracks_know_their_chunk_channel_and_program():
         (1, 9, 0, True, "Band", [62]),
         (2, 2, 0, False, "", [63]),
     ]
-
-
-def test_a_program_of_another_chunk_applies_to_chunks_without_one():
-    own = b"\x00\xc1\x05" + note(60, channel=1)
-    chosen = b"\x00\xc2\x28"
-    data = midi_file(chosen, note(60, channel=2), own, note(60, channel=3))
-    assert [track.program for track in read_midi(data).tracks] == [40, 5, 0]
 
 
 def test_controllers_of_a_channel_belong_to_all_of_its_tracks():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support import midi_files
-from tests.support.midi_files import END, SlowEvent, meta, midi_file, note
+from tests.support.midi_files import END, SlowEvent, SlowNote, meta, midi_file, note, slow_notes
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, replace_in_midi
 from tokenization.score import Score, Track
@@ -24,57 +24,6 @@ SYSEX = b"\x00\xf0\x05\x7e\x7f\x09\x01\xf7"
 def a_track(rows: Sequence[Sequence[int]] = (), **fields: object) -> Track:
     """A track with the given notes."""
     return replace(Track.of(rows), **fields)  # pyright: ignore[reportArgumentType]
-
-
-class SlowNote(NamedTuple):
-    """A note of a file, with the indices of its events in their track."""
-
-    chunk: int
-    channel: int
-    pitch: int
-    begin: int
-    end: int | None
-    velocity: int
-    program: int
-    on: int
-    off: int | None
-
-
-def slow_notes(data: bytes) -> list[SlowNote]:
-    """The notes of a file, including those that never end."""
-    tracks = midi_files.slow_tracks(data)
-    anywhere: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    in_chunk: set[tuple[int, int]] = set()
-    for chunk, track in enumerate(tracks):
-        for event in track:
-            if event.content[0] & 0xF0 == 0xC0:
-                anywhere[event.content[0] & 15].append((event.tick, event.content[1]))
-                in_chunk.add((chunk, event.content[0] & 15))
-    for changes in anywhere.values():
-        changes.sort(key=lambda change: change[0])
-    found: list[SlowNote] = []
-    for chunk, track in enumerate(tracks):
-        programs: dict[int, int] = {}
-        sounding: dict[tuple[int, int], list[SlowNote]] = defaultdict(list)
-        for index, (tick, content) in enumerate(track):
-            kind, channel = content[0] & 0xF0, content[0] & 15
-            if kind == 0xC0:
-                programs[channel] = content[1]
-            elif kind == 0x90 and content[2]:
-                before = [program for at, program in anywhere[channel] if at <= tick]
-                program = (
-                    programs.get(channel, 0)
-                    if (chunk, channel) in in_chunk
-                    else (before or [0])[-1]
-                )
-                key = (channel, content[1])
-                new = SlowNote(chunk, *key, tick, None, content[2], program, index, None)
-                sounding[key].append(new)
-            elif kind in (0x80, 0x90) and sounding[channel, content[1]]:
-                first = sounding[channel, content[1]].pop(0)
-                found.append(first._replace(end=tick, off=index))
-        found += [one for rest in sounding.values() for one in rest]
-    return found
 
 
 class Case(NamedTuple):
@@ -105,7 +54,7 @@ def division_of(data: bytes) -> int:
 @st.composite
 def cases(draw: st.DrawFn, *, scaled: bool = True) -> Case:
     """A file, some of its tracks and a time span, and new music in this span."""
-    data = draw(midi_files.files_of_anything() | musical_files())
+    data = draw(midi_files.files_of_anything() | midi_files.musical_files())
     notes = slow_notes(data)
     places = sorted({(one.chunk, one.channel, one.program) for one in notes})
     chosen = draw(st.lists(st.sampled_from(places), unique=True)) if places else []
@@ -137,32 +86,6 @@ def cases(draw: st.DrawFn, *, scaled: bool = True) -> Case:
             )
         )
     return Case(data, Score(ticks, tuple(new)), tracks, start, stop)
-
-
-@st.composite
-def musical_files(draw: st.DrawFn) -> bytes:
-    """Files of few keys, so that notes overlap, repeat and share channels between tracks."""
-    tracks: list[bytes] = []
-    for _ in range(draw(st.integers(1, 3))):
-        content, status = bytearray(), 0
-        for _ in range(draw(st.integers(1, 14))):
-            content += midi_files.quantity(draw(st.sampled_from([0, 0, 1, 5, 24, 60])))
-            kind = draw(st.sampled_from([0x90, 0x90, 0x90, 0x80, 0xB0, 0xC0, 0xFF, 0xF0]))
-            if kind == 0xFF:
-                content += b"\xff\x01\x02hi"
-            elif kind == 0xF0:
-                content, status = content + b"\xf0\x01\xf7", 0
-            else:
-                event = kind | draw(st.sampled_from([0, 0, 9]))
-                if event != status or draw(st.integers(0, 3)) == 0:
-                    content.append(event)
-                status = event
-                content.append(draw(st.sampled_from([60, 61])))
-                if kind != 0xC0:
-                    content.append(draw(st.sampled_from([0, 40, 90])))
-        tracks.append(bytes(content) + (END if draw(st.booleans()) else b"\x30\xff\x2f\x00"))
-    midi_format = 0 if len(tracks) == 1 and draw(st.booleans()) else 1
-    return midi_file(*tracks, midi_format=midi_format, division=24)
 
 
 def without(data: bytes, removed: list[SlowNote]) -> list[list[SlowEvent]]:
