@@ -43,6 +43,7 @@ def _patient() -> None:
 def small_model() -> MusicModel:
     torch.manual_seed(0)
     config = DecoderConfig(
+        vocabulary_size=1246,
         width=16,
         num_layers=2,
         num_heads=2,

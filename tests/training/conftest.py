@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 TINY_MODEL: dict[str, Any] = {
+    "vocabulary_size": 1246,
     "width": 16,
     "num_layers": 1,
     "num_heads": 2,

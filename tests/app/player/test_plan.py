@@ -78,12 +78,12 @@ def test_no_chords_are_asked_of_drums():
     drums = LeadSheet("", (Phrase("A", 0, 4),), (0,) * 4, ((),) * 4)
     nothing = LeadSheet("", (), (), ())
     for sheet, is_drums in ((drums, True), (SHEET, False), (nothing, False)):
-        plan = plan_frame(sheet, len(sheet.chords), MusicOptions(bars=4), ("", ""), "")
+        plan = plan_frame(sheet, len(sheet.chords), MusicOptions(bars=4), ("", ""))
         assert bool(plan["no_chords"]) is is_drums
 
 
 def test_a_piece_from_nothing_has_the_sections_that_are_asked_and_nothing_grows():
-    plan = plan_frame(LeadSheet("", (), (), ()), 0, MusicOptions(bars=6), ("A4 B2", "Am"), "")
+    plan = plan_frame(LeadSheet("", (), (), ()), 0, MusicOptions(bars=6), ("A4 B2", "Am"))
     assert (plan["first"], plan["bars"]) == (1, 6)
     assert plan["sections"] == [("A", 4), ("B", 2)]
     assert plan["letters"] == [("A", 4), ("B", 2), ("C", 6)]

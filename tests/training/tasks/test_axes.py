@@ -30,7 +30,7 @@ AXES = {
     "images/pixels": 3,
     "series/gun_point": 1,
     "series/forecasting": 1,
-    "piano/softmax_rope": 3,
+    "recall/flat_windowed": 3,
 }
 """Number of axes of the positions of a configuration of each task."""
 
