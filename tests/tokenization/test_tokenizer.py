@@ -16,7 +16,7 @@ def test_saving_a_loaded_tokenizer_writes_the_same_file(tmp_path):
     assert (tmp_path / "tokenizer.json").read_bytes() == before
     assert json.loads(before) == {
         "format_version": 1,
-        "config": {"kind": "piano_remi", "version": 1, "styles": []},
+        "config": {"kind": "piano_remi", "version": 2, "styles": []},
         "vocabulary_hash": PianoRemi().vocabulary.hash,
     }
 

@@ -19,9 +19,11 @@ from tqdm import tqdm
 
 from relpe.files import atomic_write
 from tokenization.errors import MidiError, TokenizerError
+from tokenization.presets import load_tokenizer
 from tokenization.remi.losses import Losses, losses
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import NUM_STYLES
+from tokenization.tokenizer import FILE_NAME
 from training.data.card import card
 from training.data.copies.melody import melody_runs
 from training.data.corpus import FORMAT_VERSION, note_ids
@@ -390,7 +392,8 @@ def _check_output(output: Path, tokenizer: Remi, source: str) -> None:
     if not (output / "data.json").exists():
         raise TrainingError(f"{output}: exists and is not a prepared corpus; choose a new folder")
     held = read_json(output / "data.json", (), "remove it")
-    if held.get("vocabulary", tokenizer.vocabulary.hash) != tokenizer.vocabulary.hash:
+    kind = load_tokenizer(output).config.kind if (output / FILE_NAME).is_file() else None
+    if kind not in (None, tokenizer.config.kind):
         raise TrainingError(
             f"{output}: is a corpus of another tokenizer; choose a new folder, or remove this one"
         )

@@ -89,7 +89,7 @@ TOLD = {
     "backend": "compiled float32 for a processor",
     "device": "cpu",
     "seed": 1,
-    "options": {"bars": 1},
+    "options": chosen_options(MusicOptions(bars=1), after_prompt=False),
 }
 
 

@@ -71,7 +71,6 @@ def test_what_is_asked_is_said_in_short_and_a_way_to_continue_is_named():
         plan = frame(**asked) if isinstance(asked, dict) else frame(*asked)
         assert (plan["asked"], plan["growth"]) == (text, growth)
     assert frame("B8", bars=8, distance=1.0)["growth"] == "section"
-    assert frame(bars=8, distance=1.0)["growth"] == "section"
 
 
 def test_no_chords_are_asked_of_drums():

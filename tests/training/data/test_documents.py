@@ -215,6 +215,7 @@ def test_examples_depend_only_on_seed_step_and_row(folders, kind, tmp_path, monk
         np.save(place / "offsets.npy", np.array([0, corpus.length(index)]))
         np.save(place / "bar_offsets.npy", np.array([0, len(corpus.piece_bars(index))]))
         np.save(place / "pieces.npy", one.pieces[index : index + 1])
+        (place / "names.txt").write_text(f"{index}\n")
         parts.append(shards.Shard.load(place))
     many = documents(folders, kind, **values)
     object.__setattr__(many, "corpus", Corpus(tuple(parts), corpus.corpora))
@@ -297,12 +298,6 @@ def test_processes_divide_the_rows_of_a_batch(planned):
         for processes in (ALONE, Processes(2, 1, 0), Processes(2, 1, 1))
     )
     np.testing.assert_array_equal(np.concatenate(parts), alone)
-
-
-def test_only_corpora_of_version_2_have_documents(experiment):
-    config = build_experiment(changed(experiment, task={"documents": {"plan": 1}}))
-    with pytest.raises(TrainingError, match=r"task\.documents is set, .* --tokenizer piano-2"):
-        config.task.build_data(config.trainer)
 
 
 def test_validation_counts_only_tokens_that_are_predicted(planned, folders, tmp_path):

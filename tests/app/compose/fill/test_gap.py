@@ -326,9 +326,7 @@ def test_a_passage_that_does_not_exist_is_refused(band_model):
             opening_of(band_model, band(bars=5), passage)
 
 
-def test_models_write_only_what_they_can_tell_apart(band_model, piano_model, quick_model):
-    with pytest.raises(TokenizerError, match="the model can only continue a piece; choose one"):
-        opening_of(quick_model, two_hands(), Passage(first_bar=2, last_bar=2))
+def test_models_write_only_what_they_can_tell_apart(band_model, piano_model):
     drums = [
         a_track([(bar * 1920, 10, pitch, 80) for bar in range(4)], is_drum=True, name=name)
         for pitch, name in ((36, "Kick"), (42, "Hat"))

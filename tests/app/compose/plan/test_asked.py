@@ -167,16 +167,10 @@ def test_what_a_model_cannot_do_is_refused(model):
         opening(model, style="jazz")
     with pytest.raises(MidiError, match="write a number of bars after a new letter"):
         opening(model, form="Q")
-    old = model_of(MultitrackRemi())
-    options: list[tuple[dict[str, Any], str]] = [
-        ({"form": "A8"}, "follow a form; choose a model that can"),
-        ({"style": "waltz"}, "write in the style 'waltz'"),
-        ({"ending": "natural", "form": "A8"}, "follow a form or end a piece"),
-    ]
-    for option, cannot in options:
-        for begin in (opening, lambda m, **o: Opening.of_nothing(m, MusicOptions(**o))):
-            with pytest.raises(TokenizerError, match=f"the second model cannot .*{cannot}"):
-                begin(old, **option)
+    plain = model_of(MultitrackRemi())
+    for begin in (opening, lambda m, **o: Opening.of_nothing(m, MusicOptions(**o))):
+        with pytest.raises(TokenizerError, match="the second model cannot write in the style"):
+            begin(plain, style="waltz")
 
 
 def test_chords_are_met_by_root_and_third():
