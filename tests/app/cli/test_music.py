@@ -14,6 +14,7 @@ from app.cli.main import main
 from app.compose.models import Models, files_sha256, find_model
 from app.compose.options import OF_PROMPT, MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.replay import chosen_options
 from app.errors import CommandError
 from relpe.models.checkpoint import released_model
 from tests.support import musicxml
