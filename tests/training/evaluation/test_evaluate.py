@@ -291,7 +291,7 @@ def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
     sampling = ["--seed", "4", "--temperature", "0.5", "--top-p", "0.7", "--music-only"]
     assert main([*command, *music, *sampling, "--samples-output", str(tmp_path)]) == 0
     assert main([*command, "--continuations", "200", "--corpora", "pop909", "chopin"]) == 0
-    assert [options.corpora for options in given] == [(), (), ["pop909", "chopin"]]
+    assert [options.corpora for options in given] == [(), (), ("pop909", "chopin")]
     assert [options.music for options in given] == [
         (),
         (
