@@ -87,37 +87,29 @@ def test_without_results_a_message_is_logged_and_nothing_is_drawn(tmp_path, capl
 
 
 def test_a_model_has_one_colour_and_real_music_is_drawn_once(tmp_path, figures):
+    from matplotlib.colors import to_rgba
+
     found = {name: results(loops={"nats_per_token": {"1": 1.0, "2": 0.5}}) for name in "abc"}
     found["c"]["data"] = "other"
-    found["b"]["by_position"]["bins"] = []  # so that c stands second there
     # a curve of b and c alone: a was released
     curves = {name: ([10.0, 20.0], [3.0, 2.0]) for name in ("b", "c")}
     draw_results(found, tmp_path / "a.png", curves)
-    from matplotlib.colors import to_rgba
 
-    legend = figures[0].legends[0]
-    handles = {handle.get_label(): handle for handle in legend.get_lines()}
-    assert list(handles) == ["a", "b", "c", "real music for a, b", "real music for c"]
-    look = [(to_rgba(h.get_color()), h.get_linestyle()) for h in handles.values()]
-    assert len(set(look)) == 5
-    a, b, c, real, other = look
-    assert real[0] == other[0] not in {a[0], b[0], c[0]}
-    training, places, readings, *rest = panels(figures[0])
-
-    def looks(axes):
-        lines = [line for line in axes.lines if line.get_label() != "training length"]
+    def looks(lines):
         return [(to_rgba(line.get_color()), line.get_linestyle()) for line in lines]
 
-    assert looks(training) == [b, c]
-    assert looks(places) == [a, c]
-    assert [to_rgba(area.get_facecolor()[0])[:3] for area in places.collections] == [
-        a[0][:3],
-        c[0][:3],
-    ]
+    handles = figures[0].legends[0].get_lines()
+    names = [handle.get_label() for handle in handles]
+    assert names == ["a", "b", "c", "real music for a, b", "real music for c"]
+    a, b, c, real, other = looks(handles)
+    assert len({a, b, c, real, other}) == 5
+    assert real[0] == other[0]
+    training, places, readings, loops, *of_music = panels(figures[0])
+    assert looks(training.lines) == [b, c]
+    assert looks(places.lines)[:3] == looks(loops.lines) == [a, b, c]
     assert [bar.get_facecolor() for bar in readings.patches] == [x[0] for x in (a, a, b, b, c, c)]
-    assert looks(rest[0]) == [a, b, c]
-    assert len(rest) == 5
-    assert all(looks(axes) == [a, b, c, real, other] for axes in rest[1:])
+    assert len(of_music) == 4
+    assert all(looks(axes.lines) == [a, b, c, real, other] for axes in of_music)
 
 
 def test_the_loss_by_position_is_a_separate_plot(tmp_path, figures):
