@@ -1,6 +1,7 @@
 """Real continuations and low anchors."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tokenization.score import all_notes
 
 
 def test_anchors_keep_the_prompt_and_the_number_of_notes_metres_and_tempos():
-    kinds = {"waltz": "real", "groove": "shuffled_bars", "barcarole": "shuffled_notes"}
+    kinds: dict[str, Any] = {"waltz": "real", "groove": "shuffled_bars"}
+    kinds["barcarole"] = "shuffled_notes"
     for name, kind in kinds.items():
         data = (ROOT / "examples" / f"{name}.mid").read_bytes()
         music = real_music(data, name, 4, 4, "auto")
