@@ -98,15 +98,12 @@ def test_drums_sound_ignore_their_program_and_a_closed_hi_hat_silences_the_open_
     assert ratio[0] < ratio[1] / 3
 
 
-def test_a_bend_shifts_the_pitch():
+def test_bend_pan_and_volume_of_a_channel():
     bend = np.array([[1000, 8191], [2000, -8192]])
     audio = played(score(piano((0, 3000, 69, 90), program=56, bends=bend)))
     for start, semitones in ((0.1, 0), (1.1, 2), (2.1, -2)):
         hertz = 440 * 2 ** (semitones / 12)
         assert peak_hertz(audio, start, start + 0.8, hertz) == pytest.approx(hertz, rel=0.003)
-
-
-def test_pan_and_volume_of_a_channel():
     left = piano((0, 2000, 72, 90), program=16, controls=np.array([[0, 10, 0], [1000, 7, 50]]))
     audio = played(score(left))
     assert np.abs(audio.samples[:, 1]).max() < 1e-6

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from app.audio import render as sound
 from app.audio import stems
 from app.audio.synth.soundfont import SoundError
 from tokenization.score import Score, Tempo, Track
@@ -46,7 +47,7 @@ def read(path: Path) -> np.ndarray:
     return samples.astype(np.int64)
 
 
-def test_the_sum_of_the_tracks_is_the_whole_up_to_rounding(made):
+def test_the_sum_of_the_tracks_is_the_whole_up_to_rounding(made, tmp_path):
     total = sum(track.astype(np.int64) for track in made.tracks.values())
     assert np.abs(total - made.whole).max() <= len(made.tracks) / 2 + 0.5
     assert all(np.abs(track).max() > 100 for track in made.tracks.values())
@@ -56,11 +57,7 @@ def test_the_sum_of_the_tracks_is_the_whole_up_to_rounding(made):
     late = slice(int(0.3 * RATE), int(0.9 * RATE))
     assert np.square(first[late]).sum() < np.square(alone[late].astype(float)).sum()
     assert list(made.names.values()) == ["Piano 1", "Piano 2", "My bass", "Drums"]
-
-
-def test_the_whole_equals_the_rendered_score(made, tmp_path):
-    from app.audio import render as sound
-
+    # the whole equals the rendered score
     audio = sound.render(band(), sample_rate=RATE, renderer="builtin")
     sound.save_audio(audio, tmp_path / "song.wav")
     assert np.abs(read(made.mix()) - read(tmp_path / "song.wav")).max() <= 1

@@ -274,6 +274,9 @@ def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
     said = capsys.readouterr().err
     assert said.count("relpe: bad.mid: not MIDI") == 2
     assert said.count("relpe: a.mid is damaged") == 1
+    bars = [bar for bar in re.split(r"[\r\n]", said) if "reading the prompts" in bar]
+    assert bars
+    assert not any("clips" in bar for bar in bars)
     assert re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", said)
     assert not re.search(r"0/0|8/8|<-", said)
 

@@ -21,22 +21,22 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 
-@pytest.mark.parametrize("command", ["continue", "generate"])
-def test_same_seed_same_file_and_json_says_what_was_made(folder, command, parsed, capsys):
-    assert relpe(folder, command, "--seed", "3", "--bars", "1", "--json") == 0
-    assert parsed[(folder / "prompt.mid").read_bytes()] == (command == "continue")
-    first = (folder / "out.mid").read_bytes()
-    said = json.loads(capsys.readouterr().out)
-    assert said["output"] == [str(folder / "out.mid")]
-    assert (said["seed"], said["bars"], said["backend"]) == (3, 1, "torch float32")
-    assert said["fell_back"] is None
-    assert said["tokens"] > said["notes"] > 0
-    assert said["tokens_per_second"] > said["bars_per_second"] > 0
-    assert said["real_time_factor"] > 0
-    assert (said["prompt_notes"] > 0) == (command == "continue")
-    assert relpe(folder, command, "--seed", "3", "--bars", "1") == 0
-    assert (folder / "out.mid").read_bytes() == first
-    assert not list(folder.glob(".*"))
+def test_same_seed_same_file_and_json_says_what_was_made(folder, parsed, capsys):
+    for command in ("generate", "continue"):
+        assert relpe(folder, command, "--seed", "3", "--bars", "1", "--json") == 0
+        assert parsed[(folder / "prompt.mid").read_bytes()] == (command == "continue")
+        first = (folder / "out.mid").read_bytes()
+        said = json.loads(capsys.readouterr().out)
+        assert said["output"] == [str(folder / "out.mid")]
+        assert (said["seed"], said["bars"], said["backend"]) == (3, 1, "torch float32")
+        assert said["fell_back"] is None
+        assert said["tokens"] > said["notes"] > 0
+        assert said["tokens_per_second"] > said["bars_per_second"] > 0
+        assert said["real_time_factor"] > 0
+        assert (said["prompt_notes"] > 0) == (command == "continue")
+        assert relpe(folder, command, "--seed", "3", "--bars", "1") == 0
+        assert (folder / "out.mid").read_bytes() == first
+        assert not list(folder.glob(".*"))
 
 
 def test_variations_and_sound(folder):

@@ -125,9 +125,9 @@ def test_what_cannot_be_continued_is_refused(prompt_bytes):
     for track, problem in ((drums, "drums only"), (Track.of([]), "no notes")):
         with pytest.raises(MidiError, match=problem):
             read_prompt(write_midi(Score(480, (track,))), "song.mid")
-    for region in ({"last_bar": 0}, {"last_bar": 5}, {"first_bar": 0}, {"first_bar": 5}):
+    for first, last in ((None, 0), (None, 5), (0, None), (5, None)):
         with pytest.raises(MidiError, match="expected 1 to 4"):
-            read_prompt(prompt_bytes, **region)
+            read_prompt(prompt_bytes, last_bar=last, first_bar=first)
     # a prompt without room for new music
     far = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
     with pytest.raises(MidiError, match=r"far\.mid: .*65,520, expected at most 64,512"):

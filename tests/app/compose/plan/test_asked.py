@@ -85,7 +85,7 @@ def test_a_letter_of_the_prompt_brings_its_section_back(model):
 
 def test_bars_of_a_form_are_exact_unless_other_chords_are_asked():
     before = [Heard("A", bar) for bar in parse_chart("C | F")]
-    for chosen, exact in (
+    cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"form": "B2 A2"}, [2, 3]),
         ({"form": "B2 A2", "chords": "C"}, [2]),  # A is C F
         ({"form": "B2 A2", "chords": "? | ? | F | ?"}, [3]),
@@ -94,7 +94,8 @@ def test_bars_of_a_form_are_exact_unless_other_chords_are_asked():
         ({"form": "B2 B2", "ending": "cadence"}, []),
         ({"form": "B2 A2", "ending": "natural"}, [2]),
         ({"chords": "C | F"}, []),
-    ):
+    ]
+    for chosen, exact in cases:
         options = MusicOptions(**chosen)
         key = closing_key(options, Plan((), Key(0, minor=False)))
         bars = asked_bars(options, 4, before, key=key)

@@ -6,6 +6,8 @@ tests/app/listening/report/test_error_rates.py` prints them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,13 @@ CLIPS = [
     for condition in "abc"
     for prompt in range(4)
 ]
-RATES = ("any found", "any certain", "first found", "intervals with equality", "predicted")
+RATES: tuple[str, ...] = (
+    "any found",
+    "any certain",
+    "first found",
+    "intervals with equality",
+    "predicted",
+)
 """Shares of studies: with a difference of any pair, with one that is said to hold for other
 prompts, with a difference of the first pair; of intervals that contain equality; and the mean of
 the reported power of the first pair."""
@@ -40,8 +48,9 @@ def rates(
     name: str, listeners: SimulatedListeners, studies: int, share: float = 0.65, points: float = 0.5
 ) -> dict[str, np.ndarray]:
     """Each of `RATES`, for preferences and ratings; prints them for the documents."""
-    interest = {"preference_of_interest": share, "points_of_interest": points}
-    options = ReportOptions(draws=200, check=False, **interest)
+    options = ReportOptions(
+        draws=200, check=False, preference_of_interest=share, points_of_interest=points
+    )
     rows = []
     for seed in range(studies):
         report = study(listeners, seed, options)
@@ -79,7 +88,8 @@ def test_equal_conditions_are_rarely_found_different():
 
 @pytest.mark.slow
 def test_real_differences_are_found_nearly_as_often_as_predicted():
-    given = {"qualities": {"a": 0.6}, "fit": 0.0, "clip": 0.0, "taste": 0.5, "attention": 0}
+    given: dict[str, Any] = {"fit": 0.0, "clip": 0.0, "taste": 0.5, "attention": 0}
+    given["qualities"] = {"a": 0.6}
     # what the difference of 0.6 means for answers, from listeners without number
     many = SimulatedListeners(count=300, **given)
     large = study(many, 1, ReportOptions(draws=100, check=False))
