@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relpe.encodings.stochastic import noise_products, white_noise
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
-from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
+from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState, filter_covariance
 from tests.support import reference_stochastic
 from tests.support.filtered import (
     CPU,
@@ -255,7 +255,7 @@ def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
 
     def with_gate(queries: torch.Tensor, keys: torch.Tensor, power: int) -> torch.Tensor:
         """(h, d, l, l), the covariance of filters, gate included, or of their squares."""
-        lagged = noise_correlation(queries**power, keys**power, lags)
+        lagged = filter_covariance(queries**power, keys**power, lags)
         mixed = (1 - gate) ** power * lagged + gate**power
         return mixed.unflatten(-1, (length, length))
 
@@ -273,21 +273,6 @@ def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
         variance = variance - 2 * fourth / 3
     assert ((scores.mean(-1) - mean).abs() <= 5 * (variance / draws).sqrt()).all()
     torch.testing.assert_close(scores.var(-1), variance, rtol=0.1, atol=0.01)
-
-
-def noise_correlation(a: torch.Tensor, b: torch.Tensor, lags: torch.Tensor) -> torch.Tensor:
-    """sum_i a_i b_(i + lag) of (h, d, n), computed literally."""
-    taps = a.shape[-1]
-    return torch.stack(
-        [
-            sum(
-                (a[..., i] * b[..., i + lag] for i in range(taps) if 0 <= i + lag < taps),
-                start=torch.zeros_like(a[..., 0]),
-            )
-            for lag in lags.flatten().tolist()
-        ],
-        -1,
-    )
 
 
 @pytest.mark.parametrize("fused", [True, False])
