@@ -40,7 +40,7 @@ class Proxy(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Proxy
+    server: Proxy  # pyright: ignore
 
     def log_message(self, format, *_):  # noqa: A002 - named so by the base class
         """Logs nothing."""

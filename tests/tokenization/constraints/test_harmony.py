@@ -8,7 +8,7 @@ from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.harmony import LOW, NOT_BASS, OFF_BEAT, ON_BEAT, Harmony, second_half
 from tokenization.plan_text import parse_chart
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.documents.grammar import DocumentGrammar
 from tokenization.remi.vocabulary import BAR, PIANO_FAMILIES, TIME_SIGNATURE, Families
 
 LIMIT = BarLimit(3, 6)
@@ -18,7 +18,7 @@ def bias_of(
     chart: str, families: Families = PIANO_FAMILIES, bar: int = 3, at: int = 0
 ) -> dict[int, float]:
     """The bias of each MIDI pitch at a position of a 4/4 bar; bars count from 3."""
-    grammar = RemiGrammar(families)._replace(bar=bar, position=at, bar_length=48)
+    grammar = DocumentGrammar(families)._replace(bar=bar, position=at, bar_length=48)
     bias = Harmony.of(parse_chart(chart)).logits(grammar, LIMIT)
     if bias is None:
         return {}

@@ -7,7 +7,7 @@ from tests.support.guided import FAMILIES
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.register import OUTSIDE_RANGE, Register, instrument_range
 from tokenization.constraints.rule import biases_of_prompt
-from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.documents.grammar import DocumentGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.score import Track
 from tokenization.tokenizer import FixedBar, Rules
@@ -24,7 +24,7 @@ def rank_of(program: int, *, is_drum: bool = False) -> int:
 def test_pitches_outside_the_range_of_a_new_track_are_less_likely(program: int) -> None:
     families = FAMILIES["multitrack"]
     rank = rank_of(program)
-    bias = Register.of([rank]).logits(RemiGrammar(families)._replace(track=rank), LIMIT)
+    bias = Register.of([rank]).logits(DocumentGrammar(families)._replace(track=rank), LIMIT)
     assert bias is not None
     lowest, highest = instrument_range(program)
     of_pitch = dict(enumerate(bias[families.pitch : families.drum]))
@@ -44,7 +44,7 @@ def test_a_bass_does_not_rise_above_the_given_notes(given: tuple[int, ...], high
     families = FAMILIES["multitrack"]
     notes = (families.drum + 8, *(families.pitch + note for note in given))
     rules = Rules(bars={4: FixedBar(given=notes)})
-    grammar = RemiGrammar(families, rules)._replace(bar=4, track=rank_of(BASS))
+    grammar = DocumentGrammar(families, rules)._replace(bar=4, track=rank_of(BASS))
     for bar, expected in ((4, highest), (5, 55)):
         bias = Register.of([rank_of(BASS)]).logits(grammar._replace(bar=bar), LIMIT)
         assert bias is not None
@@ -56,7 +56,7 @@ def test_a_bass_does_not_rise_above_the_given_notes(given: tuple[int, ...], high
 
 
 def test_other_tracks_and_drums_have_no_bias() -> None:
-    grammar = RemiGrammar(FAMILIES["multitrack"])
+    grammar = DocumentGrammar(FAMILIES["multitrack"])
     register = Register.of([rank_of(BASS), rank_of(0, is_drum=True)])
     for other in (rank_of(FLUTE), rank_of(0, is_drum=True), -1):
         assert register.logits(grammar._replace(track=other), LIMIT) is None

@@ -119,7 +119,7 @@ def test_options_out_of_range_are_refused(data):
         ({"music": (GenerationOptions(seed=1), GenerationOptions(seed=2))}, "the same pair twice"),
     ):
         with pytest.raises(TrainingError, match=message):
-            EvaluateOptions(model="x", data=data, **changes)
+            EvaluateOptions(model="x", data=data, **changes)  # pyright: ignore
     # before anything is read
     with pytest.raises(TrainingError, match="--ngram is 9, expected 1 to"):
         evaluate(EvaluateOptions(model="none", data=data, ngram=9))
@@ -234,7 +234,7 @@ def test_the_command_passes_its_options_on(monkeypatch, capsys, tmp_path):
     sampling += ["--memory", "0.25", "--samples-output", str(tmp_path)]
     assert main([*command, *music, *sampling]) == 0
     assert main([*command, "--continuations", "200", "--corpora", "pop909", "chopin"]) == 0
-    assert [options.corpora for options in given] == [(), (), ["pop909", "chopin"]]
+    assert [options.corpora for options in given] == [(), (), ("pop909", "chopin")]
     asked = GenerationOptions(
         continuations=9,
         per_prompt=3,

@@ -76,7 +76,7 @@ def test_options_out_of_range_are_refused():
         ({"memory": 2}, "--memory is 2"),
     ):
         with pytest.raises(TrainingError, match=message):
-            GenerationOptions(**changes)
+            GenerationOptions(**changes)  # pyright: ignore
 
 
 def passage(notes, bars, prompt_bars=2):

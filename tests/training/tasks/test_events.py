@@ -30,7 +30,7 @@ def test_a_run_with_events_and_a_pattern_of_layers(experiment, tmp_path):
     names = np.array(load_tokenizer(config.task.data).vocabulary.names)
     closes = decoder.events.closes.numpy()[: len(names)]
     kinds = {name.split("_")[0] for name in names[~closes]}
-    assert kinds == {"PAD", "Position", "Pitch", "Velocity"}
+    assert kinds == {"PAD", "Position", "Program", "Part", "Pitch", "Drum", "Velocity"}
     assert closes[np.char.startswith(names, "Duration")].all()
     groups = parameter_groups(decoder, 0.1, orthogonalized=True)
     by_muon = {id(weight) for group in groups if group["parts"] for weight in group["params"]}

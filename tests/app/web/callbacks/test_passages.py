@@ -21,21 +21,22 @@ from tests.support.bands import model_of
 from tests.support.seen import OTHER, SOMEONE, begin, event, file_of, make, read, seen, work_of
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi
 
 
 @pytest.fixture(scope="module")
 def filler():
-    """A small model of version 2."""
+    """A small model of several instruments."""
     return model_of(MultitrackRemi())
 
 
 @pytest.fixture
 def filling(monkeypatch, tmp_path, filler):
-    """Callbacks of a page with a model of version 1 and one of version 2; sound is silent."""
+    """Callbacks of a page with a model of several instruments and one for piano."""
     monkeypatch.setattr(stems, "render", fakes.silent_stems)
-    models = Models.only(model_of(MultitrackRemi()))
-    first = replace(models.load("second"), name="first", sha256="abc")
-    models.names = ("first", "second")
+    models = Models.only(filler)
+    first = replace(model_of(PianoRemi()), name="first", sha256="abc")
+    models.names = ("second", "first")
     models._loaded = {"first": first, "second": filler}
     return Callbacks(Studio(models, tmp_path / "out"), 100_000)
 
@@ -69,7 +70,6 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
     written = "Electric Bass (finger) and Drums, bars 3 to 4"
     assert f"The second model writes {written}; everything else" in view.card
-    assert "It was chosen because the first model cannot write these bars." in view.card
     _, view = make(filling, bars=None, seed=1, ending="cadence")
     assert view.frame["subtitle"] == f"{written} · second model"
     before, after = notes_of(song), notes_of(view.frame["variations"][0]["midi"])
@@ -93,7 +93,6 @@ def test_selected_bars_need_no_length_and_without_them_the_piece_is_continued(fi
     assert "selected bars" not in view.length.info
     assert view.go.value == "Continue"
     assert "gap" not in view.frame["prompt"]
-    assert work_of(filling).upload.model.name == "first"  # the one that suits the file
     assert view.frame["prompt"]["splice"] == 24
 
 
@@ -132,17 +131,15 @@ def test_a_track_that_rests_has_no_notes_there_and_the_settings_make_it_again(fi
 def test_what_the_model_cannot_write_is_refused_before_it_begins(filling, song):
     read(filling, song)
     filling.uploads.choose_model("first", SOMEONE)
-    view = select(filling, first=2, last=3)
-    error = "can only continue a piece"
+    view = select(filling, first=2, last=3, tracks=[1])
+    error = "reads all tracks as one piano"
     for text in (view.frame["prompt"]["gap"]["problem"], view.estimate, view.card):
         assert error in text
     assert not view.go.interactive
     with pytest.raises(Exception, match=error):
         begin(filling)
-    # its last bars are a continuation, which it can write
-    assert select(filling, first=5, last=6).go.interactive
     view = seen(filling.uploads.choose_model("second", SOMEONE))
-    assert (view.frame["prompt"]["gap"]["first"], work_of(filling).upload.problem) == (5, "")
+    assert (view.frame["prompt"]["gap"]["first"], work_of(filling).upload.problem) == (2, "")
 
 
 def test_a_selection_that_cannot_be_is_explained(filling, song):
@@ -178,33 +175,6 @@ def plan(calls, bars: int | None = 4, form="", chords="", ending="bar", style=""
     return seen(calls.settings.plan(bars, "bars", form, chords, 0.0, ending, style, SOMEONE))
 
 
-def test_the_automatic_model_can_do_what_is_asked_and_the_card_says_why(filling, song):
-    view, _ = read(filling, song)
-    assert "The first model continues it" in view.card
-    assert view.form.interactive
-    filling.uploads.choose_tracks(event(heard=[0, 1], played=[1]), SOMEONE)
-    for asked, cannot in (
-        ({"form": "B2"}, "follow a form"),
-        ({"ending": "natural"}, "end a piece"),
-        ({"form": "B2", "ending": "natural"}, "follow a form or end a piece"),
-    ):
-        why = f"The second model continues it, because the first model cannot {cannot}."
-        view = plan(filling, **asked)
-        assert why in view.card
-        step = work_of(filling).step
-        assert (step.heard, step.played) == ({0, 1}, {1})  # the chosen tracks stay
-        assert "The first model continues it" in plan(filling).card
-    _, view = make(filling, bars=2, form="B2")  # even if the field was not announced
-    assert view.frame["subtitle"].endswith("second model")
-    filling.uploads.forget(SOMEONE)
-    filling.uploads.plan_new(SOMEONE)
-    view = plan(filling, form="A2 B2", chords="C")
-    assert view.model.info == "second, because the first model cannot follow a form."
-    assert view.form.interactive
-    _, view = make(filling, bars=4, form="A2 B2", chords="C")
-    assert view.frame["subtitle"] == "4 bars · second model"
-
-
 def sections(frame):
     """The sections over the roll, of a result or the prompt."""
     shown = frame["variations"][0] if frame["variations"] else frame["prompt"]
@@ -235,37 +205,19 @@ def test_sections_keep_their_letters_when_new_bars_are_heard_and_continued(filli
     assert file_of(filling, view).read_bytes() == midi.read_bytes()
 
 
-def test_a_model_chosen_by_hand_says_what_it_cannot_do_and_what_can_be_done(filling, song):
-    for path in (None, song):
-        if path:
-            read(filling, path)
-        view = seen(filling.uploads.choose_model("first", SOMEONE))
-        assert view.chords.interactive  # any model can be asked for chords
-        assert not view.form.interactive
-        assert view.form.info.endswith("cannot follow a form. Choose second, or clear Form.")
-        assert plan(filling, form="B2").form.interactive  # so that it can be cleared
-        with pytest.raises(Exception, match=r"cannot follow a form\. Choose second"):
-            begin(filling, form="B2")
-        plan(filling)
-    view = seen(filling.uploads.choose_model("auto", SOMEONE))
-    assert view.form.interactive
-    begin(filling, form="B2")
-
-
-def test_styles_are_those_of_the_models_that_can_be_chosen(filling, song):
+def test_a_style_takes_a_model_that_has_it_and_others_say_what_can_be_done(filling, song):
     view, _ = read(filling, song)
     assert not view.style.interactive
-    assert view.style.info == "The first model has no styles."
-    config = MultitrackRemiConfig(styles=("pop", "waltz"))
-    filling.studio.models._loaded["second"] = model_of(MultitrackRemi(config))
+    assert view.style.info == "The second model has no styles."
+    styled = model_of(MultitrackRemi(MultitrackRemiConfig(styles=("pop", "waltz"))))
+    models = filling.studio.models
+    models.names = ("second", "styled")
+    models._loaded["styled"] = replace(styled, name="styled")
+    filling.uploads.choose_tracks(event(heard=[0, 1], played=[1]), SOMEONE)
     view = plan(filling, style="waltz")
-    assert view.style.info == "One of: pop, waltz."
-    assert "The second model continues it, because the first model cannot write" in view.card
-    filling.uploads.choose_model("first", SOMEONE)
-    with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose second, or clear Style"):
+    assert "The styled model continues it, because the second model cannot write" in view.card
+    step = work_of(filling).step
+    assert (step.heard, step.played) == ({0, 1}, {1})  # the chosen tracks stay
+    filling.uploads.choose_model("second", SOMEONE)
+    with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose styled, or clear Style"):
         begin(filling, style="waltz")
-    _, view = make(filling, bars=2, seed=3, chords="C | F")
-    (row,) = view.frame["variations"]
-    assert "chords met in " in row["facts"]
-    assert "of 2 bars" in row["settings"]
-    assert row["sheet"]["chords"]

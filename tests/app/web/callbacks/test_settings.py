@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import gradio as gr
 import pytest
 
 from app.compose.options import MusicOptions
+from app.compose.replay import chosen_options
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.settings import ASKED_BY_ROWS
 from tests.support.seen import (
@@ -54,7 +54,9 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, band):
 
 def write_settings(path, **changed):
     """A file of settings."""
-    settings = {"model": "fake", "seed": 3, "options": {"bars": 4}}
+    whole = chosen_options(MusicOptions(), after_prompt="prompt_sha256" in changed)
+    options = whole | changed.pop("options", {"bars": 4})
+    settings = {"model": "fake", "seed": 3, "options": options}
     path.write_text(json.dumps(settings | changed))
     return path
 
@@ -63,17 +65,6 @@ def write_settings(path, **changed):
 def path(tmp_path):
     """Where settings are written."""
     return tmp_path / "settings.json"
-
-
-def test_the_bars_and_the_memory_of_an_earlier_release_are_restored(calls, midi, path):
-    """Its pieces were made from the last 8 bars and without a pointer, unless told otherwise."""
-    read(calls, midi)  # four bars
-    sha256 = hashlib.sha256(midi.read_bytes()).hexdigest()
-    for prompt_bars, first in ((0, None), (3, 2), (4, None), (8, None)):
-        write_settings(path, options={"prompt_bars": prompt_bars}, prompt_sha256=sha256)
-        _, upload = read(calls, path)
-        assert upload.prompt.first_bar == first
-        assert filled_form(calls)["memory"] == 0
 
 
 def test_unusable_settings_are_reported_in_one_sentence(calls, midi, path):
