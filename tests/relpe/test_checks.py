@@ -55,7 +55,7 @@ def test_values_out_of_range_are_refused_when_a_config_is_made() -> None:
         (DecoderConfig, "layers", (RopeConfig(),), "each a config such as LayerCon"),
     ]
     for config, name, value, message in cases:
-        with pytest.raises(ValueError, match=f"{name} (is|are) .*{message}|{name} is {message}"):
+        with pytest.raises(ValueError, match=f"{name} .*{message}"):
             config(**{name: value})
 
 

@@ -20,7 +20,7 @@ from tests.support.bands import band as band_score
 from tests.support.bands import model_of
 from tests.support.seen import OTHER, SOMEONE, begin, event, file_of, make, read, seen, work_of
 from tokenization.midi import read_midi, write_midi
-from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 
 
@@ -205,19 +205,7 @@ def test_sections_keep_their_letters_when_new_bars_are_heard_and_continued(filli
     assert file_of(filling, view).read_bytes() == midi.read_bytes()
 
 
-def test_a_style_takes_a_model_that_has_it_and_others_say_what_can_be_done(filling, song):
+def test_without_a_model_that_has_styles_none_can_be_asked(filling, song):
     view, _ = read(filling, song)
     assert not view.style.interactive
     assert view.style.info == "The second model has no styles."
-    styled = model_of(MultitrackRemi(MultitrackRemiConfig(styles=("pop", "waltz"))))
-    models = filling.studio.models
-    models.names = ("second", "styled")
-    models._loaded["styled"] = replace(styled, name="styled")
-    filling.uploads.choose_tracks(event(heard=[0, 1], played=[1]), SOMEONE)
-    view = plan(filling, style="waltz")
-    assert "The styled model continues it, because the second model cannot write" in view.card
-    step = work_of(filling).step
-    assert (step.heard, step.played) == ({0, 1}, {1})  # the chosen tracks stay
-    filling.uploads.choose_model("second", SOMEONE)
-    with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose styled, or clear Style"):
-        begin(filling, style="waltz")
