@@ -9,7 +9,7 @@ from tokenization.notation.staves import Notation
 from tokenization.score import Score, TimeSignature, Track
 
 METRES = ((4, 4), (3, 4), (2, 4), (6, 8), (12, 8), (5, 8), (2, 2))
-rows = st.tuples(st.integers(0, 200), st.integers(0, 90), st.integers(30, 95), st.just(80))
+rows = st.tuples(st.integers(0, 200), st.integers(0, 90), st.integers(0, 127), st.just(80))
 
 
 @st.composite

@@ -85,10 +85,13 @@ def _sharps(key: Key | None) -> int:
 
 
 def _spelled(pitch: int, sharps: int) -> str:
-    """The name of a pitch for music21, such as B-3, as it is usually spelled in a key."""
+    """The name of a pitch for music21, such as B-3, as it is usually spelled in a key.
+
+    Octaves of MusicXML begin at 0, so the twelve lowest pitches are written an octave higher.
+    """
     # in C major, Eb to G#
     name = name_at(place_of(pitch % 12, sharps - 2), flat="-")
-    octave = (pitch - name.count("#") + name.count("-")) // 12 - 1
+    octave = max(0, (pitch - name.count("#") + name.count("-")) // 12 - 1)
     return f"{name}{octave}"
 
 
@@ -157,7 +160,7 @@ def _fill_voice(
         start, stop = max(onset, one.start), min(end, one.end)
         rest(at, start)
         for begin, until in one.values(start, stop):
-            names = [_spelled(pitch, sharps) for pitch in pitches]
+            names = list(dict.fromkeys(_spelled(pitch, sharps) for pitch in pitches))
             length = _quarters(until - begin)
             element: Any = (
                 note.Note(names[0], quarterLength=length)
