@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from relpe.models.pointer import arithmetic
 from relpe.models.pointer.config import (
+    ALIGNMENTS,
+    LENGTH_CLASSES,
     LONGEST,
     MOST_IDS,
     NUM_DISTANCES,
     NUM_RECORDS,
+    RANGES,
     SIZES,
     BalanceConfig,
     GateConfig,
@@ -166,6 +169,33 @@ def test_distances_of_many_units_share_two_classes():
     assert sources.distances[[0, 1, 63, 64, 65]].tolist() == [0, 2, 126, 128, 256]
     assert sources.similar[[1, 64]].tolist() == [278, 152]
     assert (sources.tokens[1:] == 1).all()
+
+
+def test_a_name_of_a_distant_unit_has_the_class_of_the_distance():
+    config = replace(UNLIKE, names=(2, 300))
+    for units, distance in ((1, 1), (63, 63), (64, 64), (127, 64), (128, 65)):
+        sources = read(config, [1, 1 + units]).sources()
+        assert np.flatnonzero(sources.named == 2).tolist() == [distance]
+        assert (sources.named[np.arange(NUM_DISTANCES) != distance] == 1).all()
+
+
+def test_a_source_in_an_imposed_unit_has_odds_of_4_to_403():
+    for imposed, odds in ((-50.0, 4.48), (50.0, 403.4)):
+        balance = BalanceConfig(strength=-9, most=-9, most_generated=-9, imposed=imposed)
+        pointer = read(replace(UNLIKE, balance=balance), [1, 3, 5, 4, 1, 3, 5, 8, 1])
+        pointer.end_prompt()
+        pointer.extend([3], imposed=True)  # names the unit before the last, where 5 came next
+        proposals = pointer.proposals()
+        assert proposals.odds[proposals.tokens == 5] == pytest.approx([odds], rel=1e-2)
+
+
+def test_lengths_and_distances_have_classes():
+    lengths = [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 6143, 6144, LONGEST]
+    expected = [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 24, 25, 25]
+    assert LENGTH_CLASSES[lengths].tolist() == expected
+    distances = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63, 64, 65]
+    assert ALIGNMENTS[distances].tolist() == [0, 1, 2, 1, 3, 2, 4, 3, 5, 4, 5, 5, 1, 1, 1]
+    assert RANGES[[0, 3, 4, 5, 6, 48, 63, 64, 65]].tolist() == [0, 3, 4, 4, 5, 11, 11, 12, 12]
 
 
 def test_lengths_are_counted_up_to_a_limit():
