@@ -28,9 +28,14 @@ def folder(tmp_path_factory):
     splits = {"train": ["one"], "validation": ["two"], "test": ["three"]}
     (folder / "songs" / "splits.json").write_text(json.dumps(splits))
     tokenizer = MultitrackRemi()
-    sizes = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16}
-    pointer = PointerConfig(reach=64)
-    config = DecoderConfig(vocabulary_size=len(tokenizer.vocabulary), pointer=pointer, **sizes)
+    config = DecoderConfig(
+        vocabulary_size=len(tokenizer.vocabulary),
+        width=16,
+        num_layers=1,
+        num_heads=2,
+        hidden=16,
+        pointer=PointerConfig(reach=64),
+    )
     save_model(config.build().eval(), folder / "model")
     tokenizer.save(folder / "model")
     return folder
