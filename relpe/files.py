@@ -35,7 +35,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # there is no such file or folder
+            beside.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

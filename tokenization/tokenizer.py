@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     write: bool = True
     """Whether the model may choose which bars are to be written."""
     bars: Mapping[int, FixedBar] = NO_BARS
-    """What is decided in advance of some bars, by `Grammar.bar`."""
+    """What is decided in advance of some bars, by `RemiGrammar.bar`."""
 
 
 @dataclass(frozen=True)

@@ -422,7 +422,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     folder = Path(options.model)
     task = read_experiment(folder).task if is_run(folder) else None
     if isinstance(task, Task):
-        return _evaluate_run(options, with_split=task.has_splits)
+        return _evaluate_run(options, task)
     if options.data is None:
         raise TrainingError(
             f"{options.model}: a model of music is measured on a prepared corpus; give it with "
@@ -446,12 +446,12 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _evaluate_run(options: argparse.Namespace, *, with_split: bool) -> int:
+def _evaluate_run(options: argparse.Namespace, task: Any) -> int:  # noqa: ANN401 - imports torch
     """Evaluate a run of another task than music; refuse options that only music has."""
     from training.evaluation.runs import evaluate_run
 
     names = {"call", *(field.name for field in fields(RunOptions))}
-    if not with_split:
+    if not task.has_splits:
         names -= {"data", "split"}
     others = [
         f"--{name.replace('_', '-')}"
@@ -460,8 +460,8 @@ def _evaluate_run(options: argparse.Namespace, *, with_split: bool) -> int:
     ]
     if others:
         raise TrainingError(
-            f"{', '.join(others)}: only for a model of music, which is measured on a prepared "
-            "corpus; give it with --data, or leave these options out"
+            f"{', '.join(others)}: only for a model of music, and {options.model} is a run of the "
+            f"task {task.kind}; leave {'them' if len(others) > 1 else 'it'} out"
         )
     lines = evaluate_run(RunOptions(**given_options(options, RunOptions)))
     sys.stdout.write("\n".join([*lines, ""]))

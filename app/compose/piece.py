@@ -140,7 +140,7 @@ class Opening:
         grammar = rule.grammar.hold(bars.still_sounding(tokenizer, rule.grammar.bar_start))
         # new tracks fit the chords of those that play in the same bars
         chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
-        biases = rule.biases + steer(options, grammar, tokenizer, context.tolist(), chords)
+        biases = rule.biases + steer(options, grammar, context.tolist(), chords)
         if options.distance:
             biases += (Distance.after(context, grammar, options.distance, ranks),)
         rule = rule._replace(grammar=grammar, biases=biases)
@@ -171,7 +171,7 @@ class Opening:
             bars=dict(enumerate(asked, 1)),
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
-        biases = steer(options, grammar, tokenizer, (), asked_chords(options, count, key))
+        biases = steer(options, grammar, (), asked_chords(options, count, key))
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule)
 

@@ -19,13 +19,11 @@ from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
 from tokenization.plan import PlannedChord
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.remi import Remi
 
 
 def steer(
     options: MusicOptions,
     grammar: RemiGrammar,
-    tokenizer: Remi,
     context: Sequence[int],
     chords: Sequence[tuple[PlannedChord, ...] | None] = (),
 ) -> tuple[Bias, ...]:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SECONDS = 20.0
 """Wall-clock limit of a call; the largest files take two or three seconds on an idle machine."""
 MAX_BYTES = 1 << 30
-"""Limit for the address space of a worker; an idle one takes 140 MB."""
+"""Limit for the address space of a worker; an idle one takes 170 MB."""
 MAX_WORKERS = 2
 """Maximum number of workers; the second one is started when two files arrive at the same time."""
 MAX_WAITING = 8
@@ -57,7 +57,10 @@ class Sandbox:
         max_bytes: int = MAX_BYTES,
         preload: Sequence[str] = (),
     ) -> None:
-        """`preload` names modules that a worker imports before its first call."""
+        """`preload` names modules that a worker imports before its first call.
+
+        A name such as `module:function` also calls a function, before the limits of the first call.
+        """
         self.seconds, self.max_bytes, self.preload = seconds, max_bytes, tuple(preload)
         self._queue: Queue[None] = Queue("reading files", MAX_WORKERS, Bounds(waiting=MAX_WAITING))
         self._lock = threading.Lock()
@@ -231,8 +234,11 @@ def serve(max_bytes: int, preload: Sequence[str]) -> None:
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # keeps printed text out of the answers
-        for module in preload:
-            importlib.import_module(module)
+        for name in preload:
+            module, _, function = name.partition(":")
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
         _limit("RLIMIT_AS", max_bytes)
         answer = pickle.dumps(("ready", None))
         while True:

@@ -44,7 +44,14 @@ MOST_NOTES = 100_000
 """Maximum notes of an upload, about an hour of orchestral music; more would delay other users."""
 MOST_CONTROLS = 500_000
 """Maximum controller and pitch bend events; those of a channel count for each of its tracks."""
-READER = Sandbox(preload=["app.compose.plan.lead_sheet", "app.compose.prompt"])
+READER = Sandbox(
+    # compiled before an upload comes, which would exceed its time limit
+    preload=[
+        "app.compose.plan.lead_sheet",
+        "app.compose.prompt",
+        "tokenization.midi.event_bytes:warm_up",
+    ]
+)
 """Reads all uploads of this process."""
 
 

@@ -1,7 +1,7 @@
-"""Training examples of version 2: kinds, padding, and time as a share of a training step.
+"""Training examples: kinds, padding, and time as a share of a training step.
 
 Run from the top of the repository: `python -m benchmarks.training.bench_examples DATA
-mixtures/band`. Prints CSV. DATA is a corpus of version 2; length, batch size and shares are those
+mixtures/band`. Prints CSV. DATA is a prepared corpus; length, batch size and shares are those
 of the config. `padding` is the share of an example of that kind that would be padding if no other
 document followed it. The step trains the model of the config, with new weights, on such examples,
 in float32 on one thread; times are CPU times, medians of several steps.

@@ -84,7 +84,7 @@ def folder(tmp_path: Path, small_model: MusicModel) -> Path:
 
 @pytest.fixture
 def filling(folder: Path) -> Path:
-    """A folder that also contains a piece of a band and a model of version 2 for it."""
+    """A folder that also contains a piece of a band and a model for it."""
     tokenizer = MultitrackRemi()
     save_model(model_of(tokenizer).decoder, folder / "second")
     tokenizer.save(folder / "second")

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from relpe.files import atomic_write, remove_parts
+from relpe.files import atomic_write, remove_parts, write_text
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -89,3 +89,7 @@ def test_a_failed_write_names_the_file(tmp_path):
     with pytest.raises(PermissionError) as other:
         write(errno.EACCES, "not allowed", "elsewhere")
     assert other.value.filename == "elsewhere"
+    path.touch()
+    with pytest.raises(NotADirectoryError) as named:
+        write_text(path / "run.json", "")
+    assert named.value.filename == str(path / "run.json")

@@ -1,4 +1,4 @@
-"""Tracks and music of a band, and small models of version 2."""
+"""Tracks and music of a band, and small models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpora of version 2, written as `relpe-train prepare` does: pieces with their plans."""
+"""Corpora, written as `relpe-train prepare` does: pieces with their plans."""
 
 from __future__ import annotations
 

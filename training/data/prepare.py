@@ -392,7 +392,10 @@ def _check_output(output: Path, tokenizer: Remi, source: str) -> None:
     if not (output / "data.json").exists():
         raise TrainingError(f"{output}: exists and is not a prepared corpus; choose a new folder")
     held = read_json(output / "data.json", (), "remove it")
-    kind = load_tokenizer(output).config.kind if (output / FILE_NAME).is_file() else None
+    try:
+        kind = load_tokenizer(output).config.kind if (output / FILE_NAME).is_file() else None
+    except TokenizerError:  # of an earlier version; its advice is to prepare the data again
+        kind = ""
     if kind not in (None, tokenizer.config.kind):
         raise TrainingError(
             f"{output}: is a corpus of another tokenizer; choose a new folder, or remove this one"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fill(folder: Path, command: str, *extra: str, piece: str = "piece.mid") -> int:
-    """Runs a command with the model of version 2."""
+    """Runs a command with the small model."""
     model = [] if "--model" in extra else ["--model", str(folder / "second")]
     output = ["--output", str(folder / "out.mid"), "--backend", "torch"]
     try:

@@ -50,7 +50,7 @@ def test_each_option_has_its_bias():
             [Key, Density, Cadence, Repetition],
         ),
     ):
-        biases = steer(options, tokenizer.grammar(), tokenizer, ())
+        biases = steer(options, tokenizer.grammar(), ())
         assert [type(bias) for bias in biases] == kinds
 
 
@@ -58,7 +58,7 @@ def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known():
     tokenizer, chords = PianoRemi(), [*parse_chart("F | G | C"), None]
     for seconds, chord in ((None, Chord(0, 0)), (20.0, None)):
         options = MusicOptions(chords="F | G | C", ending="cadence", seconds=seconds)
-        biases = steer(options, tokenizer.grammar(), tokenizer, (), chords)
+        biases = steer(options, tokenizer.grammar(), (), chords)
         (cadence,) = (bias for bias in biases if isinstance(bias, Cadence))
         assert cadence.chord == chord
 

@@ -155,14 +155,17 @@ def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
 
 @on_a_server
 def test_a_script_fills_bars_of_a_file(client, prompt):
-    """With a model of version 1, only those after the end, which are a continuation."""
+    """Those after the end are a continuation."""
     upload = handle_file(prompt)
+    files, facts = client.predict(upload, 2, 2, seed=3, api_name="/fill")
+    passage = facts["replay"][0]["passage"]
+    assert (passage["first_bar"], passage["last_bar"]) == (2, 2)
+    assert Path(files[0]).read_bytes()[:4] == b"MThd"
     files, facts = client.predict(upload, 4, 5, seed=3, api_name="/fill")
     assert facts["seed"] == 3
     assert facts["replay"][0]["options"]["bars"] == 2
     assert Path(files[0]).read_bytes()[:4] == b"MThd"
     for wrong, message in (
-        ({}, "the model can only continue a piece"),
         ({"last_bar": 1000}, "bars is 999, expected a whole number from 1 to 256"),
         ({"first_bar": 0}, "first_bar is 0, expected a whole number from 1"),
         ({"tracks": "oboe"}, "no track fits 'oboe'; the tracks are 1 Piano 1, 2 Piano 2"),

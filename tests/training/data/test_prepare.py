@@ -90,6 +90,10 @@ def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder,
         prepare(other, output, PianoRemi())
     with pytest.raises(TrainingError, match="corpus of another tokenizer; choose a new folder"):
         prepare(midi_folder, output, MultitrackRemi())
+    stored = output / "tokenizer.json"
+    stored.write_text(stored.read_text().replace('"version": 2', '"version": 1'))
+    with pytest.raises(TrainingError, match="corpus of another tokenizer; choose a new folder"):
+        prepare(midi_folder, output, PianoRemi())
     assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
 
 

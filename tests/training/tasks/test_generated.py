@@ -306,6 +306,7 @@ def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, dat
         [line] = capsys.readouterr().err.splitlines()
         said = ("the task permutations", "--data: only for a model of music", "tokenizer")
         assert any(words in line for words in said), line
+        assert "give it with --data" not in line
     capsys.readouterr()
     assert main(["evaluate", "--run", "piano"]) == 2
     assert "--data" in capsys.readouterr().err

@@ -1,1 +1,1 @@
-"""Version 2: plans, headers, and documents of which some bars or tracks are to be written."""
+"""Plans, headers, and documents of which some bars or tracks are to be written."""
