@@ -62,12 +62,17 @@ class Example(NamedTuple):
 def cut(score: Score, first: int, bars: int = CUT_BARS) -> Score:
     """Some bars of a score, with the tempo and the metre at their beginning."""
     lines = notated_lines(score, score.end_ticks, bars)
-    begin, stop = int(lines[min(first, len(lines) - 2)]), int(lines[min(first + bars, len(lines) - 1)])
+    begin, stop = (
+        int(lines[min(first, len(lines) - 2)]),
+        int(lines[min(first + bars, len(lines) - 1)]),
+    )
     tracks = []
     for track in score.tracks:
         notes = track.notes[(track.notes[:, 0] >= begin) & (track.notes[:, 0] < stop)].copy()
         notes[:, 0] -= begin
-        tracks.append(replace(track, notes=notes, controls=track.controls[:0], bends=track.bends[:0]))
+        tracks.append(
+            replace(track, notes=notes, controls=track.controls[:0], bends=track.bends[:0])
+        )
     tempos = [tempo for tempo in score.tempos if tempo.tick <= begin][-1:]
     metres = [metre for metre in score.time_signatures if metre.tick <= begin][-1:]
     return Score(

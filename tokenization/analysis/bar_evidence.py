@@ -31,11 +31,12 @@ _WIDTHS: Final = (1 / 96, 1 / 48, 1 / 24, 1 / 12, 1 / 8)
 _CHANCE: Final = 4.0
 """Onsets at any place alike that are added to those of the other bars."""
 _FEWEST_ONSETS: Final = 8
+_COARSE_TICKS: Final = 24
 _SURE: Final = 0.999
 """Probability by the file alone from which no beats are estimated."""
 _WEIGHTS: Final = {
-    "file alone": (0.0, 0.0, 0.0),
-    "beside the estimate": (0.0, 0.0, 0.0, 0.0, 0.0),
+    "file alone": (-5.193, 3.931, 1.525),
+    "beside the estimate": (-3.183, 1.423, 4.906, -1.934, -2.501),
 }
 """Coefficients of logistic regressions, fitted by `benchmarks.tokenization.fit_bars`."""
 
@@ -89,10 +90,11 @@ def estimate_evidence(score: Score, beats: Beats) -> Evidence:
 def file_probability(score: Score) -> float:
     """Probability that the bars of a piece are those of its file, between 0 and 1.
 
-    A file with few notes, or in which onsets cannot be between the places of the grid, has its own
-    bars.
+    Sheet music has its own bars, and so has a file with few notes, or with so few ticks in a beat
+    that nobody can have played into it without a click.
     """
-    if score.num_notes < FEWEST_NOTES or score.ticks_per_beat <= 24:
+    is_coarse = score.ticks_per_beat <= _COARSE_TICKS
+    if score.is_notated or score.num_notes < FEWEST_NOTES or is_coarse:
         return 1.0
     file = file_evidence(score)
     alone = _logistic("file alone", file_features(score, file))
@@ -100,8 +102,8 @@ def file_probability(score: Score) -> float:
         return alone
     try:
         beats = estimate_beats(score)
-    except MidiError:
-        return 1.0
+    except MidiError:  # there is nothing else to choose
+        return alone
     features = [*file_features(score, file), *estimate_features(estimate_evidence(score, beats))]
     return _logistic("beside the estimate", features)
 
