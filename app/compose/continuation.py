@@ -22,6 +22,7 @@ from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
 from relpe.decoding.generate import Sample
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
+from tokenization.midi.tuning import Tuning
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
@@ -362,8 +363,11 @@ def _alone(new: Score, prompt: Prompt) -> bytes:
     tempos = {max(tick - splice, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
     metres = {max(t - splice, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
     length = max(new.end_ticks - splice, 1)
+    tuning = Tuning.of_score(score)
     tracks = (
-        replace(t, notes=t.notes - [splice, 0, 0, 0], chunk=None) for t in new.tracks if len(t)
+        tuning.alone(replace(t, notes=t.notes - [splice, 0, 0, 0], chunk=None))
+        for t in new.tracks
+        if len(t)
     )
     return write_midi(
         Score(

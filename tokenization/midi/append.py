@@ -23,7 +23,9 @@ from tokenization.midi.events import (
     programs_of_rows,
     rows_in_time,
     scan_events,
+    tables_by_channel,
 )
+from tokenization.midi.tuning import ChannelEvents, Tuning
 from tokenization.midi.writer import (
     BEFORE,
     CLOSING,
@@ -72,7 +74,8 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
       channels are in use, new instruments share them, with a program change before each note that
       needs one.
     - At the splice, a held pedal, modulation, a pitch bend and notes that never end each get one
-      closing event. Tempos and time signatures of `new` after the splice are added to the first
+      closing event. A bend that holds for most notes of its channel is its tuning, to which the
+      channel returns; if all channels have the same, instruments on new channels get it too. Tempos and time signatures of `new` after the splice are added to the first
       track.
     - If the prompt has faded out a channel that new notes use (volume or expression below 16), one
       event at the splice restores the level that it had when notes last sounded, or sets it to 64
@@ -92,8 +95,11 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     merger = _Merger.of(prompt, new, splice_ticks)
     events, scale, additions = merger.events, merger.scale, merger.additions
     num_tracks, splice = len(additions), scale.ticks(splice_ticks)
-    begins, ends, endless = pair_notes(events)
-    for parts, closing in zip(additions, _closing_events(events, endless, splice), strict=True):
+    sounding = begins, ends, endless = pair_notes(events)
+    tuning = _tuning(events, sounding, splice)
+    for parts, closing in zip(
+        additions, _closing_events(events, endless, tuning, splice), strict=True
+    ):
         parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
     taken = _instruments(events)
@@ -116,6 +122,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             targets.append(additions[chunk])
         taken[channel] = (track.program, track.is_drum)
         channels.append(channel)
+        targets[-1] += _tuning_events(tuning, track, channel, splice)
     choices = program_choices(new.tracks, channels, scale)
     for track, channel, programs, target in zip(
         new.tracks, channels, choices, targets, strict=True
@@ -126,7 +133,6 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             NewEvents.of(programs),
             *note_events([track], [channel], scale),
         ]
-    sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
     for channel in sorted(playing):
         for chunk, event in _volume_events(events, sounding, channel, splice):
@@ -149,7 +155,8 @@ def replace_in_midi(
       or on that of the same instrument; format 0 then becomes 1.
     - A new note ends where its pitch is struck again on its channel by a note that is kept. It is
       left out if its pitch sounds there in the same chunk.
-    - Controllers, bends, programs, tempos and time signatures of `new` are not written.
+    - Controllers, bends, programs, tempos and time signatures of `new` are not written. An
+      instrument on a new channel has the tuning that all channels share, as in `append_to_midi`.
     - The resolution is kept, or multiplied by an integer as in `append_to_midi`.
 
     Args:
@@ -171,6 +178,7 @@ def replace_in_midi(
     ]
     kept, removed = _without_notes(events, {_place(track) for track in tracks}, *window)
     used = set(_channels(events))
+    tuning = _tuning(events, pair_notes(events), MAX_TICK)
     for track in new.tracks:
         _check_chunk(track.chunk, len(additions))
         if not len(track):
@@ -199,6 +207,8 @@ def replace_in_midi(
             target = merger.new_track(
                 track, channel, int(begins[0]), has_program=channel not in used
             )
+            if channel not in used:
+                target += _tuning_events(tuning, track, channel, int(begins[0]))
             used.add(channel)
         ons, offs = note_events([replace(track, notes=rows)], [channel], Scale())
         ranks = np.where(offs.ranks == NOTE_OFF, BEFORE, offs.ranks)
@@ -395,10 +405,37 @@ def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
     return factor if division * factor <= 0x7FFF else 1
 
 
+def _tuning(
+    events: Events,
+    notes: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+    until: int,
+) -> Tuning:
+    """The tuning of all channels up to a tick; `notes` are the rows returned by `pair_notes`."""
+    begins, ends, endless = notes
+    rows = np.append(begins, endless)
+    stops = np.minimum(np.append(events.tick[ends], np.full(len(endless), until)), until)
+    is_before = events.tick[rows] < until
+    rows, stops = rows[is_before], stops[is_before]
+    spans, channel = np.column_stack([events.tick[rows], stops]), events.status[rows] & 15
+    bends, controls = (tables_by_channel(events, kind, until) for kind in (0xE0, 0xB0))
+    return Tuning.of(
+        {
+            number: ChannelEvents(spans[channel == number], bends[number], controls[number])
+            for number in _channels(events)
+        }
+    )
+
+
+def _tuning_events(tuning: Tuning, track: Track, channel: int, tick: int) -> list[NewEvents]:
+    """Events at a tick that tune a track which joins a file on a channel."""
+    tuned = tuning.joining(replace(track, controls=[], bends=[]), channel, tick)
+    return [control_events(tuned, channel, Scale()), bend_events(tuned, channel, Scale())]
+
+
 def _closing_events(
-    events: Events, endless: NDArray[np.int32], splice: int
+    events: Events, endless: NDArray[np.int32], tuning: Tuning, splice: int
 ) -> list[list[NewEvents]]:
-    """Events that end notes and held controllers at the splice, by track chunk."""
+    """Events that end notes, held controllers and bends at the splice, by track chunk."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
 
     def close(row: int, *content: int) -> None:
@@ -412,8 +449,9 @@ def _closing_events(
             if of_control.size and events.second[of_control[-1]] > 0:
                 close(of_control[-1], 0xB0 | channel, control, 0)
         rows = rows_in_time(events, 0xE0 | channel, splice)
-        if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
-            close(rows[-1], 0xE0 | channel, 0, 64)
+        bend = tuning.bend(channel)
+        if rows.size and tuning.last_bend(channel) != bend:
+            close(rows[-1], 0xE0 | channel, *reversed(divmod(bend + 8192, 128)))
     for chunk, ends in note_ends(events, endless[events.tick[endless] <= splice], splice):
         closing[chunk].append(ends)
     return closing

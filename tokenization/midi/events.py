@@ -303,3 +303,19 @@ def rows_by_channel(
     channel = events.status[rows].astype(np.int64) & 15
     order = np.argsort(channel << 32 | events.tick[rows], kind="stable")
     return rows[order], np.searchsorted(channel[order], np.arange(17))
+
+
+def tables_by_channel(events: Events, kind: int, until: int) -> list[NDArray[np.int64]]:
+    """Tables of the controllers (0xB0) or bends (0xE0) of all 16 channels up to a tick.
+
+    The rows of a table are those of the tables of a `Track`.
+    """
+    rows, edges = rows_by_channel(events, kind, until)
+    if kind == 0xB0:
+        table = np.empty((len(rows), 3), np.int64)
+        table[:, 1], table[:, 2] = events.first[rows], events.second[rows]
+    else:
+        table = np.empty((len(rows), 2), np.int64)
+        table[:, 1] = (events.second[rows] << 7 | events.first[rows]) - 8192
+    table[:, 0] = events.tick[rows]
+    return np.split(table, edges[1:-1])

@@ -19,8 +19,8 @@ from tokenization.midi.events import (
     metre_rows,
     note_table,
     pair_notes,
-    rows_by_channel,
     scan_events,
+    tables_by_channel,
     tempo_rows,
     too_long,
 )
@@ -235,16 +235,8 @@ def _by_channel(
 
     The tracks of a channel share them, since copies could fill the memory.
     """
-    rows, edges = rows_by_channel(events, kind, limit)
-    if kind == 0xB0:
-        table = np.empty((len(rows), 3), np.int64)
-        table[:, 1], table[:, 2] = events.first[rows], events.second[rows]
-    else:
-        table = np.empty((len(rows), 2), np.int64)
-        table[:, 1] = (events.second[rows] << 7 | events.first[rows]) - 8192
-    table[:, 0] = events.tick[rows]
-    starts: list[int] = edges.tolist()
-    return {channel: _fixed(table[starts[channel] : starts[channel + 1]]) for channel in channels}
+    tables = tables_by_channel(events, kind, limit)
+    return {channel: _fixed(tables[channel]) for channel in channels}
 
 
 def _fixed(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -142,15 +142,13 @@ def test_new_notes_are_read_back(case):
 
 
 def _held(data: bytes) -> dict[tuple[int, ...], int]:
-    """Final values of pedals, modulation and bends of all channels, except zeros."""
+    """Final values of pedals and modulation of all channels, except zeros."""
     held: dict[tuple[int, ...], int] = {}
     tracks = midi_files.slow_tracks(data)
     for _, content in sorted(itertools.chain(*tracks), key=lambda event: event.tick):
         kind, channel = content[0] & 0xF0, content[0] & 15
         if kind == 0xB0 and content[1] in (1, 64, 66, 67):
             held[kind, channel, content[1]] = content[2]
-        elif kind == 0xE0:
-            held[kind, channel] = (content[2] << 7 | content[1]) - 8192
     return {key: value for key, value in held.items() if value}
 
 
@@ -163,7 +161,7 @@ def test_nothing_is_held_across_the_splice(case):
         Counter(e.content for track in midi_files.slow_tracks(data) for e in track)
         for data in (result, prompt)
     )
-    closing = [c for c in settings_after - settings_before if c[0] >> 4 in (0xB, 0xE)]
+    closing = [c for c in settings_after - settings_before if c[0] >> 4 == 0xB]
     assert len(closing) == len(_held(prompt))
 
 
@@ -293,7 +291,7 @@ def test_two_programs_on_one_channel_get_different_channels():
 
 
 def test_held_events_are_closed_in_their_own_track():
-    held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x00\xe0\x00\x50\x00\xb0\x42\x01\x00\x90\x30\x50"
+    held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x60\xe0\x00\x50\x00\xb0\x42\x01\x00\x90\x30\x50"
     closed = b"\x00\xb1\x40\x7f\x10\xb1\x40\x00"
     result = _continue(midi_file(note(60) + END, held + closed + END, division=96), chunk=0)
     contents = [event.content for event in midi_files.slow_tracks(result)[1] if event.tick == 384]
@@ -304,6 +302,43 @@ def test_held_events_are_closed_in_their_own_track():
         b"\xe0\x00\x40",
         b"\x80\x30\x40",
     ]
+
+
+def _bend(value: int, channel: int = 0) -> bytes:
+    return bytes((0, 0xE0 | channel, value + 8192 & 127, value + 8192 >> 7))
+
+
+def _bends(data: bytes) -> dict[int, list[list[int]]]:
+    return {track.channel: track.bends.tolist() for track in read_midi(data).tracks}
+
+
+_QUARTER_TONE = 2048
+
+
+def test_a_bend_that_holds_is_tuning_and_an_effect_ends():
+    tuned, tune = note(60, length=90) * 3, _bend(_QUARTER_TONE)
+    for prompt, closed in (
+        (tune + tuned, []),
+        (tune + tuned + _bend(8191) + note(60, length=90), [_QUARTER_TONE]),  # an effect at the end
+        (tune + tuned + _bend(0), [_QUARTER_TONE]),  # programs reset a channel at the end
+        (tuned + _bend(_QUARTER_TONE) + note(60, length=90), [0]),
+    ):
+        result = _continue(midi_file(prompt + END, division=96), chunk=0)
+        bends = _bends(result)[0]
+        assert [value for tick, value in bends if tick == 384] == closed
+
+
+def test_instruments_that_join_have_the_tuning_that_all_share():
+    def joined(*channels: bytes) -> list[list[int]]:
+        tracks = [part + note(60, channel=at) + END for at, part in enumerate(channels)]
+        result = _continue(midi_file(*tracks, division=96), channel=8, chunk=None, program=33)
+        return _bends(result)[8]
+
+    tune = [_bend(_QUARTER_TONE, at) for at in range(3)]
+    fine = b"\x00\xb1\x65\x00\x00\xb1\x64\x01\x00\xb1\x06\x60\x00\xb1\x26\x00"
+    assert joined(tune[0], tune[1]) == [[384, _QUARTER_TONE]]
+    assert joined(tune[0], fine) == [[384, _QUARTER_TONE]]  # both are 50 cents
+    assert joined(tune[0], b"") == joined(b"", b"") == []
 
 
 def test_every_note_that_never_ends_is_ended():
