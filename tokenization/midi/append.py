@@ -18,13 +18,14 @@ from tokenization.midi.events import (
     DRUM_CHANNEL,
     MAX_TICK,
     Events,
+    instruments_of_rows,
     pair_notes,
     programs_at,
-    programs_of_rows,
     rows_in_time,
     scan_events,
     tables_by_channel,
 )
+from tokenization.midi.mpe import MEMBER_BEND_CENTS
 from tokenization.midi.tuning import ChannelEvents, Tuning
 from tokenization.midi.writer import (
     BEFORE,
@@ -75,8 +76,8 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
       needs one.
     - At the splice, a held pedal, modulation, a pitch bend and notes that never end each get one
       closing event. A bend that holds for most notes of its channel is its tuning, to which the
-      channel returns; if all channels have the same, instruments on new channels get it too. Tempos and time signatures of `new` after the splice are added to the first
-      track.
+      channel returns; if all channels have the same, instruments on new channels get it too.
+      Tempos and time signatures of `new` after the splice are added to the first track.
     - If the prompt has faded out a channel that new notes use (volume or expression below 16), one
       event at the splice restores the level that it had when notes last sounded, or sets it to 64
       if this is higher and the channel was ever that loud. Other channels keep their level.
@@ -95,10 +96,10 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     merger = _Merger.of(prompt, new, splice_ticks)
     events, scale, additions = merger.events, merger.scale, merger.additions
     num_tracks, splice = len(additions), scale.ticks(splice_ticks)
-    sounding = begins, ends, endless = pair_notes(events)
+    sounding = pair_notes(events)
     tuning = _tuning(events, sounding, splice)
     for parts, closing in zip(
-        additions, _closing_events(events, endless, tuning, splice), strict=True
+        additions, _closing_events(events, sounding[2], tuning, splice), strict=True
     ):
         parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
@@ -345,8 +346,7 @@ def _without_notes(
     sorted_rows = all_begins[order]
     channel = (events.status[sorted_rows] & 15).astype(np.int64)
     chunk, tick = events.chunk[sorted_rows], events.tick[sorted_rows]
-    programs = programs_of_rows(events, chunk, channel, sorted_rows, tick)
-    place = (chunk << 4 | channel) << 7 | programs
+    place = instruments_of_rows(events, chunk, channel, sorted_rows, tick)
     chosen = [at << 11 | of << 7 | program for at, of, program in places if at is not None]
     is_out = np.isin(place, chosen) & (tick >= start) & (tick < stop)
     is_removed = np.zeros(len(all_begins), bool)
@@ -375,11 +375,14 @@ def _without_notes(
 def _unused_channel(track: Track, events: Events, used: Collection[int], start: int) -> int:
     """A channel that is not in use, or one on which only the track's instrument plays from a tick.
 
-    Raises MidiError if there is none. Only drums use the drum channel.
+    Raises MidiError if there is none. Only drums use the drum channel,
+    and member channels of a zone are the last choice.
     """
     if track.is_drum:
         return DRUM_CHANNEL
+    members = events.members
     melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
+    melodic.sort(key=members.__contains__)
     for channel in melodic:
         if channel not in used:
             return channel
@@ -418,12 +421,14 @@ def _tuning(
     rows, stops = rows[is_before], stops[is_before]
     spans, channel = np.column_stack([events.tick[rows], stops]), events.status[rows] & 15
     bends, controls = (tables_by_channel(events, kind, until) for kind in (0xE0, 0xB0))
-    return Tuning.of(
-        {
-            number: ChannelEvents(spans[channel == number], bends[number], controls[number])
-            for number in _channels(events)
-        }
-    )
+    members = events.members
+    played: dict[int, ChannelEvents] = {}
+    for number in _channels(events):
+        own = ChannelEvents(spans[channel == number], bends[number], controls[number])
+        if number in members:
+            own = own._replace(bend_range=MEMBER_BEND_CENTS)
+        played[number] = own
+    return Tuning.of(played)
 
 
 def _tuning_events(tuning: Tuning, track: Track, channel: int, tick: int) -> list[NewEvents]:
@@ -442,6 +447,7 @@ def _closing_events(
         chunk = int(events.chunk[row])
         closing[chunk].append(NewEvents.one(splice, CLOSING, bytes(content)))
 
+    members = events.members  # new music does not play on these
     for channel in _channels(events):
         rows = rows_in_time(events, 0xB0 | channel, splice)
         for control in _HELD_CONTROLS:
@@ -450,7 +456,7 @@ def _closing_events(
                 close(of_control[-1], 0xB0 | channel, control, 0)
         rows = rows_in_time(events, 0xE0 | channel, splice)
         bend = tuning.bend(channel)
-        if rows.size and tuning.last_bend(channel) != bend:
+        if rows.size and channel not in members and tuning.last_bend(channel) != bend:
             close(rows[-1], 0xE0 | channel, *reversed(divmod(bend + 8192, 128)))
     for chunk, ends in note_ends(events, endless[events.tick[endless] <= splice], splice):
         closing[chunk].append(ends)
@@ -493,12 +499,18 @@ def _channels(events: Events) -> list[int]:
 
 
 def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
-    """Last program of each channel in use, and whether it is the drum channel."""
+    """Last program of each channel in use, and whether it is the drum channel.
+
+    Member channels of a zone are in use if there are others.
+    """
     taken: dict[int, tuple[int, bool]] = {}
     for channel in _channels(events):
         rows = rows_in_time(events, 0xC0 | channel)
         program = int(events.first[rows[-1]]) if rows.size else 0
         taken[channel] = (program, channel == DRUM_CHANNEL)
+    members = events.members
+    if not members.union(taken, [DRUM_CHANNEL]).issuperset(range(16)):
+        taken |= dict.fromkeys(members, (-1, False))
     return taken
 
 

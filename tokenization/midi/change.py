@@ -41,7 +41,8 @@ def transpose_midi(data: bytes, semitones: int) -> bytes:
     events = scan_events(file)
     changed = np.frombuffer(file.data, dtype=np.uint8).copy()
     kind, channel = events.status & 0xF0, events.status & 0x0F
-    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & (channel != DRUM_CHANNEL))
+    is_drum = (events.homes[events.chunk, channel] & 15) == DRUM_CHANNEL
+    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & ~is_drum)
     pitches = events.first[rows] + semitones
     if len(rows) and (pitches.min() < 0 or pitches.max() > 127):
         raise MidiError(

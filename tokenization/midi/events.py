@@ -25,6 +25,7 @@ from tokenization.midi.event_bytes import (
     NO_STATUS,
     OPEN,
 )
+from tokenization.midi.mpe import find_homes
 
 MAX_OTHERS: Final = 250_000
 """Maximum number of events that are not channel messages, and of damaged channel messages. Music
@@ -79,6 +80,20 @@ class Events:
         following = self.start[np.minimum(rows + 1, len(self.start) - 1)]
         ends = np.where(is_last, self.track_ends[chunk], following)
         return rows, self.second[rows], ends
+
+    @cached_property
+    def homes(self) -> NDArray[np.int64]:
+        """The place of the instrument of each channel (tracks, 16); see `find_homes`."""
+        return find_homes(self)
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """Channels on which all notes belong to the instrument of another channel."""
+        ons = ((self.status & 0xF0) == 0x90) & (self.second > 0)
+        chunk, channel = self.chunk[ons], self.status[ons] & 15
+        is_own = (self.homes[chunk, channel] & 15) == channel
+        channels = np.nonzero(self.homes != np.arange(self.homes.size).reshape(-1, 16))[1]
+        return frozenset(channels.tolist()).difference(channel[is_own].tolist())
 
     @property
     def is_whole(self) -> NDArray[np.bool_]:
@@ -224,8 +239,7 @@ def note_table(
     """
     columns = events.tick, events.chunk, events.status, events.first, events.second
     notes, chunk, channel, row = event_bytes.note_table(*columns, begins, ends)
-    programs = programs_of_rows(events, chunk, channel, row, notes[:, 0])
-    instruments = chunk << 11 | channel << 7 | programs
+    instruments = instruments_of_rows(events, chunk, channel, row, notes[:, 0])
     order = _note_order(notes, instruments)
     return notes.take(order, axis=0), instruments.take(order)  # much faster than notes[order]
 
@@ -243,6 +257,24 @@ def _note_order(notes: NDArray[np.int64], instruments: NDArray[np.int64]) -> NDA
     chord = np.append(False, by_time[1:] != by_time[:-1]).cumsum()
     within = (pitch << 38 | duration << 7 | velocity).take(order)
     return order.take((chord << 45 | within).view(np.uint64).argsort(kind="stable"))
+
+
+def instruments_of_rows(
+    events: Events,
+    chunk: NDArray[np.int64],
+    channel: NDArray[np.int64],
+    row: NDArray[np.int64],
+    tick: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Instruments of notes as in `note_table`, by the arguments of `programs_of_rows`.
+
+    The member channels of a zone have the program of its manager channel if it sets one.
+    """
+    homes = events.homes[chunk, channel]
+    status = events.status[(events.status & 0xF0) == 0xC0]
+    has_program = np.isin(np.arange(16), status & 15)[homes & 15]
+    channel = np.where(has_program, homes & 15, channel)
+    return homes << 7 | programs_of_rows(events, chunk, channel, row, tick)
 
 
 def programs_at(

@@ -49,8 +49,9 @@ _NEAR: Final = 24
 def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = False) -> Score:
     """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
-    There is one track for each combination of track chunk, channel and program with notes. Its
-    controls and bends are those of its channel, from all chunks. A note-off ends the earliest
+    There is one track for each combination of track chunk, channel and program with notes; the
+    channels of an MPE zone are one (`find_homes`). Its controls and bends are those of its channel,
+    from all chunks. A note-off ends the earliest
     sounding note of its pitch. Notes that never end, tempos of 0 and invalid time signatures are
     ignored. Of several tempos or time signatures at one tick, the last applies. Rests at the end
     are read if the end-of-track is on a bar line. Of a damaged file,

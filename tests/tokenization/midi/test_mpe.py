@@ -1,0 +1,93 @@
+"""MPE: the channels of a zone are one instrument, in reading, continuing and filling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support import midi_files
+from tests.support.midi_files import END, midi_file, note
+from tokenization.midi import append_to_midi, read_midi, replace_in_midi
+from tokenization.midi.change import transpose_midi
+from tokenization.score import Score, Track
+
+
+def zone(manager: int, members: int) -> bytes:
+    status = 0xB0 | manager
+    return b"".join(bytes((0, status, *pair)) for pair in ((101, 0), (100, 6), (6, members)))
+
+
+def chords(*channels: int, glides: bool = True) -> bytes:
+    """Three notes on each of some channels in turn."""
+    music = b""
+    for number in range(3):
+        for channel in channels:
+            expression = bytes((0, 0xE0 | channel, 0, 66, 0, 0xB0 | channel, 74, 64)) * glides
+            music += expression + note(60 + number + channel, length=60, channel=channel)
+    return music
+
+
+def program(channel: int, number: int) -> bytes:
+    return bytes((0, 0xC0 | channel, number))
+
+
+def tracks_of(data: bytes) -> list[tuple[int, int, bool, int]]:
+    return [
+        (track.channel, track.program, track.is_drum, len(track))
+        for track in read_midi(data).tracks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tracks"),
+    [
+        ([zone(0, 15) + chords(1, 2, 9)], [(0, 0, False, 9)]),
+        ([zone(15, 7) + chords(14, 9, 8)], [(15, 0, False, 9)]),
+        ([zone(0, 3) + program(0, 80) + chords(1, 2)], [(0, 80, False, 6)]),
+        ([zone(0, 3) + program(1, 80) + program(2, 80) + chords(1, 2)], [(0, 80, False, 6)]),
+        # notes outside the zone, and of the manager
+        ([zone(0, 3) + chords(0, 1, 9)], [(0, 0, False, 6), (9, 0, True, 3)]),
+        ([zone(0, 14) + zone(15, 7) + chords(1, 10)], [(0, 0, False, 3), (15, 0, False, 3)]),
+        # one chunk for each channel, after a chunk with the message
+        ([zone(0, 15), chords(1), chords(9)], [(0, 0, False, 6)]),
+        # other chunks are other instruments
+        ([zone(0, 15) + chords(1, 2), chords(9)], [(0, 0, False, 6), (9, 0, True, 3)]),
+        # the zone is switched off, or is none: its channels have several programs
+        ([zone(0, 15) + zone(0, 0) + chords(1, 2)], [(1, 0, False, 3), (2, 0, False, 3)]),
+        (
+            [zone(0, 15) + program(1, 8) + program(2, 9) + chords(1, 2)],
+            [(1, 8, False, 3), (2, 9, False, 3)],
+        ),
+        # without a message: bend and timbre are set before each note
+        ([chords(1, 2, 9)], [(1, 0, False, 9)]),
+        ([chords(1, 2, 9, glides=False)], [(1, 0, False, 3), (2, 0, False, 3), (9, 0, True, 3)]),
+    ],
+)
+def test_the_channels_of_a_zone_are_one_instrument(chunks, tracks):
+    assert tracks_of(midi_file(*(chunk + END for chunk in chunks))) == tracks
+
+
+PROMPT = midi_file(zone(0, 15) + chords(1, 2, 9, glides=False) + END, division=96)
+
+
+def test_new_notes_play_on_the_manager_channel_and_the_prompt_stays():
+    track = replace(read_midi(PROMPT).tracks[0], notes=[(960, 96, 72, 80)], bends=[], controls=[])
+    bass = Track.of([(960, 96, 40, 80)], program=33)
+    result = append_to_midi(PROMPT, Score(96, (track, bass)), 960)
+    assert tracks_of(result)[0] == (0, 0, False, 10)
+    before, after = (midi_files.slow_tracks(data)[0] for data in (PROMPT, result))
+    assert after[: len(before)] == before
+    assert [event.content for event in after[len(before) :]] == [b"\x90\x48\x50", b"\x80\x48\x40"]
+
+
+def test_notes_of_all_member_channels_are_replaced():
+    track = read_midi(PROMPT).tracks[0]
+    new = replace(track, notes=[(0, 96, 72, 80)])
+    result = replace_in_midi(PROMPT, Score(96, (new,)), [track], 0, 10_000)
+    assert tracks_of(result) == [(0, 0, False, 1)]
+
+
+def test_a_member_channel_10_is_transposed():
+    pitches = read_midi(PROMPT).tracks[0].notes[:, 2]
+    assert (read_midi(transpose_midi(PROMPT, 2)).tracks[0].notes[:, 2] == pitches + 2).all()

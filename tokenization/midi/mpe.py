@@ -1,0 +1,138 @@
+"""MIDI Polyphonic Expression: the channels of a zone play the notes of one instrument.
+
+Source: MIDI Polyphonic Expression, version 1.1 (MIDI Association, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from tokenization.midi.events import Events
+
+MEMBER_BEND_CENTS: Final = 4800.0
+"""Default range of the pitch bend of a member channel."""
+_LOWER, _UPPER = 0, 15
+"""The manager channels of the two zones."""
+_CONFIGURATION: Final = 6
+"""Registered parameter whose value is the number of member channels of a zone."""
+_DATA, _TIMBRE = 6, 74
+_LEAST_CHANNELS: Final = 3
+"""Channels of one instrument without a configuration message; fewer may be a coincidence."""
+_EXPRESSED: Final = 0.9
+"""Share of notes before which a device without a configuration message sets bend and timbre."""
+
+
+class _Configuration(NamedTuple):
+    """A configuration message: a manager channel, and the size of its zone from a tick on."""
+
+    tick: int
+    row: int
+    chunk: int
+    manager: int
+    members: int
+
+
+def find_homes(events: Events) -> NDArray[np.int64]:
+    """The place of the instrument that each channel of each chunk plays: chunk times 16 + channel.
+
+    It is the channel itself (tracks, 16), except for the member channels of a zone, whose notes
+    belong to its manager channel. A zone is configured by registered parameter 6 and holds for its
+    chunk, or for all if the notes are in others. Without a message, channels of a chunk are one
+    instrument if bend and timbre are set before their notes, as only such devices do. Channels with
+    several programs are not.
+    """
+    homes = np.arange(len(events.track_ends) * 16, dtype=np.int64).reshape(-1, 16)
+    is_on = ((events.status & 0xF0) == 0x90) & (events.second > 0)
+    ons = np.flatnonzero(is_on)
+    if not len(ons):
+        return homes
+    places = events.chunk[ons] << 4 | events.status[ons] & 15
+    playing = np.zeros(homes.shape, bool)
+    playing.reshape(-1)[places] = True
+    configurations = sorted(_configurations(events, int(events.tick[ons].max())))
+    for chunk, zones in _zones(configurations, playing).items():
+        for manager, members in zones.items():
+            scope = range(len(homes)) if chunk is None else [chunk]
+            with_notes = [at for at in scope if playing[at, members].any()]
+            if with_notes and _has_one_program(events, with_notes, members):
+                homes[np.ix_(with_notes, members)] = with_notes[0] << 4 | manager
+    if not configurations:
+        for chunk, channels in enumerate(playing):
+            members = np.flatnonzero(channels).tolist()
+            is_one = len(members) >= _LEAST_CHANNELS and _are_expressed(events, chunk, ons)
+            if is_one and _has_one_program(events, [chunk], members):
+                homes[chunk, members] = chunk << 4 | members[0]
+    return homes
+
+
+def _configurations(events: Events, until: int) -> Iterator[_Configuration]:
+    for manager in (_LOWER, _UPPER):
+        is_control = (events.status == (0xB0 | manager)) & (events.tick <= until)
+        rows = np.flatnonzero(is_control & np.isin(events.first, [_DATA, 98, 99, 100, 101]))
+        rows = rows[np.argsort(events.tick[rows], kind="stable")]
+        if not (events.first[rows] == _DATA).any():
+            continue
+        selected: dict[int, int] = {}
+        columns = (events.tick, events.chunk, events.first, events.second)
+        for row, tick, chunk, number, value in zip(
+            rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+        ):
+            if number in (98, 99):
+                selected = {}
+            elif number != _DATA:
+                selected[number] = value
+            elif selected == {101: 0, 100: _CONFIGURATION} and value < 16:
+                yield _Configuration(tick, row, chunk, manager, value)
+
+
+def _zones(
+    configurations: Sequence[_Configuration], playing: NDArray[np.bool_]
+) -> dict[int | None, dict[int, list[int]]]:
+    """The member channels of manager channels by chunk, or by None for all chunks."""
+    sizes: dict[int | None, dict[int, int]] = {}
+    for _, _, chunk, manager, members in configurations:
+        channels = _members(manager, members or 15)
+        scope = chunk if playing[chunk, channels].any() else None
+        zones = sizes.setdefault(scope, {_LOWER: 0, _UPPER: 0})
+        other = _LOWER + _UPPER - manager
+        zones[manager] = members
+        # a zone takes the channels that it needs from the other one
+        zones[other] = max(min(zones[other], 14 - members), 0)
+    return {
+        scope: {manager: _members(manager, count) for manager, count in zones.items() if count}
+        for scope, zones in sizes.items()
+    }
+
+
+def _members(manager: int, count: int) -> list[int]:
+    """The channels next to a manager channel."""
+    return [*range(1, count + 1)] if manager == _LOWER else [*range(15 - count, 15)]
+
+
+def _has_one_program(events: Events, chunks: Sequence[int], channels: Sequence[int]) -> bool:
+    """Whether channels do not play several programs."""
+    is_program = (events.status & 0xF0) == 0xC0
+    is_program &= np.isin(events.chunk, chunks) & np.isin(events.status & 15, channels)
+    return len(np.unique(events.first[is_program])) < 2
+
+
+def _are_expressed(events: Events, chunk: int, ons: NDArray[np.int64]) -> bool:
+    """Whether bend and timbre are set on the channel of most notes of a chunk just before them."""
+    start, stop = events.track_rows[chunk : chunk + 2].tolist()
+    status, tick = events.status[start:stop], events.tick[start:stop]
+    notes = ons[(ons >= start) & (ons < stop)] - start
+    expressed = np.ones(len(notes), bool)
+    is_timbre = ((status & 0xF0) == 0xB0) & (events.first[start:stop] == _TIMBRE)
+    for is_set in ((status & 0xF0) == 0xE0, is_timbre):
+        rows = np.flatnonzero(is_set)
+        if not len(rows):
+            return False
+        keys = (status[rows].astype(np.int64) & 15) << 32 | tick[rows]
+        wanted = (status[notes].astype(np.int64) & 15) << 32 | tick[notes]
+        expressed &= np.isin(wanted, keys)
+    return bool(expressed.mean() >= _EXPRESSED)
