@@ -19,6 +19,7 @@ import torch
 from app.compose.plan.asked import lacks_style, styles_of
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
+from relpe.forks import use_threads
 from relpe.models.checkpoint import (
     CheckpointError,
     find_checkpoint,
@@ -83,6 +84,7 @@ class MusicModel:
 
     def preparing(self) -> Iterator[None]:
         """Compiles the steps if necessary, and yields at intervals until they are ready."""
+        use_threads()
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
             if work is None or (work.done() and work.exception() is not None):

@@ -17,6 +17,7 @@ from relpe.decoding.base import Coordinates, TokenSteps
 from relpe.decoding.batch import ContinuousBatch, Row, RuleT
 from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
+from relpe.forks import use_threads
 from relpe.models.decoder import Decoder, DecoderState
 from relpe.models.pointer.pointer import Pointer
 
@@ -120,7 +121,11 @@ class Generation(Generic[RuleT]):
 
         Returns the samples that this finished. If a prompt cannot be read, its samples end with an
         `error`. An error in a step of the model is raised, and generation cannot continue.
+
+        Raises:
+            RuntimeError: this process was forked from one that had loaded a model.
         """
+        use_threads()
         began = time.monotonic()
         if self._can_read and (self._owed <= 0 or not self._rows):
             delays = bool(self._rows)  # else nothing waits for the prompt, and nothing is owed

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from relpe.files import atomic_write, write_text
+from relpe.forks import use_threads
 from relpe.models import int8
 from relpe.models.classifier import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
@@ -185,6 +186,7 @@ def load_encoder_decoder(folder: str | Path, device: torch.device | str = "cpu")
 
 
 def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> AnyModel:
+    use_threads()
     folder = find_checkpoint(name_or_folder)
     try:
         config, files = _description(folder, kind)
