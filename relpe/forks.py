@@ -14,7 +14,7 @@ def use_threads() -> None:
     Raises:
         RuntimeError: it was forked from one that had.
     """
-    global _is_in_use  # noqa: PLW0603 - belongs to the process
+    global _is_in_use
     if _is_lost:
         raise RuntimeError(
             "this process was forked after a model was loaded, so PyTorch's threads are missing in "
@@ -24,7 +24,7 @@ def use_threads() -> None:
 
 
 def _lose_threads() -> None:
-    global _is_lost  # noqa: PLW0603
+    global _is_lost
     _is_lost = _is_in_use
 
 

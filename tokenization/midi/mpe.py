@@ -6,13 +6,10 @@ Source: MIDI Polyphonic Expression, version 1.1 (MIDI Association, 2022).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from tokenization.midi.events import Events
 
 MEMBER_BEND_CENTS: Final = 4800.0
 """Default range of the pitch bend of a member channel."""
@@ -27,6 +24,17 @@ _EXPRESSED: Final = 0.9
 """Share of notes before which a device without a configuration message sets bend and timbre."""
 
 
+class Columns(Protocol):
+    """Columns of events, as `Events` has them."""
+
+    tick: NDArray[np.int64]
+    chunk: NDArray[np.int64]
+    status: NDArray[np.int32]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    track_rows: NDArray[np.int64]
+
+
 class _Configuration(NamedTuple):
     """A configuration message: a manager channel, and the size of its zone from a tick on."""
 
@@ -37,7 +45,7 @@ class _Configuration(NamedTuple):
     members: int
 
 
-def find_homes(events: Events) -> NDArray[np.int64]:
+def find_homes(events: Columns) -> NDArray[np.int64]:
     """The place of the instrument that each channel of each chunk plays: chunk times 16 + channel.
 
     It is the channel itself (tracks, 16), except for the member channels of a zone, whose notes
@@ -46,7 +54,7 @@ def find_homes(events: Events) -> NDArray[np.int64]:
     instrument if bend and timbre are set before their notes, as only such devices do. Channels with
     several programs are not.
     """
-    homes = np.arange(len(events.track_ends) * 16, dtype=np.int64).reshape(-1, 16)
+    homes = np.arange((len(events.track_rows) - 1) * 16, dtype=np.int64).reshape(-1, 16)
     is_on = ((events.status & 0xF0) == 0x90) & (events.second > 0)
     ons = np.flatnonzero(is_on)
     if not len(ons):
@@ -70,7 +78,7 @@ def find_homes(events: Events) -> NDArray[np.int64]:
     return homes
 
 
-def _configurations(events: Events, until: int) -> Iterator[_Configuration]:
+def _configurations(events: Columns, until: int) -> Iterator[_Configuration]:
     for manager in (_LOWER, _UPPER):
         is_control = (events.status == (0xB0 | manager)) & (events.tick <= until)
         rows = np.flatnonzero(is_control & np.isin(events.first, [_DATA, 98, 99, 100, 101]))
@@ -114,14 +122,14 @@ def _members(manager: int, count: int) -> list[int]:
     return [*range(1, count + 1)] if manager == _LOWER else [*range(15 - count, 15)]
 
 
-def _has_one_program(events: Events, chunks: Sequence[int], channels: Sequence[int]) -> bool:
+def _has_one_program(events: Columns, chunks: Sequence[int], channels: Sequence[int]) -> bool:
     """Whether channels do not play several programs."""
     is_program = (events.status & 0xF0) == 0xC0
     is_program &= np.isin(events.chunk, chunks) & np.isin(events.status & 15, channels)
     return len(np.unique(events.first[is_program])) < 2
 
 
-def _are_expressed(events: Events, chunk: int, ons: NDArray[np.int64]) -> bool:
+def _are_expressed(events: Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
     """Whether bend and timbre are set on the channel of most notes of a chunk just before them."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     status, tick = events.status[start:stop], events.tick[start:stop]

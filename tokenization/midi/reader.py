@@ -15,7 +15,6 @@ from tokenization.midi.events import (
     NAME,
     Events,
     describe_damage,
-    meta_events,
     metre_rows,
     note_table,
     pair_notes,
@@ -24,6 +23,7 @@ from tokenization.midi.events import (
     tempo_rows,
     too_long,
 )
+from tokenization.midi.texts import decode_text, detect_encoding
 from tokenization.score import (
     MAX_BEATS,
     NO_NOTES,
@@ -42,6 +42,8 @@ MAX_TIME_SIGNATURES: Final = 10_000
 MAX_CONTROLS: Final = 1_000_000
 MAX_REST_BEATS: Final = 64
 """Quarter notes of rests at the end of a file that are read; longer silence is an artefact."""
+_LAST_TEXT: Final = 0x0F
+"""Meta events of the types 1 to 15 are texts: names, lyrics, copyright and so on."""
 _NEAR: Final = 24
 """An end-of-track is on a bar line if it is at most this part of a quarter note away from it."""
 
@@ -168,22 +170,20 @@ def _last_at_each_tick(
 
 
 def _names(file: MidiFile, events: Events) -> dict[int, str]:
-    """Names of the track chunks that have one."""
-    rows, contents, ends = meta_events(events, NAME)
+    """Names of the track chunks that have one; all texts of the file decide on their encoding."""
+    rows, contents, ends = events.metas
+    is_text = (events.first[rows] > 0) & (events.first[rows] <= _LAST_TEXT)
+    rows, contents, ends = rows[is_text], contents[is_text], ends[is_text]
+    texts = [
+        file.data[start:end] for start, end in zip(contents.tolist(), ends.tolist(), strict=True)
+    ]
+    encoding = detect_encoding(texts)
     names: dict[int, str] = {}
-    columns = (events.chunk[rows].tolist(), contents.tolist(), ends.tolist())
-    for chunk, content, end in zip(*columns, strict=True):
-        if chunk not in names:
-            names[chunk] = _text(file.data[content:end])
+    columns = (events.chunk[rows].tolist(), (events.first[rows] == NAME).tolist(), texts)
+    for chunk, is_name, text in zip(*columns, strict=True):
+        if is_name and chunk not in names:
+            names[chunk] = decode_text(text, encoding)
     return names
-
-
-def _text(content: bytes) -> str:
-    """Decodes a name as UTF-8 if possible, else as Latin 1, which accepts all bytes."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
 
 
 def _tracks(
