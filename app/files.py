@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RAW_SOUND = ".stems-"
 """Prefix of the temporary folders that hold raw audio."""
-PROMPT_SUFFIXES = (".mid", ".midi", ".musicxml", ".mxl")
+PROMPT_SUFFIXES = (".mid", ".midi", ".kar", ".musicxml", ".mxl")
 """Suffixes of the files that `find_midi` finds in folders; .xml can be anything."""
 MOST_NAME_BYTES = 60
 """Maximum length in bytes of a title in a file name; file systems allow 255 in total."""

@@ -25,7 +25,11 @@ _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
 _OFF_GRID = "the notes do not follow the file's beats, as in a recording, "
-_HEARD_DRIFT = 100  # milliseconds
+_HEARD_DRIFT = 0.5 / 60
+"""Share of its length by which rounded tempos must change a piece for listeners to notice it: half
+a second a minute. Listeners notice about two percent of a tempo, and rounding changes one percent
+at most, so that less than this is no news."""
+_LEAST_DRIFT = 0.5  # seconds
 
 
 class Region(NamedTuple):
@@ -238,8 +242,9 @@ def _losses(timing: Timing, tokenizer: Remi, beats: BeatSource) -> str:
     if shift >= 1:
         subject = "it" if unread else "the model"
         clauses.append(f"{subject} reads the times of notes rounded by {shift:.0f} ms on average")
-    if beats == "file" and lost.drift_milliseconds >= _HEARD_DRIFT:
-        seconds = lost.drift_milliseconds / 1e3
+    seconds = lost.drift_milliseconds / 1e3
+    length = float(counted.seconds_at(counted.end_ticks))
+    if beats == "file" and seconds >= max(_LEAST_DRIFT, _HEARD_DRIFT * length):
         subject = "it" if clauses else "the model"
         clauses.append(f"{subject} reads tempos rounded, by {seconds:.1f} s in all")
     return "; ".join(clauses)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
+from app.compose.plan.sections import with_tail
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import instrument_name
 from app.player.frames import (
@@ -361,6 +362,7 @@ def _whole(
         name, read_prompt, data, name, tokenizer=model.tokenizer, beats=beats, score=score
     )
     sheet = _in_sandbox(name, LeadSheet.of, whole.timing.counted, sections)
+    sheet = replace(sheet, phrases=with_tail(sheet.phrases, whole.facts.bars))
     whole = replace(whole, sections=sheet.phrases)
     return Upload(whole, whole, model, score, sheet)
 

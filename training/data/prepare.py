@@ -35,7 +35,7 @@ from training.data.sources import MemberError, Source
 from training.errors import TrainingError, check_range
 from training.files import read_json
 
-BATCH_FORMAT = 6
+BATCH_FORMAT = 7
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
@@ -119,12 +119,15 @@ def prepare_mixture(
     _encode_all(batches, workers or os.cpu_count() or 1)
     joined = _partial(output) / "joined"
     facts = _join_all(batches, listings, styles, joined)
-    if not facts["splits"]["train"]["tokens"]:
+    are_to_train = any(listing.splits["train"] for listing in listings)
+    needed = ["train"] if are_to_train else [*facts["splits"]]
+    if not any(facts["splits"][split]["tokens"] for split in needed):
         excluded = facts["refused"] | facts["copies"]
         reason = next(iter(excluded.values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
         found = ", ".join(str(listing.source.path) for listing in listings)
-        raise TrainingError(f"{found}: no music to train on; {reason}")
+        problem = "no music to train on" if are_to_train else "no music"
+        raise TrainingError(f"{found}: {problem}; {reason}")
     includes = [
         config.include if len(listings) == 1 else f"{config.include} of {name}"
         for name, config in mixture.corpora.items()
@@ -169,10 +172,11 @@ def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
 
 
 def _empty_splits(facts: dict[str, Any]) -> list[str]:
-    """Warnings about held-out splits without pieces."""
+    """Warnings about splits without pieces."""
     uses = {
         "validation": "relpe-train fit cannot select the best weights",
         "test": "relpe-train evaluate needs --split",
+        "train": "relpe-train fit needs another corpus",
     }
     return [
         f"the split {split!r} is empty: {use}"
@@ -325,10 +329,13 @@ def _encode(batch: Batch) -> int:
         except (MidiError, TokenizerError) as error:
             refused[name] = str(error) if name in str(error) else f"{name}: {error}"
             continue
-        if piece.file.damage:
-            damaged[name] = piece.file.damage
         ids = np.asarray(piece.sequence.ids).astype("<u2")
         notes = int(np.count_nonzero(np.isin(ids, of_notes)))
+        if not notes:
+            refused[name] = f"{name}: found drums only, expected notes of pitched instruments"
+            continue
+        if piece.file.damage:
+            damaged[name] = piece.file.damage
         lost = losses(piece.score, piece.ranks)
         counts.append([notes, *(getattr(piece.sequence, key) for key in COUNTS), *lost])
         ids_of.append(ids)

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from training.errors import TrainingError
 
+_SUFFIXES = (".mid", ".midi", ".kar")
+"""Suffixes of MIDI files; those of karaoke are MIDI files with lyrics."""
 _NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val")}
 _SPLITS = {name: split for split, names in _NAMES.items() for name in names} | {"test": "test"}
 _NOT_RENAMED: Mapping[str, str] = MappingProxyType({})
@@ -98,12 +100,12 @@ class Source:
         Raises:
             TrainingError: there are none.
         """
-        names = [name for name in self.names if name.lower().endswith((".mid", ".midi"))]
+        names = [name for name in self.names if name.lower().endswith(_SUFFIXES)]
         if include is not None:
             names = [name for name in names if fnmatch.fnmatchcase(name, include)]
         if not names:
             wanted = f" that match {include!r}" if include else ""
-            raise TrainingError(f"{self.path}: found no .mid or .midi files{wanted}")
+            raise TrainingError(f"{self.path}: found no .mid, .midi or .kar files{wanted}")
         return names
 
 
@@ -219,13 +221,16 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
-    """Depth of the folders named after splits; None if there are no such folders."""
+    """Depth of the folders named after splits; None if there are no such folders.
+
+    They are train and another one beside any others, or all folders at a depth.
+    """
     # check folders, since there are fewer of them than files
     parents = {name.rpartition("/")[0] for name in names}
     folders = [PurePosixPath(parent).parts for parent in parents]
     for depth in range(min(map(len, folders), default=0)):
         here = {_SPLITS.get(parts[depth]) for parts in folders}
-        if "train" in here and len(here - {None}) > 1:
+        if None not in here or ("train" in here and len(here - {None}) > 1):
             return depth
     return None
 

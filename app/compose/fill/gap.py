@@ -256,13 +256,20 @@ def _check_ranks(
                 "instruments; choose another model or other tracks"
             )
         given = [one for one in by_rank[ranks[at]] if not written[one] and one not in rests]
+        is_new = tracks[at].chunk is None
         if given and tokenizer.families.only_track >= 0:
+            choices = "a model" if is_new else "all tracks, or a model"
             raise TokenizerError(
                 f"the model reads all tracks as one piano, so it cannot write {names[at]} alone; "
-                "choose all tracks, or a model of several instruments"
+                f"choose {choices} of several instruments"
+            )
+        kind = instrument_name(tracks[at])
+        if given and is_new:
+            raise MidiError(
+                f"the model reads a new track of {kind} and {names[given[0]]} as one track; choose "
+                "another instrument, or write that track again"
             )
         if given:
-            kind = instrument_name(tracks[at])
             raise MidiError(
                 f"the model reads {names[at]} and {names[given[0]]} as one track of {kind}; choose "
                 "both, or another track"

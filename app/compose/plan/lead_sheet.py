@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from app.compose.plan.sections import sections_text
 from tokenization.analysis.beats import extend_by_pedal
@@ -12,7 +14,7 @@ from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.form import Phrase, find_form
 from tokenization.analysis.keys import key_name
 from tokenization.analysis.plan import analyse
-from tokenization.grid import STEPS_PER_BEAT
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.plan import Plan
 from tokenization.remi.bars import BarMap
 from tokenization.score import Score
@@ -24,9 +26,32 @@ AS_BEFORE = "%"
 
 
 def plan_of(score: Score) -> Plan:
-    """The plan of a score, whose notes sound as long as the sustain pedal holds them."""
-    score = extend_by_pedal(score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat)))
+    """The plan of a score, whose notes sound as long as the sustain pedal holds them.
+
+    Last notes that ring over the bar line belong to their bar, unless they are held to the end of
+    another one, to which a quarter note may lack.
+    """
+    score = score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat))
+    end = _end_of_bars(score)
+    score = extend_by_pedal(score)
+    if end < score.end_ticks:
+        tracks = tuple(track.until(end) for track in score.tracks)
+        score = replace(score, tracks=tracks, end_ticks=end)
     return analyse(BarMap.of_score(score).on_grid(score))
+
+
+def _end_of_bars(score: Score) -> int:
+    """The bar line at which the bars of a score end; see `plan_of`."""
+    sounding = [track for track in score.tracks if len(track)]
+    end = max((track.end_ticks for track in sounding), default=0)
+    if not sounding or score.end_ticks > end:  # it has rests at the end
+        return score.end_ticks
+    onset = max(int(track.notes[-1, 0]) for track in sounding)
+    lines = notated_lines(score, max(onset + 1, end), 2)
+    bars = BarMap.of(lines, score.ticks_per_beat)
+    onset, end = bars.steps(np.array([onset, end])).tolist()
+    first, full = np.searchsorted(bars.starts, [onset, end + STEPS_PER_BEAT], side="right")
+    return int(lines[max(first, full - 1)])
 
 
 class Row(NamedTuple):
@@ -87,6 +112,8 @@ class LeadSheet:
         for letter, first, count in self.phrases or (Phrase("", 0, len(self.chords)),):
             for begin in range(first, first + count, ROW_BARS):
                 bars = self.chords[begin : min(begin + ROW_BARS, first + count)]
+                if not bars:  # the last notes ring on
+                    break
                 texts = [" ".join(bar) for bar in bars]
                 for place in range(len(bars) - 1, 0, -1):
                     if bars[place] == bars[place - 1]:

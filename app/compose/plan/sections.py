@@ -33,6 +33,14 @@ def with_asked(
     return (*before, *_cut(asked, first, end), *_cut(given, place, after))
 
 
+def with_tail(phrases: Sequence[Phrase], bars: int) -> tuple[Phrase, ...]:
+    """The phrases of a piece, of which the last one has the further bars in which it rings."""
+    if not phrases:
+        return ()
+    *others, last = phrases
+    return (*others, last._replace(num_bars=max(last.num_bars, bars - last.first_bar)))
+
+
 def until(phrases: Sequence[Phrase], stop: int) -> list[Phrase]:
     """The phrases before the bar `stop`, of which the last may be cut."""
     return _cut(phrases, 0, stop)

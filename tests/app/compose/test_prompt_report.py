@@ -73,3 +73,8 @@ def test_a_tempo_outside_the_range_of_the_model_is_named():
     notice = facts_of((0, 8), (480, 10), (960, 100))[1]
     assert notice.startswith("2 tempos from 8 to 10, outside")
     assert "reads these beats doubled, so" in notice
+
+
+def test_rounded_tempos_are_named_only_if_they_are_heard():
+    for bpm, bars, is_heard in ((100, 64, False), (121.13, 16, False), (121.13, 64, True)):
+        assert ("rounded, by" in facts_of((0, bpm), bars=bars)[1]) == is_heard

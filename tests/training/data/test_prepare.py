@@ -66,7 +66,7 @@ def test_an_invalid_table_of_splits_is_refused(midi_folder, tmp_path, splits):
 
 
 def test_an_empty_corpus_is_refused_and_nothing_is_written(midi_folder, tmp_path):
-    with pytest.raises(TrainingError, match=r"no \.mid or \.midi"):
+    with pytest.raises(TrainingError, match=r"no \.mid, \.midi or \.kar"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*.xyz")
     with pytest.raises(TrainingError, match="no music"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*/broken.mid")
@@ -369,3 +369,21 @@ def test_copies_of_held_out_pieces_are_left_out_of_other_splits(midi_folder, tmp
     # all counts and tokens are those without the copies
     assert (facts["splits"], facts["hash"]) == (before["splits"], before["hash"])
     assert "3 copies of other pieces left out" in (out / "README.md").read_text()
+
+
+def test_a_piece_of_drums_only_is_not_music_for_a_piano(tmp_path):
+    corpus = tmp_path / "corpus"
+    (corpus / "train").mkdir(parents=True)
+    drums = Score(480, (Track.of([(0, 60, 36, 90)], is_drum=True),))
+    (corpus / "train" / "drums.mid").write_bytes(write_midi(drums))
+    with pytest.raises(TrainingError, match="drums only"):
+        prepare(corpus, tmp_path / "out", PianoRemi(), workers=1)
+
+
+def test_a_corpus_may_have_test_pieces_alone(tmp_path):
+    corpus = tmp_path / "corpus"
+    (corpus / "test").mkdir(parents=True)
+    (corpus / "test" / "song.kar").write_bytes(write_midi(piece(1)))
+    facts = prepare(corpus, tmp_path / "out", PianoRemi(), workers=1)
+    assert [facts["splits"][split]["files"] for split in ("train", "test")] == [0, 1]
+    assert any("'train' is empty" in warning for warning in facts["warnings"])

@@ -131,3 +131,23 @@ def test_a_name_in_two_splits_is_refused(tmp_path):
         match=r"splits\.json: 'b' is in the splits train and test, expected each name",
     ):
         deal(source("a.mid", "b.mid"), ["a.mid", "b.mid"], table)
+
+
+@pytest.mark.parametrize(
+    ("files", "counts"),
+    [
+        (["test/a.mid", "test/b/c.kar"], (0, 0, 2)),
+        (["all/train/a.mid", "all/train/b.mid"], (2, 0, 0)),
+        (["valid/a.mid", "test/b.mid"], (0, 1, 1)),
+        (["train/a.mid", "test/b.mid", "more/c.mid"], (1, 0, 1)),
+        (["test/a.mid", "album/b.mid", "album/c.mid"], (1, 1, 1)),  # a title
+    ],
+)
+def test_folders_that_name_splits_are_kept(files, counts, tmp_path):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    source = Source.open(tmp_path)
+    dealt = deal(source, source.midi_names(), None)
+    splits = dealt.splits
+    assert tuple(len(splits[split]) for split in ("train", "validation", "test")) == counts

@@ -43,3 +43,16 @@ def test_bars_between_eighths_and_those_of_drums_return():
     sheet = LeadSheet.of(Score(12, (Track.of(beat, is_drum=True),)))
     assert (sheet.key, sheet.form, list(sheet.rows())) == ("", "A4", [])
     assert sheet.returns == (0, 1, 2, 3)
+
+
+def test_the_tail_of_the_last_note_belongs_to_its_bar():
+    def bars(length: int, pedal: int = 0, rest: int = 0) -> int:
+        tune = [(480 * beat, 400, 60 + beat % 4, 80) for beat in range(15)]
+        controls = [(0, 64, 127), (7200 + pedal, 64, 0)] if pedal else []
+        track = Track([*tune, (7200, length, 67, 80)], controls=controls)  # pyright: ignore
+        return len(LeadSheet.of(Score(480, (track,), end_ticks=rest)).chords)
+
+    assert [bars(length) for length in (480, 500, 900, 1500)] == [4] * 4
+    assert bars(480 + 1900) == bars(480 + 1440) == 5  # held to the end of another bar
+    assert bars(480, pedal=3000) == 4
+    assert bars(480, rest=5 * 1920) == 5
