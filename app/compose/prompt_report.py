@@ -25,11 +25,6 @@ _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
 _OFF_GRID = "the notes do not follow the file's beats, as in a recording, "
-_HEARD_DRIFT = 0.5 / 60
-"""Share of its length by which rounded tempos must change a piece for listeners to notice it: half
-a second a minute. Listeners notice about two percent of a tempo, and rounding changes one percent
-at most, so that less than this is no news."""
-_LEAST_DRIFT = 0.5  # seconds
 
 
 class Region(NamedTuple):
@@ -130,7 +125,7 @@ def prompt_facts(
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
-    if unread := _losses(timing, tokenizer, beats):
+    if unread := _losses(timing, tokenizer):
         notices.append(unread)
     if beats == "file" and (others := tempos_out_of_range(score)):
         least, most = TEMPO_GRID[[0, -1]].tolist()
@@ -225,10 +220,11 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Remi) -> l
     return notices
 
 
-def _losses(timing: Timing, tokenizer: Remi, beats: BeatSource) -> str:
+def _losses(timing: Timing, tokenizer: Remi) -> str:
     """What the model does not read of the file's events and times; empty if nothing.
 
-    Notes are read as sustained by the pedal. Drums have a notice of their own.
+    Notes are read as sustained by the pedal. Drums have a notice of their own. Tempos are rounded
+    by one percent at most, which nobody hears: listeners notice about two.
     """
     counted = timing.counted
     lost = losses(counted, tokenizer.track_ranks(counted.tracks))
@@ -242,11 +238,6 @@ def _losses(timing: Timing, tokenizer: Remi, beats: BeatSource) -> str:
     if shift >= 1:
         subject = "it" if unread else "the model"
         clauses.append(f"{subject} reads the times of notes rounded by {shift:.0f} ms on average")
-    seconds = lost.drift_milliseconds / 1e3
-    length = float(counted.seconds_at(counted.end_ticks))
-    if beats == "file" and seconds >= max(_LEAST_DRIFT, _HEARD_DRIFT * length):
-        subject = "it" if clauses else "the model"
-        clauses.append(f"{subject} reads tempos rounded, by {seconds:.1f} s in all")
     return "; ".join(clauses)
 
 

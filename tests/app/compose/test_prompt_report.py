@@ -75,6 +75,6 @@ def test_a_tempo_outside_the_range_of_the_model_is_named():
     assert "reads these beats doubled, so" in notice
 
 
-def test_rounded_tempos_are_named_only_if_they_are_heard():
-    for bpm, bars, is_heard in ((100, 64, False), (121.13, 16, False), (121.13, 64, True)):
-        assert ("rounded, by" in facts_of((0, bpm), bars=bars)[1]) == is_heard
+def test_a_tempo_that_is_rounded_is_no_news():
+    for bpm in (100, 121.13):
+        assert facts_of((0, bpm), bars=64)[1] == ""
