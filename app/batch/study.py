@@ -54,7 +54,7 @@ class ModelConfig:
         object.__setattr__(self, "options", options)
         if not isinstance(options, dict):
             raise ValueError(f"options are {options!r}, expected a section")
-        known = [name for name in OPTIONS if name not in _OF_STUDY]
+        known = [name for name in OPTIONS if name not in (*_OF_STUDY, "beats")]
         for name in options:
             if name in _OF_STUDY:
                 raise ValueError(

@@ -9,9 +9,9 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.compose.options import MAX_FILE_BYTES, OPTIONS, BeatSource, MusicOptions, with_seed
+from app.compose.options import MAX_FILE_BYTES, OPTIONS, MusicOptions, with_seed
 from app.errors import CommandError
 from tokenization.midi.chunks import MAX_FILE_BYTES as LARGEST_FILE
 
@@ -94,11 +94,9 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "refuse damaged MIDI files; by default, all of them that can be understood is read",
     },
     "--beats": {
-        "choices": get_args(BeatSource),
-        "default": "auto",
-        "help": "source of the prompt's bars and beats: its file; an estimate from the notes, for "
-        "recorded performances; a grid of 120 beats per minute; or auto, the file unless its notes "
-        "do not follow its beats, in which case they are estimated (default: %(default)s)",
+        "choices": OPTIONS["beats"].words,
+        "default": OPTIONS["beats"].default,
+        "help": f"{OPTIONS['beats'].help} (default: %(default)s)",
     },
     "--json": {
         "action": "store_true",
@@ -107,7 +105,7 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 """Options that several commands have; a parser may change their defaults."""
 COMPUTE = ("--device", "--backend", "--precision")
-PROMPT = ("--beats", "--max-file-size", "--strict")
+PROMPT = ("--max-file-size", "--strict")
 
 
 def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:

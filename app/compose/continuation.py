@@ -113,8 +113,9 @@ def continue_midi(
     Raises:
         MidiError: the file cannot be read or continued.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer)  # read_midi, encode
-    return _result(continue_prompt(model, prompt, options or MusicOptions()), on_progress)
+    options = options or MusicOptions()
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, beats=options.beats)
+    return _result(continue_prompt(model, prompt, options), on_progress)
 
 
 def fill_midi(
@@ -135,8 +136,10 @@ def fill_midi(
         MidiError: the file cannot be read, or has no such bars or tracks.
         TokenizerError: the model cannot write the passage.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage)
-    options = passage_options(options or MusicOptions(), passage, prompt)
+    options = options or MusicOptions()
+    tokenizer, beats = model.tokenizer, options.beats
+    prompt = read_prompt(midi, name, tokenizer=tokenizer, beats=beats, passage=passage)
+    options = passage_options(options, passage, prompt)
     return _result(continue_prompt(model, prompt, options), on_progress)
 
 

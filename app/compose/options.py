@@ -125,6 +125,13 @@ class MusicOptions:
         within((0, None), scripts=(0, 1_000_000), page=(0, None)),
         only="prompt",
     )
+    beats: Literal["auto", "file", "estimate", "grid"] = option(
+        "auto",
+        "source of the prompt's bars and beats: its file; an estimate from the notes, for recorded "
+        "performances; a grid of 120 beats per minute; or auto, the file unless its notes do not "
+        "follow its beats, in which case they are estimated",
+        only="prompt",
+    )
     seed: int | None = option(
         None,
         "random seed (default: a new seed, which is reported)",

@@ -329,6 +329,12 @@ def _read_around(
     bars = BarMap.of(lines[: (gap.first if gap.is_last else count) + 1], counted.ticks_per_beat)
     sequence, bar_tokens = _encode(bars.on_grid(gap.kept), bars, tokenizer)
     more = gap.notices()
+    if whole.choice.source != "file":
+        begin, end = timing.file.seconds_at([gap.start_tick, gap.stop_tick]).tolist()
+        written = Region(gap.first + 1, gap.stop, gap.start_tick, gap.stop_tick)
+        more.append(
+            f"{written} by these beats: new music is written from {begin:.1f} to {end:.1f} s"
+        )
     if stop > whole.bars and not gap.is_last:
         more.append(f"the piece ends with bar {whole.bars}; after it, only what is written plays")
     if not gap.is_last:

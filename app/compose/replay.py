@@ -206,7 +206,8 @@ def from_settings(told: dict[str, Any]) -> Replay:
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     after_prompt = "prompt_sha256" in found
-    options = _options(chosen | {"seed": found.pop("seed")}, after_prompt=after_prompt)
+    chosen |= {"seed": found.pop("seed"), **({"beats": beats} if after_prompt else {})}
+    options = _options(chosen, after_prompt=after_prompt)
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
     try:
         found["sections"] = read_sections(found.get("sections", ""))

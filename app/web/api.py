@@ -220,7 +220,6 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         inputs["rest"] = gr.Textbox("", label="rest")
         inputs["instrument"] = gr.Textbox("", label="instrument")
         inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
-        inputs["beats"] = gr.Textbox("auto", label="beats")
         inputs["model"] = gr.Textbox("", label="model")
         for_new = {
             "bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0),

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compose.continuation import continue_prompt
+from app.compose.continuation import continue_midi, continue_prompt
+from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.timing import Timing, find_beats
@@ -122,3 +123,19 @@ def test_the_command_reports_how_it_found_the_beats(folder, capsys):
         assert (facts["beats"], facts["file_bars"] < 0.1) == (beats, True)
         assert facts["bpm"] == pytest.approx(BPM if beats == "estimate" else 120, rel=0.01)
         assert said in output.err
+
+
+def test_python_chooses_the_source_of_beats_and_fill_says_the_seconds(quick_model):
+    data = write_midi(performance())
+    by_grid, by_file = (
+        continue_midi(quick_model, data, MusicOptions(bars=1, seed=1, beats=beats)).pieces[0]
+        for beats in ("grid", "file")
+    )
+    assert by_grid.midi != by_file.midi
+    passage = Passage(first_bar=3, last_bar=4)
+    for beats, says in (("grid", True), ("file", False)):
+        facts = read_prompt(data, beats=beats, passage=passage).facts
+        said = [text for text in facts.notices if "new music is written from" in text]
+        assert len(said) == says
+        # from the first note on, half a grid step before the bar
+        assert not says or "bars 3 to 4" in said[0]
