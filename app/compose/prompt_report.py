@@ -182,9 +182,7 @@ def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
     """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
     beats, is_off = choice.source, choice.file_bars < 0.5
     if beats == "file":
-        return (
-            f"{_OFF_GRID}so its bars are hardly those of the music; estimate them instead" * is_off
-        )
+        return f"{_OFF_GRID}so its bars are not those of the music; estimate them instead" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
     why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"

@@ -27,12 +27,23 @@ _EXPRESSED: Final = 0.9
 class Columns(Protocol):
     """Columns of events, as `Events` has them."""
 
-    tick: NDArray[np.int64]
-    chunk: NDArray[np.int64]
-    status: NDArray[np.int32]
-    first: NDArray[np.int32]
-    second: NDArray[np.int32]
-    track_rows: NDArray[np.int64]
+    @property
+    def tick(self) -> NDArray[np.int64]: ...
+
+    @property
+    def chunk(self) -> NDArray[np.int64]: ...
+
+    @property
+    def status(self) -> NDArray[np.int32]: ...
+
+    @property
+    def first(self) -> NDArray[np.int32]: ...
+
+    @property
+    def second(self) -> NDArray[np.int32]: ...
+
+    @property
+    def track_rows(self) -> NDArray[np.int64]: ...
 
 
 class _Configuration(NamedTuple):

@@ -333,6 +333,8 @@ def test_models_write_only_what_they_can_tell_apart(band_model, piano_model):
     passage = Passage(first_bar=2, last_bar=3, tracks=frozenset({2}))
     with pytest.raises(MidiError, match="reads Kick and Hat as one track of Drums"):
         opening_of(band_model, score, passage)
+    with pytest.raises(MidiError, match="choose another instrument, or write that track again"):
+        opening_of(band_model, score, Passage(instrument=128))  # drums
     with pytest.raises(TokenizerError, match="does not read the track Kick"):
         opening_of(piano_model, score, passage)
     for other in (Passage(first_bar=2, tracks=frozenset({0})), Passage(instrument=33)):
