@@ -24,8 +24,8 @@ _EXPRESSED: Final = 0.9
 """Share of notes before which a device without a configuration message sets bend and timbre."""
 
 
-class Columns(Protocol):
-    """Columns of events, as `Events` has them."""
+class _Columns(Protocol):
+    """_Columns of events, as `Events` has them."""
 
     @property
     def tick(self) -> NDArray[np.int64]: ...
@@ -56,7 +56,7 @@ class _Configuration(NamedTuple):
     members: int
 
 
-def find_homes(events: Columns) -> NDArray[np.int64]:
+def find_homes(events: _Columns) -> NDArray[np.int64]:
     """The place of the instrument that each channel of each chunk plays: chunk times 16 + channel.
 
     It is the channel itself (tracks, 16), except for the member channels of a zone, whose notes
@@ -89,7 +89,7 @@ def find_homes(events: Columns) -> NDArray[np.int64]:
     return homes
 
 
-def _configurations(events: Columns, until: int) -> Iterator[_Configuration]:
+def _configurations(events: _Columns, until: int) -> Iterator[_Configuration]:
     for manager in (_LOWER, _UPPER):
         is_control = (events.status == (0xB0 | manager)) & (events.tick <= until)
         rows = np.flatnonzero(is_control & np.isin(events.first, [_DATA, 98, 99, 100, 101]))
@@ -133,14 +133,14 @@ def _members(manager: int, count: int) -> list[int]:
     return [*range(1, count + 1)] if manager == _LOWER else [*range(15 - count, 15)]
 
 
-def _has_one_program(events: Columns, chunks: Sequence[int], channels: Sequence[int]) -> bool:
+def _has_one_program(events: _Columns, chunks: Sequence[int], channels: Sequence[int]) -> bool:
     """Whether channels do not play several programs."""
     is_program = (events.status & 0xF0) == 0xC0
     is_program &= np.isin(events.chunk, chunks) & np.isin(events.status & 15, channels)
     return len(np.unique(events.first[is_program])) < 2
 
 
-def _are_expressed(events: Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
+def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
     """Whether bend and timbre are set on the channel of most notes of a chunk just before them."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     status, tick = events.status[start:stop], events.tick[start:stop]
