@@ -80,7 +80,7 @@ def add_options(
         words = {
             "default": None,
             "required": item.default is MISSING,
-            **_words(types[item.name]),
+            **argument_of(types[item.name]),
             **item.metadata,
             **changes.get(item.name, {}),
         }
@@ -104,7 +104,7 @@ def given_options(options: argparse.Namespace, kind: type, /, **others: Any) -> 
     return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()} | others
 
 
-def _words(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
+def argument_of(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
     """Arguments of `add_argument` for a type."""
     if hint is bool:
         return {"action": "store_true"}
@@ -112,9 +112,10 @@ def _words(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
     if get_origin(hint) is Literal:
         return {"choices": kinds}
     if NoneType in get_args(hint):
-        return _words(kinds[0])
+        return argument_of(kinds[0])
     if kinds:  # a sequence
-        return {"nargs": "+", "type": kinds[0]}
+        pair = get_origin(hint) is tuple and kinds[-1] is not Ellipsis
+        return argument_of(kinds[0]) | {"nargs": len(kinds) if pair else "+"}
     return {"type": hint}
 
 

@@ -9,15 +9,15 @@ ten more.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from benchmarks.relpe.decode_peers import (
     static_cache,
     stream,
 )
-from benchmarks.relpe.timing import in_new_process, medians, print_machine, turns
+from benchmarks.timing import in_new_process, medians, print_machine, run, turns
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -53,8 +53,6 @@ from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from relpe.decoding.base import TokenSteps
     from relpe.models.decoder import Decoder
 
@@ -63,28 +61,31 @@ CONTEXTS = (2048, 8192)
 FAR = 100_000
 
 
-def main() -> None:
-    """Runs the named parts, or all."""
-    parts = {
-        "speed": speed,
-        "encodings": encodings,
-        "patterns": patterns,
-        "batches": batches,
-        "music": music,
-        "quality": quality,
-        "memory": memory,
-    }
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
-    parser.add_argument("--model", default="piano", help="model for music, quality and memory")
-    parser.add_argument("--tokens", type=int, default=50_000, help="length of the long sequence")
-    parser.add_argument("--bars", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+class Options(NamedTuple):
+    """What the parts measure."""
+
+    model: str
+    tokens: int
+    bars: int
+    repeats: int
+
+
+def main(
+    parts: Sequence[str] = (),
+    /,
+    *,
+    model: str = "piano",
+    tokens: int = 50_000,
+    bars: int = 32,
+    repeats: int = 7,
+) -> None:
+    """Run the named parts, or all; `model` is for music, quality and memory."""
+    known = (speed, encodings, patterns, batches, music, quality, memory)
+    of_name = {part.__name__: part for part in known}
     torch.set_num_threads(1)
     print_machine("torch")
-    for name in options.parts or parts:
-        parts[name](options)
+    for name in parts or of_name:
+        of_name[name](Options(model, tokens, bars, repeats))
 
 
 def milliseconds(
@@ -119,7 +120,7 @@ def bytes_read(compiled: CompiledDecoder) -> int:
     return sum(array.nbytes for array in read) + of_state
 
 
-def speed(options: argparse.Namespace) -> None:
+def speed(options: Options) -> None:
     """Times one row: our compiled and eager steps, other engines, softmax with caches, floors."""
     print("size,way,context,ms_per_token,ours_int8_times_faster")
     for size in SIZES:
@@ -154,7 +155,7 @@ def speed(options: argparse.Namespace) -> None:
             print(f"{size.name},{name},{ms:.3f},{ms / best:.2f}", flush=True)
 
 
-def encodings(options: argparse.Namespace) -> None:
+def encodings(options: Options) -> None:
     """Times the compiled and the eager step of one row, with each encoding."""
     print("size,encoding,compiled_ms,eager_ms,times_faster")
     favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
@@ -189,7 +190,7 @@ def encodings(options: argparse.Namespace) -> None:
         print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
 
 
-def patterns(options: argparse.Namespace) -> None:
+def patterns(options: Options) -> None:
     """Times compiled steps of layers of different kinds, all in turns, with full windows.
 
     Ratios are to linear attention in all layers, to position 1,000 and to one row.
@@ -229,7 +230,7 @@ def patterns(options: argparse.Namespace) -> None:
         )
 
 
-def batches(options: argparse.Namespace) -> None:
+def batches(options: Options) -> None:
     """Times steps of many rows, and prints the memory of their states."""
     print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
     for size in SIZES:
@@ -257,7 +258,7 @@ def batches(options: argparse.Namespace) -> None:
                 )
 
 
-def music(options: argparse.Namespace) -> None:
+def music(options: Options) -> None:
     """Times pieces of a released model, including sampling and grammar."""
     print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
     for backend in ("compiled", "torch"):
@@ -274,7 +275,7 @@ def music(options: argparse.Namespace) -> None:
             )
 
 
-def quality(options: argparse.Namespace) -> None:
+def quality(options: Options) -> None:
     """Compares nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
     print("model,tokens,nll_float32,nll_int8,difference,standard_error")
     model = load_model(options.model)
@@ -312,7 +313,7 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
     return np.array(losses)
 
 
-def memory(options: argparse.Namespace) -> None:
+def memory(options: Options) -> None:
     """Measures time per token and memory of a growing sequence, in a separate process."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
@@ -356,4 +357,4 @@ def resident_megabytes() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

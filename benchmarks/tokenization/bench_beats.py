@@ -23,7 +23,6 @@ beats, `raw_ms` of 120 beats per minute. `seconds` is processor time per ten min
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -36,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
+from benchmarks.timing import csv_output, run
 from benchmarks.tokenization.alignment import align
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
@@ -177,37 +176,31 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
     )
 
 
-def main() -> None:
+def main(
+    data: Path, /, *, split: str = "test", pieces: int = 12, against: str | None = None
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Beats found in performances, as CSV")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--split", default="test", choices=tuple(RECORDINGS))
-    parser.add_argument("--pieces", type=int, default=12, help="maximum number of each corpus")
-    parser.add_argument("--against", metavar="REVISION", help="measure this revision as well")
-    options = parser.parse_args()
     trackers = {"new": estimate_beats}
-    if options.against:
-        trackers = {options.against: tracker_of(options.against), **trackers}
+    if against:
+        trackers = {against: tracker_of(against), **trackers}
     out = csv_output("performances", "tracker", "number", *Measures._fields)
     pairs: list[tuple[float, float]] = []
-    for kind, performances in kinds(options.data, options.split, options.pieces):
+    for kind, performances in kinds(data, split, pieces):
         rows: dict[str, list[Measures]] = {name: [] for name in trackers}
         for performance in performances:
             for name, track in trackers.items():
                 rows[name].append(measure(track, performance))
         for name, measures in rows.items():
             means = np.mean(measures, axis=0)
-            out.writerow([kind, name, len(measures), *(f"{mean:.3f}" for mean in means)])
+            out(kind, name, len(measures), *means)
         pairs += [(row.confidence, row.beats) for row in rows["new"] if not kind.startswith("even")]
-        sys.stdout.flush()
-    out.writerow(["confidence from", "to", "number", "confidence", "beats"])
+    out("confidence from", "to", "number", "confidence", "beats")
     table = np.array(pairs)
     for low, high in pairwise(CONFIDENCES):
         inside = table[(table[:, 0] >= low) & (table[:, 0] < high)]
         if len(inside):
-            means = (f"{mean:.3f}" for mean in inside.mean(axis=0))
-            out.writerow([low, min(high, 1), len(inside), *means])
+            out(low, min(high, 1), len(inside), *inside.mean(axis=0))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

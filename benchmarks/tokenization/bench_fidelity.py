@@ -13,13 +13,14 @@ tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
-from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
+from benchmarks.timing import csv_output, run
+from benchmarks.tokenization.midi_corpora import scores_of
 from tokenization.score import Score, Tempo
 
 GRIDS = (4, 8, 12, 24)
@@ -94,20 +95,18 @@ def errors(score: Score, positions: int) -> Errors:
     )
 
 
-def main() -> None:
+def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
     """Measure and print."""
-    parser = corpora_parser("Errors of grids and whole tempos, as CSV")
-    options = parser.parse_args()
     out = csv_output(
         *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
         *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
         *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
         *("miditok_drift_s_mean", "miditok_drift_s_p95"),
     )
-    for corpus in options.corpora:
-        scores = scores_of(corpus, options.files)
+    for corpus in corpora:
+        scores = scores_of(corpus, files)
         if not scores:
-            parser.error(f"{corpus}: found no .mid files with notes")
+            sys.exit(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:
             found = [errors(score, positions) for score in scores]
             onsets, durations, velocities, merged, drifts, miditok_drifts = zip(*found, strict=True)
@@ -121,9 +120,7 @@ def main() -> None:
                 max(drifts),
                 *mean_and_p95(np.array(miditok_drifts)),
             )
-            shown = [f"{value:.3g}" for value in row]
-            out.writerow([Path(corpus).name, len(scores), notes, positions, *shown])
-            sys.stdout.flush()
+            out(Path(corpus).name, len(scores), notes, positions, *row)
 
 
 def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
@@ -134,4 +131,4 @@ def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import pytest
 
-from benchmarks.relpe.timing import (
+from benchmarks.timing import (
     csv_output,
     growth,
     in_new_process,
     medians,
     peak_megabytes,
+    run,
+    table_output,
     times_as_fast,
     turns,
 )
@@ -35,8 +41,33 @@ def test_memory_is_that_of_a_new_process():
 
 
 def test_output_names_the_machine_and_its_columns(capsys):
-    csv_output("a", "b").writerow([1, 2])
+    csv_output("a", "b")(1, 12345.678)
     machine, _, *rows = capsys.readouterr().out.splitlines()
     assert machine.startswith("# ")
     assert f"numpy {np.__version__}" in machine
-    assert rows == ["a,b", "1,2"]
+    assert rows == ["a,b", "1,12350"]
+    table_output("a", "b")("x", 0.00012345)
+    assert capsys.readouterr().out == "| a | b |\n|---|---|\n| x | 0.0001234 |\n"
+
+
+def test_parameters_of_a_benchmark_are_its_options(monkeypatch, capsys):
+    calls: list[tuple[object, ...]] = []
+
+    def main(
+        files: Sequence[Path] = (),
+        /,
+        *,
+        kind: Literal["a", "b"] = "a",
+        from_: int,
+        fast: bool = False,
+    ) -> None:
+        calls.append((files, kind, from_, fast))
+
+    for words in ("x y --from 3 --kind b --fast", "--from 4"):
+        monkeypatch.setattr("sys.argv", ["bench", *words.split()])
+        run(main)
+    assert calls == [([Path("x"), Path("y")], "b", 3, True), ((), "a", 4, False)]
+    monkeypatch.setattr("sys.argv", ["bench", "--from", "x"])
+    with pytest.raises(SystemExit):
+        run(main)
+    assert "--from" in capsys.readouterr().err
