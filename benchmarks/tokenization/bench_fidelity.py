@@ -24,8 +24,6 @@ from benchmarks.tokenization.midi_corpora import scores_of
 from tokenization.score import Score, Tempo
 
 GRIDS = (4, 8, 12, 24)
-WHOLE_BPM = np.arange(30, 241)
-MIDITOK_BPM = np.linspace(40, 250, 32)
 
 
 class Errors(NamedTuple):
@@ -40,7 +38,6 @@ class Errors(NamedTuple):
     """Number of notes with the track, pitch and position of another."""
     drift: float
     """Seconds at the end of the piece."""
-    miditok_drift: float
 
 
 def errors(score: Score, positions: int) -> Errors:
@@ -76,22 +73,18 @@ def errors(score: Score, positions: int) -> Errors:
             played = seconds((ticks + durations) * positions) - seconds(ticks * positions)
             duration_errors.append(rounded - played)
     end = np.array(score.end_ticks * positions)
-    drifts: list[float] = []
-    for known in (WHOLE_BPM, MIDITOK_BPM):
-        # of several tempos at one position, the last counts
-        bpm_at = {
-            int(steps(np.array(tick))) * score.ticks_per_beat: known[np.abs(known - bpm).argmin()]
-            for tick, bpm in changes
-        }
-        moved = Score(resolution, (), tuple(Tempo(tick, float(bpm_at[tick])) for tick in bpm_at))
-        drifts.append(abs(float(moved.seconds_at(end) - seconds(end))))
+    # of several tempos at one position, the last counts
+    bpm_at = {
+        int(steps(np.array(tick))) * score.ticks_per_beat: min(max(round(bpm), 30), 240)
+        for tick, bpm in changes
+    }
+    moved = Score(resolution, (), tuple(Tempo(tick, float(bpm_at[tick])) for tick in bpm_at))
     return Errors(
         onsets=np.abs(np.concatenate(onset_errors)),
         durations=np.abs(np.concatenate([np.empty(0), *duration_errors])),
         velocities=np.abs(np.concatenate(velocity_errors)),
         merged=merged,
-        drift=drifts[0],
-        miditok_drift=drifts[1],
+        drift=abs(float(moved.seconds_at(end) - seconds(end))),
     )
 
 
@@ -109,7 +102,7 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
             sys.exit(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:
             found = [errors(score, positions) for score in scores]
-            onsets, durations, velocities, merged, drifts, miditok_drifts = zip(*found, strict=True)
+            onsets, durations, velocities, merged, drifts = zip(*found, strict=True)
             notes = sum(map(len, onsets))
             row = (
                 *mean_and_p95(1e3 * np.concatenate(onsets)),
@@ -118,7 +111,6 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
                 100 * sum(merged) / notes,
                 *mean_and_p95(np.array(drifts)),
                 max(drifts),
-                *mean_and_p95(np.array(miditok_drifts)),
             )
             out(Path(corpus).name, len(scores), notes, positions, *row)
 

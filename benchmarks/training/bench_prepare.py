@@ -1,10 +1,9 @@
 """Cost of preparing and reading a corpus of many files, as CSV.
 
 `python -m benchmarks.training.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
-[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, once without interruption and once
-killed in the middle and resumed. Draws training examples from the result and from other prepared
-corpora, without augmentation and with that of the released groove model. Without `--corpus`, files
-are generated: 24 bars of random notes each, in 250 folders.
+[--tokenizer piano-2] [--data FOLDER ...] > x.csv`: prepares files. Draws training examples from the
+result and from other prepared corpora, without augmentation and with that of the released groove
+model. Without `--corpus`, files are generated: 24 bars of random notes each, in 250 folders.
 `python -m benchmarks.training.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names
 in a folder and in a zip archive, assigns them to splits and plans the work.
 `python -m benchmarks.training.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -96,9 +94,7 @@ def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> 
     """Converts all files to tokens, in one process."""
     data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
     facts = data["splits"].values()
-    return {
-        key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")
-    } | {"hash": data["hash"][:8]}
+    return {key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")}
 
 
 def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
@@ -127,21 +123,17 @@ def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[st
     return in_new_process(_timed, call, arguments)
 
 
-def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
-    """Prepare in a process that is killed after it has written `batches` batches."""
-    words = [sys.executable, "-m", "training.cli", "prepare", "--workers", "1"]
-    words += ["--corpus", str(corpus), "--output", str(output), "--tokenizer", tokenizer]
-    words += [] if include is None else ["--include", include]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    left = output.with_name(output.name + ".partial") / "batches"
-    while process.poll() is None and len([*left.glob("*/*.npz")]) < batches:
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-
-
-COLUMNS = ("files", "tokens", "notes", "bars", "cpu_seconds", "seconds")
-COLUMNS = (*COLUMNS, "anonymous", "mapped", "peak", "hash")
+COLUMNS = (
+    "files",
+    "tokens",
+    "notes",
+    "bars",
+    "cpu_seconds",
+    "seconds",
+    "anonymous",
+    "mapped",
+    "peak",
+)
 
 
 def show(what: str, found: dict[str, Any]) -> None:
@@ -167,7 +159,7 @@ def bench_files(
     data: Sequence[Path],
     steps: int,
 ) -> None:
-    """Prepare files, without and with an interruption, and read them."""
+    """Prepare files, and read them."""
     if corpus is None:
         corpus = work / "midi"
         make_files(corpus, count or 20_000)
@@ -175,9 +167,6 @@ def bench_files(
     show("prepare", whole)
     size = sum(path.stat().st_size for path in (work / "whole").rglob("*") if path.is_file())
     show(f"on disk: {size / whole['tokens']:.3f} bytes a token", {})
-    arguments = (corpus, include, work / "parts", tokenizer)
-    killed(max(1, whole["files"] // 400), *arguments)
-    show("prepare: the rest, after being killed in the middle", measured(preparing, *arguments))
     read_all(work / "whole", "the prepared corpus", steps)
     for folder in data:
         read_all(folder, folder.name, steps)

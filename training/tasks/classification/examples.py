@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,59 +26,43 @@ class Example(NamedTuple):
     """(l,): position of each value of a sequence; None: its place."""
 
 
-class Examples(ABC):
-    """A split, whose examples are read or drawn when they are needed."""
+@dataclass(frozen=True)
+class Examples:
+    """A split, whose examples are read or drawn when they are needed.
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of examples."""
+    `read` returns the same example for an index each time, and can be pickled.
+    """
 
-    @abstractmethod
-    def __getitem__(self, index: int) -> Example:
-        """An example, always the same for an index."""
-
-
-@dataclass
-class Arrays(Examples):
-    """Examples with one input, which are in memory."""
-
-    inputs: Sequence[NDArray[Any]]
-    labels: NDArray[np.int64]
-    positions: Sequence[NDArray[np.float64] | None] | None = None
-    """Positions of each example; None: places."""
+    count: int
+    read: Callable[[int], Example]
 
     def __len__(self) -> int:
         """Number of examples."""
-        return len(self.labels)
+        return self.count
 
     def __getitem__(self, index: int) -> Example:
         """An example."""
-        positions = None if self.positions is None else self.positions[index]
-        return Example((self.inputs[index],), int(self.labels[index]), positions)
+        return self.read(index)
+
+    def part(self, indices: NDArray[np.int64]) -> Examples:
+        """Some of the examples."""
+        return Examples(len(indices), partial(_of_part, self.read, indices))
+
+    def some(self, most: int | None) -> Examples:
+        """At most `most` examples, chosen at random, always the same; None: all."""
+        if most is None or len(self) <= most:
+            return self
+        chosen = generator(0, 0, "validation").permutation(len(self))[:most]
+        return self.part(np.sort(chosen))
 
 
-@dataclass
-class Part(Examples):
-    """Some examples of others."""
-
-    whole: Examples
-    indices: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        """Number of examples."""
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> Example:
-        """An example."""
-        return self.whole[int(self.indices[index])]
+def _of_part(read: Callable[[int], Example], indices: NDArray[np.int64], index: int) -> Example:
+    return read(int(indices[index]))
 
 
-def some(examples: Examples, most: int | None) -> Examples:
-    """At most `most` examples, chosen at random, always the same; None: all."""
-    if most is None or len(examples) <= most:
-        return examples
-    chosen = generator(0, 0, "validation").permutation(len(examples))[:most]
-    return Part(examples, np.sort(chosen))
+def in_memory(examples: Sequence[Example]) -> Examples:
+    """Examples that are in memory."""
+    return Examples(len(examples), examples.__getitem__)
 
 
 @dataclass(frozen=True)
