@@ -9,7 +9,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ import numpy as np
 
 from relpe.command_line import Parser, argument_of
 
-Name = TypeVar("Name", bound=str)
+Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
 
 

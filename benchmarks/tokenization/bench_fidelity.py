@@ -6,8 +6,7 @@ A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/`
 with `solo/` in their paths. Onsets and ends are rounded to the nearest of 4, 8, 12 or 24 positions
 of a quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid.
 Errors are in seconds at the tempos of the file. Drift is the change of the end of the piece when
-tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to
-250.
+tempos are rounded to whole quarters per minute from 30 to 240.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
         *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
         *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
         *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
-        *("miditok_drift_s_mean", "miditok_drift_s_p95"),
     )
     for corpus in corpora:
         scores = scores_of(corpus, files)
