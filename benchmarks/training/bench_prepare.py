@@ -85,6 +85,7 @@ def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
     tokenizer.save(folder)
     encoded = [Encoded(batch, 0, "train") for batch in batches]
     data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
+    data["corpora"][0] |= {"name": "made", "weight": 1.0}
     (folder / "data.json").write_text(json.dumps({"format": 2} | data))
     facts = data["splits"]["train"]
     return {key: facts[key] for key in ("files", "tokens")}

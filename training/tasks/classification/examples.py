@@ -14,6 +14,7 @@ from torch import Tensor
 
 from relpe.models.classifier import Classifier, ClassifierState
 from training.learning.seeding import generator
+from training.tasks.batches import TensorBatch, exists, padded
 
 
 class Example(NamedTuple):
@@ -66,7 +67,7 @@ def in_memory(examples: Sequence[Example]) -> Examples:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(TensorBatch):
     """Examples as tensors."""
 
     inputs: Tensor
@@ -78,43 +79,9 @@ class Batch:
     positions: Tensor | None = None
     """(b, l, 1) float64 of sequences; None: their places."""
 
-    def __len__(self) -> int:
-        """Number of examples."""
-        return len(self.labels)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of all tensors."""
-        return self.labels.device
-
     def logits(self, model: Classifier, state: ClassifierState | None = None) -> Tensor:
         """Logits (b, c) of the classes; `state` is that of `Classifier`."""
         return model(self.inputs, state, positions=self.positions, mask=self.mask)
-
-    def to(self, device: Any, **options: Any) -> Batch:  # noqa: ANN401 - as of Tensor.to
-        """A copy on a device."""
-        return self._map(lambda x: x.to(device, **options))
-
-    def pin_memory(self) -> Batch:
-        """A copy in pinned memory, from which copies to a GPU do not wait."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        inputs, mask, labels, positions = (
-            None if x is None else change(x)
-            for x in (self.inputs, self.mask, self.labels, self.positions)
-        )
-        assert inputs is not None
-        assert labels is not None
-        return Batch(inputs, mask, labels, positions)
-
-    def chunk(self, parts: int) -> list[Batch]:
-        """The batch split into at most `parts` parts of equal size; the last may be smaller."""
-        size = -(-len(self) // parts)
-        return [
-            self._map(lambda x, start=start: x[start : start + size])
-            for start in range(0, len(self), size)
-        ]
 
 
 def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
@@ -123,27 +90,15 @@ def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
     arrays = [array for example in examples for array in example.inputs]
     towers = len(examples[0].inputs)
     mask = None
-    lengths = np.array([len(array) for array in arrays])
-    if arrays[0].ndim == 1 or lengths.min() < lengths.max():
-        inputs = _padded(arrays, length)
-        if length is None:
-            mask = torch.arange(inputs.shape[1]) < torch.from_numpy(lengths)[:, None]
+    if arrays[0].ndim == 1 or len({*map(len, arrays)}) > 1:
+        inputs = padded(arrays, length)
+        mask = exists(arrays) if length is None else None
     else:
         inputs = torch.from_numpy(np.stack(arrays))
     if towers > 1:
         inputs = inputs.unflatten(0, (-1, towers))
         mask = None if mask is None else mask.unflatten(0, (-1, towers))
     return Batch(inputs, mask, labels, _positions(examples))
-
-
-def _padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
-    """Ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
-    longest = max(map(len, arrays)) if length is None else length
-    kind = np.int64 if arrays[0].ndim == 1 else arrays[0].dtype
-    rows = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), kind)
-    for row, array in zip(rows, arrays, strict=True):
-        row[: len(array)] = array
-    return torch.from_numpy(rows)
 
 
 def _positions(examples: Sequence[Example]) -> Tensor | None:
@@ -154,4 +109,4 @@ def _positions(examples: Sequence[Example]) -> Tensor | None:
         np.arange(len(example.inputs[0])) if example.positions is None else example.positions
         for example in examples
     ]
-    return _padded([row.astype(np.float64)[:, None] for row in rows])
+    return padded([row.astype(np.float64)[:, None] for row in rows])
