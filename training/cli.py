@@ -116,8 +116,8 @@ class Prepare:
     corpus: Sequence[Path] = field(default=(), metadata=_REPEATED)
     """Folder or zip of MIDI files; may be repeated."""
     mixture: str | None = field(default=None, metadata={"metavar": "NAME"})
-    """Several corpora with weights, styles and licences, instead of --corpus: piano, band, or a
-    YAML file; None: none."""
+    """Several corpora with weights, styles and licences, instead of --corpus: all, or a YAML file;
+    None: none."""
     folder: Path | None = field(default=None, metadata={"flag": "--from"})
     """Folder of the corpora of --mixture; None: the current folder."""
     output: Path

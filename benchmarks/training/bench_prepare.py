@@ -7,7 +7,7 @@ model. Without `--corpus`, files are generated: 24 bars of random notes each, in
 `python -m benchmarks.training.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names
 in a folder and in a zip archive, assigns them to splits and plans the work.
 `python -m benchmarks.training.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches
-of a million tokens, 2 MB each, and draws examples from them.
+of a million tokens, 2 MB each.
 
 Rates are per CPU second of one process, so that other work on the machine matters little. Each
 measurement runs in a separate process. Its memory is in MB: `anonymous` is allocated memory at the
@@ -81,13 +81,8 @@ def planning(path: Path, output: Path) -> dict[str, Any]:
 def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
     """Joins batches to the split train of a corpus."""
     folder.mkdir()
-    tokenizer = PRESETS["piano-2"].build()
-    tokenizer.save(folder)
     encoded = [Encoded(batch, 0, "train") for batch in batches]
-    data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
-    data["corpora"][0] |= {"name": "made", "weight": 1.0}
-    (folder / "data.json").write_text(json.dumps({"format": 2} | data))
-    facts = data["splits"]["train"]
+    facts = join(encoded, [Member()], [], folder, "")["splits"]["train"]
     return {key: facts[key] for key in ("files", "tokens")}
 
 
@@ -188,8 +183,8 @@ def bench_names(work: Path, count: int) -> None:
     show("plan a folder", measured(planning, work / "midi", work / "out"))
 
 
-def bench_shards(work: Path, count: int, steps: int) -> None:
-    """Join batches of 200 pieces of 5,000 tokens, 130 bars each, and read them."""
+def bench_shards(work: Path, count: int) -> None:
+    """Join batches of 200 pieces of 5,000 tokens, 130 bars each."""
     tokenizer = PRESETS["piano-2"].build()
     piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
     bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
@@ -210,9 +205,7 @@ def bench_shards(work: Path, count: int, steps: int) -> None:
             counts=np.zeros((200, 1 + len(COUNTS) + len(Losses._fields)), np.int64),
             texts=np.array(json.dumps([[f"{number}-{n}.mid" for n in range(200)], {}, {}])),
         )
-    found = measured(joining, batches, work / "out")
-    show("join", found)
-    read_all(work / "out", "the joined corpus", steps)
+    show("join", measured(joining, batches, work / "out"))
 
 
 def main(
@@ -232,7 +225,7 @@ def main(
         if what == "names":
             bench_names(Path(name), count or 1_000_000)
         elif what == "shards":
-            bench_shards(Path(name), count or 1000, steps)
+            bench_shards(Path(name), count or 1000)
         else:
             bench_files(Path(name), count, corpus, include, tokenizer, data, steps)
 
