@@ -57,17 +57,21 @@ def test_parameters_of_a_benchmark_are_its_options(monkeypatch, capsys):
         files: Sequence[Path] = (),
         /,
         *,
-        kind: Literal["a", "b"] = "a",
+        kinds: Sequence[Literal["a", "b"]] = ("a",),
+        bars: tuple[int, int] = (3, 4),
         from_: int,
         fast: bool = False,
     ) -> None:
-        calls.append((files, kind, from_, fast))
+        calls.append((files, kinds, bars, from_, fast))
 
-    for words in ("x y --from 3 --kind b --fast", "--from 4"):
+    for words in ("x y --from 3 --kinds b a --bars 5 6 --fast", "--from 4"):
         monkeypatch.setattr("sys.argv", ["bench", *words.split()])
         run(main)
-    assert calls == [([Path("x"), Path("y")], "b", 3, True), ((), "a", 4, False)]
-    monkeypatch.setattr("sys.argv", ["bench", "--from", "x"])
-    with pytest.raises(SystemExit):
-        run(main)
-    assert "--from" in capsys.readouterr().err
+    given, defaults = calls
+    assert given == ([Path("x"), Path("y")], ["b", "a"], [5, 6], 3, True)
+    assert defaults == ((), ("a",), (3, 4), 4, False)
+    for words in ("", "--from x", "--from 1 --kinds c", "--from 1 --bars 5"):
+        monkeypatch.setattr("sys.argv", ["bench", *words.split()])
+        with pytest.raises(SystemExit, match="2"):
+            run(main)
+        assert capsys.readouterr().err
