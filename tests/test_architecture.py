@@ -47,7 +47,7 @@ MEETS_OTHERS = {
     "plots.py": {"matplotlib"},
     "compiled.py": {"llvmlite", "numba"},
     "kernels.py": {"llvmlite", "numba"},
-    "kernel.py": {"numba"},
+    "arithmetic.py": {"numba"},
     "event_bytes.py": {"numba"},
     "jax_reference.py": {"jax"},
 }

@@ -21,6 +21,7 @@ import ast
 import csv
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -57,8 +58,10 @@ SIGNS: dict[type[ast.operator], str] = {
     ast.Div: "*",
     ast.FloorDiv: "*",
 }
-TIMEOUT_S = 240
-"""Seconds after which the tests of a mutant count as a loop without an end."""
+CPU_LIMIT_S = 150
+"""Seconds of processor time after which the tests of a mutant count as a loop without an end."""
+TIMEOUT_S = 900
+"""Seconds after which they count as waiting without an end."""
 PRELOADED = (
     *("torch", "numpy", "numba", "scipy.stats", "hypothesis", "pytest", "matplotlib.pyplot"),
     *("pytorch_lightning", "gradio", "jaxtyping", "beartype.claw", "miditoolkit", "pretty_midi"),
@@ -319,6 +322,7 @@ def serve() -> None:
         child = os.fork()
         if not child:
             os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
             signal.alarm(TIMEOUT_S)
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):

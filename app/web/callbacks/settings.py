@@ -198,7 +198,7 @@ class SettingsCallbacks:
         numbers = {"bars": length, "distance": distance, "ending": ending}
         with self._view.locked(request) as session:
             work = session.work
-            style = work.asked_style
+            before = work.asked_style
             work.form, work.chords = _text("form", form), _text("chords", chords)
             work.style = _text("style", style)
             if form_problem(unit, numbers):
@@ -212,7 +212,7 @@ class SettingsCallbacks:
                 work.go(NEW._replace(model=work.model))
             if session.asked is not None:
                 return self._view.unchanged
-            if work.asked_style != style:
+            if work.asked_style != before:
                 with suppress(*input_errors()):  # otherwise `begin` says why
                     fit(self._models, work)
                 return self._view.show(session)

@@ -1,41 +1,65 @@
-"""Arithmetic of a pointer by NumPy: the reference, used where Numba is not installed.
+"""Arithmetic of a pointer, compiled by Numba where it is installed; the same numbers without it.
 
-`kernel.py` has the same functions compiled, which give the same numbers bit for bit.
+All that is compiled is in this file, and each function that is kept has one signature, for the
+reasons given in `relpe/decoding/kernels.py`; constants of other files are arguments for the same
+reason. Sums and products keep their order, so that results are equal bit for bit.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 2**15 - 2
-"""Matches are counted up to this length, in tokens."""
-NUM_DISTANCES = 66
-"""Classes of distances in units: 0 to 63, 64 to 127, 128 and more."""
-NUM_RECORDS = 10
-"""Classes of track records: equal parts of 0 to 1."""
-NUM_NAMINGS = 3
-"""What the sequence has named, for a source: no unit, another unit, the unit of the source."""
+try:
+    from numba import config, njit
+
+    njit(cache=True)(lambda: None)  # a RuntimeError if Numba finds no folder for its cache
+    is_compiled = not config.DISABLE_JIT  # pyright: ignore[reportAttributeAccessIssue]
+except (ImportError, RuntimeError):
+    njit, is_compiled = None, False
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F, *, cache: bool = False) -> F:
+    """Compile a function if possible; with `cache`, keep it on disk with all that it calls."""
+    if njit is None:
+        return function
+    return cast("F", njit(nogil=True, error_model="numpy", cache=cache)(function))
+
+
+kept = partial(compiled, cache=True)
+
+
+def all_at_once(number: int) -> Iterable[Any]:
+    """Return a slice instead of the indices of a loop, which NumPy then computes at once."""
+    return [slice(number)] if number else []
+
+
+# Loops over the whole reach use these two: compiled code takes one element after the other.
+indices = range if is_compiled else all_at_once
+largest = compiled(lambda element: element) if is_compiled else np.max
 
 
 class Sections(NamedTuple):
     """What a pointer knows of its sequence: views of one array."""
 
     tokens: NDArray[np.uint16]
-    """(2 reach,): the newest token is at the index `front_of` its number, older ones after it."""
+    """(2 reach,): the newest of n tokens is at the index reach - 1 - (n - 1) % reach, older ones
+    after it. When it has fallen to 0, tokens are moved from the first half to the second."""
     similar: NDArray[np.int16]
     """(reach,): length of the tolerant match; index i is for the place i + 1 tokens before."""
     exact: NDArray[np.int16]
     """(reach,): length of the exact match at the same places."""
     starts: NDArray[np.int64]
     """(128,): number of tokens before the present unit, before the one that precedes it, ..."""
-    found: NDArray[np.int64]
-    """(3, 66): for each class of distances the tolerant length, the exact length and the distance
-    in tokens of its source; 0 if there is none."""
+    sources: NDArray[np.int64]
+    """(6, 66): the fields of `Sources`; the last two are updated once for all tokens of a call."""
     named: NDArray[np.int64]
     """(2,): class of the distance to the unit that the sequence has named, 0: none; whether this
     name was imposed."""
@@ -48,32 +72,36 @@ class Sections(NamedTuple):
     decaying number of all informative tokens."""
 
 
-def sections(memory: NDArray[np.int64], reach: int, classes: int = NUM_DISTANCES) -> Sections:
-    """Views of `memory` (`memory_size`,).
+def memory_size(reach: int, classes: int) -> int:
+    """Number of int64 of `Sections`, with so many classes of distances."""
+    return 4 * ((reach + 3) // 4) + 11 * classes
+
+
+def sections(memory: NDArray[np.int64], reach: int) -> Sections:
+    """Return views of `memory` (`memory_size`,).
 
     It is one array since passing it to compiled code is faster than passing nine.
     """
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
-    starts, found = 2 * (classes - 2), 3 * classes
-    proposed = numbers[starts + found + 2 :]
+    classes = len(numbers) // 11
+    starts, sources = 2 * (classes - 2), 6 * classes
+    proposed = numbers[starts + sources + 2 :]
     floats = proposed[classes + 1 :].view(np.float64)
     return Sections(
         memory[:half].view(np.uint16)[: 2 * reach],
         lengths[:reach],
         lengths[2 * half : 2 * half + reach],
         numbers[:starts],
-        numbers[starts : starts + found].reshape((3, classes)),
-        numbers[starts + found : starts + found + 2],
+        numbers[starts : starts + sources].reshape((6, classes)),
+        numbers[starts + sources : starts + sources + 2],
         proposed[: classes + 1],
         floats[:classes],
         floats[classes:],
     )
 
 
-def memory_size(reach: int) -> int:
-    """Number of int64 of `Sections`."""
-    return 4 * ((reach + 3) // 4) + 8 * NUM_DISTANCES
+_sections = compiled(sections)
 
 
 class Settings(NamedTuple):
@@ -81,6 +109,10 @@ class Settings(NamedTuple):
 
     unit: int
     """Id of the token that begins a unit, or -1."""
+    names: tuple[int, int]
+    """Range of ids; empty: no token names a unit."""
+    records: int
+    """Number of classes of track records."""
     kept: float
     """Factor of `Sections.hits` at an informative token."""
     strength: float
@@ -97,17 +129,16 @@ class Settings(NamedTuple):
     """Upper bound of these odds."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
-    names: NDArray[np.int64]
-    """(2,); equal: no token names a unit."""
     families: NDArray[np.int64]
     """(n,)."""
-    lengths: NDArray[np.int64]
-    """(26,): smallest length of each class."""
+    length_classes: NDArray[np.int64]
+    """(n,): class of each length of a match; matches are counted up to the last one."""
     gates: NDArray[np.float64]
-    """(26 + 26 + 66 + 10 + 2 + 66 + n,): by tolerant length, exact length, distance, record,
-    whether the sequence has named no unit or another one, distance of the named unit, family."""
+    """(6, n): by class of the tolerant length, exact length, distance, record; by what the sequence
+    has named: nothing, another unit, the unit at each distance; by family. Rows end with zeros."""
 
 
+@kept
 def read(
     memory: NDArray[np.int64],
     reach: int,
@@ -115,133 +146,42 @@ def read(
     tokens: NDArray[np.int64],
     count: int,
     first_generated: int,
-    *,
     imposed: bool,
 ) -> None:
-    """Updates `memory` for `tokens` (n,), which follow `count` others.
+    """Update `memory` for `tokens` (n,), at least one, which follow `count` others.
 
     The tokens from the number `first_generated` on are generated. `imposed`: see `Pointer.extend`.
     """
-    parts = sections(memory, reach)
-    for before, token in enumerate(tokens.tolist(), count):
-        ranges = [(low, high) for low, high in settings.ignored.tolist() if low <= token < high]
-        if before and not ranges:
-            parts.hits[:] *= settings.kept
-            parts.hits[:-1] += followers(parts, before) == token
-            parts.hits[-1] += 1
-        if before and not before % reach:
-            parts.tokens[reach:] = parts.tokens[:reach]
-        front = front_of(before + 1, reach)
-        parts.tokens[front] = token
+    parts = _sections(memory, reach)
+    ring, starts, hits, classes = parts.tokens, parts.starts, parts.hits, len(parts.odds)
+    for token in tokens:
+        first, stop, is_informative = token, token + 1, True
+        for low, high in settings.ignored:
+            if low <= token < high:
+                first, stop, is_informative = low, high, False
+        if count and is_informative:
+            hits *= settings.kept
+            hits[classes] += 1.0
+            for i in indices(classes):
+                hits[i] += parts.sources[0, i] == token
+        if count and not count % reach:
+            ring[reach:] = ring[:reach]
+        front = reach - 1 - count % reach
+        ring[front] = token
         if token == settings.unit:
-            parts.starts[1:] = parts.starts[:-1]
-            parts.starts[0] = before
+            starts[1:] = starts[:-1].copy()
+            starts[0] = count
             parts.named[:] = 0
         elif settings.names[0] <= token < settings.names[1]:
-            parts.named[:] = distance_class(token - int(settings.names[0]) + 1), imposed
-        first, stop = ranges[0] if ranges else (token, token + 1)
-        _match(parts, before, front, first, stop)
-    _propose(parts, settings, count + len(tokens), first_generated)
+            units = token - settings.names[0] + 1
+            parts.named[0] = units if units < classes - 2 else classes - 2 + (units >= 128)
+            parts.named[1] = imposed
+        _match(parts, front, count, first, stop - 1, len(settings.length_classes) - 1)
+        count += 1
+    _propose(parts, settings, tokens[-1], count, first_generated)
 
 
-def front_of(count: int, reach: int) -> int:
-    """Index of the newest of `count` tokens in `Sections.tokens`.
-
-    It falls from reach - 1 to 0; then the tokens are moved from the first half to the second.
-    """
-    return reach - 1 - (count - 1) % reach
-
-
-def _match(parts: Sections, count: int, front: int, first: int, stop: int) -> None:
-    """Updates `similar`, `exact` and `found` for the token at `front`, after `count` others.
-
-    A tolerant match at this token accepts ids from `first` to `stop`.
-    """
-    seen = min(count, len(parts.similar))
-    before = parts.tokens[front + 1 : front + 1 + seen]
-    similar, exact = parts.similar[:seen], parts.exact[:seen]
-    equal = (before >= first) & (before < stop)
-    similar[:] = np.where(equal, np.minimum(similar, LONGEST - 1) + 1, similar >> 1)
-    equal = before == parts.tokens[front]
-    exact[:] = np.where(equal, np.minimum(exact, LONGEST - 1) + 1, 0)
-    ends = count - parts.starts[[*range(NUM_DISTANCES - 2), -1]]
-    edges = [0, *np.minimum(ends, seen).tolist(), seen]
-    parts.found[:] = 0
-    for distance, (nearest, end) in enumerate(pairwise(edges)):
-        if nearest < end:
-            place = nearest + int(similar[nearest:end].argmax())  # the nearest of several
-            if similar[place]:
-                parts.found[:, distance] = similar[place], exact[place], place + 1
-
-
-def followers(parts: Sections, count: int) -> NDArray[np.int64]:
-    """What each source proposes (66,) after `count` tokens, or -1."""
-    distances = parts.found[2]
-    front = front_of(count, len(parts.similar))
-    return np.where(distances, parts.tokens[front - 1 + distances], np.int64(-1))
-
-
-def records(parts: Sections) -> NDArray[np.int64]:
-    """Class of the track record of each source (66,)."""
-    shares = parts.hits[:-1] * (NUM_RECORDS / max(float(parts.hits[-1]), 1.0))
-    return np.minimum(shares, NUM_RECORDS - 1).astype(np.int64)
-
-
-def namings(parts: Sections) -> NDArray[np.int64]:
-    """What the sequence has named, for each source (66,); see `NUM_NAMINGS`."""
-    named = int(parts.named[0])
-    return (named > 0) * (1 + (np.arange(NUM_DISTANCES) == named)).astype(np.int64)
-
-
-def distance_class(units: int) -> int:
-    """Class of a distance in units; see `NUM_DISTANCES`."""
-    return units if units < NUM_DISTANCES - 2 else NUM_DISTANCES - 2 + (units >= 128)
-
-
-def _propose(parts: Sections, settings: Settings, count: int, first_generated: int) -> None:
-    """Updates `proposed` and `odds` after `count` tokens."""
-    known = np.flatnonzero(parts.found[0])
-    similar, exact, distances = parts.found[:, known]
-    last = parts.tokens[front_of(count, len(parts.similar))]
-    classes = len(settings.lengths)
-    sizes = (classes, classes, NUM_DISTANCES, NUM_RECORDS, NUM_NAMINGS - 1, NUM_DISTANCES)
-    tables = np.split(settings.gates, np.cumsum(sizes))
-    odds = tables[0][settings.lengths.searchsorted(similar, side="right") - 1]
-    odds *= tables[1][settings.lengths.searchsorted(exact, side="right") - 1]
-    odds *= tables[2][known]
-    odds *= tables[3][records(parts)[known]]
-    naming = namings(parts)[known]
-    odds *= np.where(naming == 2, tables[5][known], tables[4][np.minimum(naming, 1)])
-    odds *= tables[6][settings.families.searchsorted(last, side="right") - 1]
-    apart = (naming == 2) & bool(parts.named[1])
-    bounds = settings.least_imposed, settings.most_imposed
-    own = (odds[apart] * settings.imposed).clip(*bounds)
-    odds[apart] = 0
-    generated = count - distances >= first_generated
-    total = _sum(odds)
-    scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0
-    odds *= scale
-    total = _sum(odds[generated])
-    if total > settings.most_generated:
-        odds[generated] *= settings.most_generated / total
-    odds[apart] = own
-    sums: dict[int, float] = {}
-    for token, value in zip(followers(parts, count)[known].tolist(), odds.tolist(), strict=True):
-        if value > 0:
-            sums[token] = sums.get(token, 0.0) + value
-    parts.proposed[: len(sums)] = list(sums)
-    parts.odds[: len(sums)] = list(sums.values())
-    parts.proposed[-1] = len(sums)
-
-
-def _sum(values: NDArray[np.float64]) -> float:
-    """The sum in this order, as in compiled code; `np.sum` adds pairs, and `sum` rounds less."""
-    total = 0.0
-    for value in values.tolist():
-        total += value
-    return total
-
-
+@kept
 def mix(
     memory: NDArray[np.int64],
     reach: int,
@@ -250,17 +190,116 @@ def mix(
     factor: float,
 ) -> NDArray[np.float64]:
     """See `Pointer.mix`; `factor` is its `memory`."""
-    parts = sections(memory, reach)
+    parts = _sections(memory, reach)
     scores = logits[tokens].astype(np.float64)
     scores -= scores.max()
     total = 0.0
-    for score in scores.tolist():  # in this order, and by the same function as compiled code
+    for score in scores:
         total += math.exp(score)
-    number = parts.proposed[-1]
-    for token, odds in zip(parts.proposed[:number], parts.odds[:number].tolist(), strict=True):
-        place = int(tokens.searchsorted(token))
-        if place < len(tokens) and tokens[place] == token:
-            weight = math.exp(float(scores[place])) + factor * odds * total
+    for i in range(parts.proposed[-1]):
+        place = np.searchsorted(tokens, parts.proposed[i])
+        if place < len(tokens) and tokens[place] == parts.proposed[i]:
+            weight = math.exp(scores[place]) + factor * parts.odds[i] * total
             if weight > 0:  # neither of them underflows
                 scores[place] = math.log(weight)
     return scores
+
+
+@compiled
+def _match(parts: Sections, front: int, count: int, first: int, last: int, longest: int) -> None:
+    """Update `similar`, `exact` and `sources` for the token at `front`, after `count` others.
+
+    A tolerant match at this token accepts ids from `first` to `last`.
+    """
+    token, low, high = parts.tokens[front], np.uint16(first), np.uint16(last)
+    seen, limit = min(count, len(parts.similar)), np.int16(longest)
+    similar, exact, sources = parts.similar[:seen], parts.exact[:seen], parts.sources
+    before = parts.tokens[front + 1 : front + 1 + seen]
+    for i in indices(seen):  # narrow integers and no branches: compiled to vector instructions
+        length, is_similar = similar[i], (before[i] >= low) & (before[i] <= high)
+        half = length >> 1
+        similar[i] = half + is_similar * (length - half + (length < limit))
+        exact[i] = (before[i] == token) * (exact[i] + (exact[i] < limit))
+    starts, classes, nearest = parts.starts, sources.shape[1], 0
+    sources[0], sources[1:4] = -1, 0
+    for distance in range(classes):
+        end = seen
+        if distance < classes - 1:
+            start = starts[distance if distance < classes - 2 else len(starts) - 1]
+            end = min(seen, count - start)
+        lengths, best = similar[nearest:end], np.int16(0)
+        for i in indices(len(lengths)):
+            length = largest(lengths[i])
+            best = length if length > best else best
+        if best:
+            index = 0  # of the nearest of several
+            while lengths[index] != best:
+                index += 1
+            place = nearest + index
+            sources[0, distance], sources[1, distance] = parts.tokens[front + place], best
+            sources[2, distance], sources[3, distance] = exact[place], place + 1
+        nearest = end
+
+
+@compiled
+def _propose(
+    parts: Sections, settings: Settings, last: int, count: int, first_generated: int
+) -> None:
+    """Update `proposed` and `odds` after `count` tokens, of which `last` is the newest."""
+    tokens, distances, proposed = parts.sources[0], parts.sources[3], parts.proposed
+    values = _odds(parts, settings, last)
+    named, is_apart, apart = parts.named[0], parts.named[1] > 0, 0.0
+    if is_apart and tokens[named] >= 0:
+        apart = max(values[named] * settings.imposed, settings.least_imposed)
+        apart = min(apart, settings.most_imposed)
+        values[named] = 0.0
+    total = float(values.cumsum()[-1])  # in this order, unlike a sum
+    if total:
+        values *= min(settings.strength / math.sqrt(total), settings.most / total)
+    total = 0.0
+    for distance in range(len(values)):
+        if count - distances[distance] >= first_generated:
+            total += values[distance]
+    if total > settings.most_generated:
+        for distance in range(len(values)):
+            if count - distances[distance] >= first_generated:
+                values[distance] *= settings.most_generated / total
+    if is_apart:
+        values[named] = apart
+    number = 0
+    for distance in range(len(values)):
+        if values[distance] > 0:
+            index = 0
+            while index < number and proposed[index] != tokens[distance]:
+                index += 1
+            if index == number:
+                proposed[number], parts.odds[number] = tokens[distance], 0.0
+                number += 1
+            parts.odds[index] += values[distance]
+    proposed[-1] = number
+
+
+@compiled
+def _odds(parts: Sections, settings: Settings, last: int) -> NDArray[np.float64]:
+    """Return the odds of each source before they are scaled; 0 where there is none.
+
+    Update the last two rows of `sources`.
+    """
+    sources, gates, length_classes = parts.sources, settings.gates, settings.length_classes
+    by_family = gates[5, np.searchsorted(settings.families, last, side="right") - 1]
+    named, odds = parts.named[0], np.zeros(len(parts.odds))
+    scale = settings.records / max(parts.hits[-1], 1.0)
+    for i in indices(len(odds)):
+        sources[4, i] = np.minimum(parts.hits[i] * scale, settings.records - 1)
+    sources[5] = named > 0
+    if named:
+        sources[5, named] = 2
+    for distance in range(len(odds)):
+        if sources[1, distance]:
+            value = gates[0, length_classes[sources[1, distance]]]
+            value *= gates[1, length_classes[sources[2, distance]]]
+            value *= gates[2, distance]
+            value *= gates[3, sources[4, distance]]
+            value *= gates[4, 2 + distance if sources[5, distance] == 2 else sources[5, distance]]
+            odds[distance] = value * by_family
+    return odds

@@ -6,8 +6,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from relpe.models.pointer.arithmetic import LONGEST, NUM_DISTANCES, NUM_NAMINGS, NUM_RECORDS
-
+LONGEST = 2**15 - 2
+"""Matches are counted up to this length, in tokens."""
+NUM_DISTANCES = 66
+"""Classes of distances in units: 0 to 63, 64 to 127, 128 and more."""
+NUM_RECORDS = 10
+"""Classes of track records: equal parts of 0 to 1."""
+NUM_NAMINGS = 3
+"""What the sequence has named, for a source: no unit, another unit, the unit of the source."""
 NUM_LENGTHS = 26
 """Half-octave classes of lengths: 0, 1, 2, 3, 4-5, 6-7, 8-11, 12-15, ..., 6,144 and more."""
 NUM_ALIGNMENTS = 6

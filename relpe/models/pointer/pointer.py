@@ -5,31 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.pointer import arithmetic
-from relpe.models.pointer.arithmetic import (
-    NUM_DISTANCES,
-    Settings,
-    followers,
-    memory_size,
-    namings,
-    records,
-    sections,
-)
 from relpe.models.pointer.config import (
     ALIGNMENTS,
-    FIRST_LENGTHS,
     LEAST_IMPOSED,
+    LENGTH_CLASSES,
     MOST_IDS,
     MOST_IMPOSED,
+    NUM_DISTANCES,
+    NUM_RECORDS,
     RANGES,
     PointerConfig,
 )
+
+if TYPE_CHECKING:
+    from relpe.models.pointer.arithmetic import Sections, Settings
 
 
 class Sources(NamedTuple):
@@ -68,17 +62,22 @@ class Pointer:
     updates the length of the match at each distance.
     """
 
-    def __init__(self, config: PointerConfig, kernel: ModuleType | None = None) -> None:
-        """`kernel` is the module of the arithmetic, by default `fastest_kernel()`."""
+    def __init__(self, config: PointerConfig) -> None:
+        from relpe.models.pointer import arithmetic  # imports Numba: takes half a second
+
         self.config = config
         self.count = 0
         """Tokens so far."""
-        self._kernel = fastest_kernel() if kernel is None else kernel
+        self._arithmetic = arithmetic
         self._settings = _settings(config)
         self.temperatures = _temperatures(config.balance.temperature, config.families)
         """Factors of the temperature of sampling, by token (`MOST_IDS`,); None: 1 for all."""
-        self._memory = np.zeros(memory_size(config.reach), np.int64)
+        self._memory = np.zeros(arithmetic.memory_size(config.reach, NUM_DISTANCES), np.int64)
+        self._sections().sources[0] = -1
         self._first_generated = 2**62
+
+    def _sections(self) -> Sections:
+        return self._arithmetic.sections(self._memory, self.config.reach)
 
     def copy(self) -> Pointer:
         """A pointer that continues on its own."""
@@ -98,22 +97,20 @@ class Pointer:
         `BalanceConfig.imposed`.
         """
         added = np.array(tokens, np.int64)
+        if not len(added):
+            return
         place = self.config.reach, self._settings, added, self.count, self._first_generated
-        self._kernel.read(self._memory, *place, imposed=imposed)
+        self._arithmetic.read(self._memory, *place, imposed)
         self.count += len(added)
 
     def sources(self) -> Sources:
         """The sources of the next token."""
-        parts = sections(self._memory, self.config.reach)
-        similar, exact, distances = parts.found.copy()
-        return Sources(
-            followers(parts, self.count), similar, exact, distances, records(parts), namings(parts)
-        )
+        return Sources(*self._sections().sources.copy())
 
     def proposals(self) -> Proposals:
         """What may come next; empty where nothing matches."""
-        parts = sections(self._memory, self.config.reach)
-        number = int(parts.proposed[-1])
+        parts = self._sections()
+        number = parts.proposed[-1]
         return Proposals(parts.proposed[:number].copy(), parts.odds[:number].copy())
 
     def mix(
@@ -127,20 +124,11 @@ class Pointer:
         """
         scores = np.ascontiguousarray(logits, np.float32)
         among = np.ascontiguousarray(tokens, np.int64)
-        return self._kernel.mix(self._memory, self.config.reach, scores, among, float(memory))
-
-
-def fastest_kernel() -> ModuleType:
-    """`kernel` if Numba is installed and can compile it, otherwise `arithmetic`."""
-    try:
-        from relpe.models.pointer import kernel
-    except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
-        return arithmetic
-    return kernel
+        return self._arithmetic.mix(self._memory, self.config.reach, scores, among, float(memory))
 
 
 def warm_up() -> None:
-    """Compiles the kernel, if Numba is installed: some seconds the first time on a machine."""
+    """Compiles the arithmetic, if Numba is installed: some seconds the first time on a machine."""
     pointer = Pointer(PointerConfig(reach=1))
     pointer.extend([0])
     pointer.mix(np.zeros(1, np.float32), np.zeros(1, np.int64))
@@ -158,15 +146,22 @@ def _temperatures(
 
 
 def _settings(config: PointerConfig) -> Settings:
+    from relpe.models.pointer.arithmetic import Settings
+
     gates, balance = config.gates, config.balance
-    by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS]
     units = np.arange(NUM_DISTANCES)
     aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
     unnamed = balance.aligned * aligned + balance.near * (units < 4)
+    by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS] + unnamed
     by_naming = *gates.named[:2], *(gates.named[2] + balance.named - unnamed)
-    tables = (gates.similar, gates.exact, by_distance + unnamed, gates.record, by_naming)
+    tables = gates.similar, gates.exact, by_distance, gates.record, by_naming, gates.family
+    odds = np.zeros((len(tables), max(map(len, tables))))
+    for row, table in zip(odds, tables, strict=True):
+        row[: len(table)] = np.exp(table)
     return Settings(
         -1 if config.unit is None else config.unit,
+        config.names or (0, 0),
+        NUM_RECORDS,
         1 - 1 / config.recent,
         math.exp(balance.strength),
         math.exp(balance.most),
@@ -175,8 +170,7 @@ def _settings(config: PointerConfig) -> Settings:
         math.exp(LEAST_IMPOSED),
         math.exp(MOST_IMPOSED),
         np.array(config.ignored, np.int64).reshape(-1, 2),
-        np.array(config.names or (0, 0), np.int64),
         np.array(config.families, np.int64),
-        np.array(FIRST_LENGTHS, np.int64),
-        np.exp(np.concatenate([*tables, gates.family])),
+        LENGTH_CLASSES,
+        odds,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,9 +16,6 @@ from tests.support.batches import MUSIC, listed, options, run
 from tests.support.scores import performance
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes
-
-if TYPE_CHECKING:
-    pass
 
 BAR = 4 * 480
 

@@ -1,16 +1,12 @@
 """Files of clips are complete or absent, and files of other batches are not overwritten."""
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from app.batch.files import alone_in
 from app.errors import CommandError
 from tests.support.batches import contents, listed, options, run
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_partial_files_of_a_killed_process_are_removed(quick_model, tmp_path):

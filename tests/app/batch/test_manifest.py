@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from app.errors import CommandError
 from tests.support.batches import MUSIC, contents, listed, options, run
 from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_the_manifest_lists_the_clips_with_their_settings(quick_model, tmp_path, prompts):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.decoding.base import TokenSteps
-from relpe.decoding.batch import Row, RuleT
+from relpe.decoding.batch import RuleT
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder, compile_all
 from relpe.decoding.cuda_graph import TileSteps
@@ -21,10 +20,11 @@ from relpe.decoding.eager import PlainSteps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions, draw
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import arithmetic, kernel, pointer
+from relpe.models.pointer import arithmetic, pointer
 from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from relpe.models.pointer.pointer import Pointer
 from tests.support.decoders import small_decoder
+from tests.support.without_numba import load_without_numba
 
 VOCABULARY = 12
 CONFIG = PointerConfig(
@@ -58,19 +58,6 @@ class Counted(NamedTuple):
         return self._replace(left=self.left - 1)
 
 
-class Imposing(NamedTuple):
-    """Allows all tokens, and may impose names."""
-
-    imposed: bool
-
-    @property
-    def allowed(self) -> np.ndarray:
-        return np.ones(VOCABULARY, bool)
-
-    def advance(self, token: int) -> Imposing:
-        return self
-
-
 class Scripted(NamedTuple):
     """Allows some tokens at each step, and ends after the last step."""
 
@@ -88,10 +75,10 @@ class Scripted(NamedTuple):
 
 HALF, GREEDY = SamplingOptions(memory=0.5, top_p=1.0), SamplingOptions(temperature=0)
 REQUESTS = [
-    Request(np.array([1, 4, 9, 5, 1, 4, 10, 5, 1, 4]), Counted(30), [1, 2, 3]),
-    Request(np.tile([1, 2, 3, 8], 9), Counted(12, without=3), [4], HALF),
-    Request(np.array([5]), Counted(25), [5, 6], GREEDY),
-    Request(np.arange(11), Counted(20), [7], SamplingOptions(memory=0)),
+    Request(np.array([1, 4, 9, 5, 1, 4, 10, 5, 1, 4]), Counted(16), [1, 2, 3]),
+    Request(np.tile([1, 2, 3, 8], 9), Counted(9, without=3), [4], HALF),
+    Request(np.array([5]), Counted(14), [5, 6], GREEDY),
+    Request(np.arange(11), Counted(12), [7], SamplingOptions(memory=0)),
 ]
 Tokens = list[list[list[int]]]
 
@@ -116,15 +103,18 @@ def alone(decoder: Decoder, make: Callable[[], TokenSteps]) -> Tokens:
 
 
 ALONE = alone(POINTING, lambda: PlainSteps(POINTING))
-COMPILED = CompiledDecoder(POINTING)
 WAYS = {
-    "plain": lambda: PlainSteps(POINTING),
-    "compiled": COMPILED.steps,
-    "tiles": lambda: TileSteps(POINTING, rows=2),
+    "plain": PlainSteps,
+    "compiled": lambda decoder: CompiledDecoder(decoder).steps(),
+    "tiles": lambda decoder: TileSteps(decoder, rows=2),
 }
 
 
-@settings(max_examples=8)
+def with_options(options: SamplingOptions) -> list[Request[Counted]]:
+    return [Request(one.prompt, one.rule, one.seeds, options) for one in REQUESTS]
+
+
+@settings(max_examples=5)
 @given(
     rows=st.none() | st.integers(1, 5), chunk=st.integers(1, 40), order=st.permutations(range(4))
 )
@@ -136,35 +126,24 @@ def test_rows_are_independent_and_prompts_may_be_read_in_chunks(rows, chunk, ord
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rows_equal_rows_alone_in_each_kind_of_steps(way):
-    assert generated(POINTING, WAYS[way](), REQUESTS) == alone(POINTING, WAYS[way])
+def test_each_kind_of_steps_has_independent_rows_and_a_pointer_unless_memory_is_0(way):
+    make = WAYS[way]
+    made = generated(POINTING, make(POINTING), REQUESTS)
+    assert made == (ALONE if way == "plain" else alone(POINTING, lambda: make(POINTING)))
+    without = generated(PLAIN, make(PLAIN), REQUESTS)
+    assert made != without
+    assert made[3] == without[3]  # its memory is 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_pointer_has_an_effect_unless_memory_is_0(way):
-    def memory(value: float) -> list[Request[Counted]]:
-        options = SamplingOptions(memory=value)
-        return [Request(one.prompt, one.rule, one.seeds, options) for one in REQUESTS]
-
-    plain = PlainSteps(PLAIN) if way != "compiled" else CompiledDecoder(PLAIN).steps()
-    plain = TileSteps(PLAIN, rows=2) if way == "tiles" else plain
-    without = generated(PLAIN, plain, memory(1))
-    assert generated(POINTING, WAYS[way](), memory(0)) == without
-    assert generated(POINTING, WAYS[way](), memory(1)) != without
-
-
-@pytest.mark.parametrize("memory", [0.0, 1.0])
-def test_factors_of_the_temperature_have_an_effect_in_generation(memory):
-    cold = replace(CONFIG, balance=replace(CONFIG.balance, temperature=(0.1,)))
-    requests = [
-        Request(one.prompt, one.rule, one.seeds, SamplingOptions(memory=memory, top_p=1.0))
-        for one in REQUESTS
-    ]
-    as_before, colder = (
-        generated(decoder_with(config), PlainSteps(decoder_with(config)), requests)
-        for config in (CONFIG, cold)
-    )
-    assert as_before != colder
+def test_equal_factors_are_a_temperature():
+    for memory in (0.0, 0.5):
+        made = []
+        for factors, temperature in (((), 0.8), ((), 0.8 * 1.25), ((1.25,), 0.8)):
+            balance = replace(CONFIG.balance, temperature=factors)
+            decoder = decoder_with(replace(CONFIG, balance=balance))
+            options = SamplingOptions(temperature=temperature, memory=memory)
+            made.append(generated(decoder, PlainSteps(decoder), with_options(options)))
+        assert made[0] != made[1] == made[2]
 
 
 def test_a_confident_pointer_continues_a_repeated_prompt():
@@ -173,95 +152,38 @@ def test_a_confident_pointer_continues_a_repeated_prompt():
     assert generated(sure, PlainSteps(sure), [request]) == [[[1, 2, 3, 8, 1, 2, 3, 8]]]
 
 
-def test_numpy_and_compiled_pointers_generate_the_same(monkeypatch):
-    monkeypatch.setattr(pointer, "fastest_kernel", lambda: arithmetic)
+def test_without_numba_the_same_is_generated(monkeypatch):
+    monkeypatch.setattr("relpe.models.pointer.arithmetic", load_without_numba(arithmetic.__name__))
     assert generated(POINTING, PlainSteps(POINTING), REQUESTS) == ALONE
 
 
-def test_without_numba_the_numpy_pointer_is_used(monkeypatch):
-    assert pointer.fastest_kernel() is kernel
-    monkeypatch.delattr("relpe.models.pointer.kernel")
-    monkeypatch.setitem(sys.modules, "relpe.models.pointer.kernel", None)
-    assert pointer.fastest_kernel() is arithmetic
-
-
-def test_a_token_that_is_not_allowed_is_not_drawn():
-    sure = Pointer(PointerConfig(gates=GateConfig(similar=(50.0,) * 26)))
-    sure.extend([1, 2, 1, 2, 1])
-    allowed = np.array([True, True, False, True])
-    rng = np.random.default_rng(0)
-    options = SamplingOptions(top_p=1.0)
-    logits = np.zeros(4, np.float32)
-    drawn = {draw(logits, allowed, options, rng, pointer=sure) for _ in range(50)}
-    assert drawn == {0, 1, 3}
-    assert draw(logits, ~allowed, options, rng, pointer=sure) == 2
-
-
-def test_a_bias_and_the_temperature_apply_to_the_mixture():
-    """At temperature 1/2 probabilities are squared."""
-    pair = Pointer(PointerConfig(gates=GateConfig(similar=(0.0,) * 26)))
-    pair.extend([2, 2])
-    logits, bias = np.zeros(3, np.float32), np.array([0, np.log(2), 0])
-    options = SamplingOptions(temperature=0.5, top_p=1.0)
-    rng = np.random.default_rng(0)
-    drawn = [draw(logits, np.ones(3, bool), options, rng, bias, pair) for _ in range(6000)]
-    expected = np.array([1, 2, 4]) ** 2 / 21
-    assert np.bincount(drawn) / 6000 == pytest.approx(expected, abs=0.02)
-
-
-@pytest.mark.parametrize("logits", [[0, np.nan, 1], [np.inf, 0, 0]])
-def test_invalid_logits_are_an_error_with_a_pointer_too(logits):
-    pair = Pointer(CONFIG)
-    pair.extend([2, 2])
-    with pytest.raises(ValueError, match="not finite"):
-        draw(
-            np.array(logits, np.float32),
-            np.ones(3, bool),
-            SamplingOptions(),
-            np.random.default_rng(0),
-            pointer=pair,
-        )
-
-
-@pytest.mark.parametrize("memory", [0.0, 0.5, 1.0])
-def test_equal_factors_are_a_temperature(memory):
-    families = replace(CONFIG, families=(0, 3, 8), gates=replace(CONFIG.gates, family=(0.0,) * 3))
-    warm = replace(families, balance=replace(CONFIG.balance, temperature=(1.25,) * 3))
-    seen = np.array([1, 4, 9, 5, 1, 4, 10, 5, 1, 4])
-    logits, allowed = np.linspace(-2, 2, VOCABULARY, dtype=np.float32), np.ones(VOCABULARY, bool)
-    drawn = []
-    for config, temperature in ((families, 1.25 * 0.8), (warm, 0.8)):
-        one = Pointer(config)
-        one.extend(seen)
-        options = SamplingOptions(temperature=temperature, memory=memory)
-        drawn.append(
-            [draw(logits, allowed, options, np.random.default_rng(i), None, one) for i in range(99)]
-        )
-    assert drawn[0] == drawn[1]
-
-
-def test_factors_divide_the_scores_of_their_families():
+def test_draws_follow_the_mixture_the_bias_the_temperature_and_its_factors():
     config = PointerConfig(
         families=(0, 2, 5),
-        gates=GateConfig(family=(0.0,) * 3),
+        gates=GateConfig(similar=(0.0,) * 26, family=(0.0,) * 3),
         balance=BalanceConfig(temperature=(1.0, 0.5, 2.0)),
     )
-    temperatures = Pointer(config).temperatures
-    assert temperatures is not None
-    assert temperatures[:8].tolist() == [1.0, 1.0, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0]
-    logits, options = np.array([0, -1, -1, -2, 0, 0, -1, 0], np.float32), SamplingOptions(top_p=1)
+    pair = Pointer(config)
+    pair.extend([2, 2])  # proposes 2, with odds of 1
+    logits, bias = np.array([0, -1, -1, -2, 0, 0, -1, 0], np.float32), np.linspace(-1, 1, 8)
     allowed, generator = np.arange(8) % 7 > 0, np.random.default_rng(0)
-    drawn = [draw(logits, allowed, options, generator, None, Pointer(config)) for _ in range(4000)]
-    expected = np.exp((logits - logits[allowed].max()) / temperatures[:8]) * allowed
-    found = np.bincount(drawn, minlength=8) / 4000
-    assert found == pytest.approx(expected / expected.sum(), abs=0.03)
+    options = SamplingOptions(temperature=0.8, top_p=1.0)
+    drawn = [draw(logits, allowed, options, generator, bias, pair) for _ in range(4000)]
+    shares = np.exp(logits[allowed])
+    scores = np.log(shares / shares.sum() + np.array([0, 1, 0, 0, 0, 0])) + bias[allowed]
+    temperatures = 0.8 * np.array([1, 0.5, 0.5, 0.5, 2, 2])
+    expected = np.exp((scores - scores.max()) / temperatures)
+    found = np.bincount(drawn, minlength=8)[allowed] / 4000
+    assert found == pytest.approx(expected / expected.sum(), abs=0.02)
 
 
-@pytest.mark.parametrize("rule", [Counted(2), Imposing(True), Imposing(False)])
-def test_a_rule_may_impose_names(rule):
-    row = Row(0, 1, rule, GREEDY, np.random.default_rng(0), Pointer(CONFIG))
-    row.sample(np.zeros(VOCABULARY, np.float32))
-    assert row.imposed == getattr(rule, "imposed", False)
+def test_invalid_logits_are_an_error_with_a_pointer_too():
+    pair = Pointer(CONFIG)
+    pair.extend([2, 2])
+    allowed, generator = np.ones(3, bool), np.random.default_rng(0)
+    for logits in ([0, np.nan, 1], [np.inf, 0, 0]):
+        with pytest.raises(ValueError, match="not finite"):
+            draw(np.array(logits, np.float32), allowed, SamplingOptions(), generator, pointer=pair)
 
 
 def test_an_imposed_unit_is_generated_again():
@@ -274,7 +196,7 @@ def test_an_imposed_unit_is_generated_again():
     for imposed in (True, False):
         steps = *((one,) for one in first), (1,), (2,), *(tuple(range(5, 12)),) * 8
         rule = Scripted(steps, imposed)
-        request = Request(np.array([0]), rule, range(40))
+        request = Request(np.array([0]), rule, range(12))
         made = generated(decoder_with(config), PlainSteps(decoder_with(config)), [request])[0]
         returns.append(np.mean([one[11:] == first[2:] for one in made]))
     assert returns[0] > 0.8
@@ -305,4 +227,5 @@ def test_one_signature_is_compiled():
     frozen = np.zeros((4, 8))[:, ::2][1]
     frozen.setflags(write=False)
     other.mix(frozen, np.array([0, 1], np.int32), 1)
-    assert len(kernel._read.signatures) == len(kernel._mix.signatures) == 1
+    functions: list[Any] = [arithmetic.read, arithmetic.mix]
+    assert [len(function.signatures) for function in functions] == [1, 1]

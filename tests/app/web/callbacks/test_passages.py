@@ -20,7 +20,7 @@ from tests.support.bands import band as band_score
 from tests.support.bands import model_of
 from tests.support.seen import OTHER, SOMEONE, begin, event, file_of, make, read, seen, work_of
 from tokenization.midi import read_midi, write_midi
-from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
 
 
@@ -209,3 +209,23 @@ def test_without_a_model_that_has_styles_none_can_be_asked(filling, song):
     view, _ = read(filling, song)
     assert not view.style.interactive
     assert view.style.info == "The second model has no styles."
+
+
+def test_a_model_that_has_the_style_is_taken_and_the_card_says_why(filling, song):
+    read(filling, song)
+    names = ("pop", "waltz")
+    models = filling.studio.models
+    styled = replace(model_of(MultitrackRemi(MultitrackRemiConfig(styles=names))), name="styled")
+    models.names = (*models.names, "styled")
+    models._loaded["styled"] = styled
+    view = plan(filling, style="waltz")
+    assert view.style.info == "One of: pop, waltz."
+    assert "The styled model continues it, because the second model cannot write" in view.card
+    _, view = make(filling, bars=2, style="waltz")
+    assert view.frame["subtitle"].endswith("styled model")
+    filling.history.undo(SOMEONE)
+    filling.uploads.choose_model("second", SOMEONE)
+    with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose styled, or clear Style"):
+        begin(filling, style="waltz")
+    filling.uploads.choose_model("auto", SOMEONE)
+    assert plan(filling, style="").card.count("The second model continues it")
