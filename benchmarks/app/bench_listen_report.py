@@ -8,7 +8,6 @@ listeners, and the seconds of wall and of CPU time.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -21,6 +20,7 @@ from app.batch.manifest import NAME, Row, write_manifest
 from app.listening.answers import TABLE, write_answers
 from app.listening.clips import read_study
 from app.listening.simulate import SimulatedListeners, simulate
+from benchmarks.timing import csv_output, run
 
 CONDITIONS = ("piano", "piano-spe", "groove", "real", "shuffled")
 PROMPTS = 8
@@ -49,20 +49,17 @@ def write_study(folder: Path) -> None:
     write_manifest(folder / NAME, rows, blind=True)
 
 
-def main() -> None:
+def main(answers: int = 10_000) -> None:
     """Measures one report."""
-    parser = argparse.ArgumentParser(description="Measure the time of a report.")
-    parser.add_argument("--answers", type=int, default=10_000, help="how many (default: 10000)")
-    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_study(folder)
         clips = list(read_study(folder).clips.values())
         of_one = len(simulate(clips, SimulatedListeners(count=1), 0))
-        count = -(-given.answers // of_one)
+        count = -(-answers // of_one)
         qualities = {"real": 0.8, "shuffled": -1.5}
-        answers = simulate(clips, SimulatedListeners(count=count, qualities=qualities), 0)
-        write_answers(folder / TABLE, answers)
+        simulated = simulate(clips, SimulatedListeners(count=count, qualities=qualities), 0)
+        write_answers(folder / TABLE, simulated)
         command = [sys.executable, "-m", "app", "listen-report", str(folder)]
         begin = time.perf_counter()
         subprocess.run(
@@ -73,11 +70,10 @@ def main() -> None:
         )
         seconds = time.perf_counter() - begin
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print("answers,listeners,wall_seconds,cpu_seconds,memory_mb")
+        out = csv_output("answers", "listeners", "wall_seconds", "cpu_seconds", "memory_mb")
         cpu = used.ru_utime + used.ru_stime
-        memory = used.ru_maxrss / 1000
-        print(f"{len(answers)},{count},{seconds:.1f},{cpu:.1f},{memory:.0f}")
+        out(len(simulated), count, seconds, cpu, used.ru_maxrss / 1000)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

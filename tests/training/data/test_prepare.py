@@ -36,7 +36,7 @@ def test_prepare_counts_and_lists_refused_files(data):
     assert list(facts["refused"]) == ["songs/broken.mid"]
     train = Corpus.load(data, "train")
     tokens = np.concatenate([train.piece(index) for index in range(len(train))])
-    assert facts["splits"]["train"]["tokens"] == len(tokens) == train.num_tokens
+    assert facts["splits"]["train"]["tokens"] == len(tokens) == train.lengths.sum()
     assert facts["splits"]["train"]["bars"] == (tokens == ids["Bar"]).sum()
     for index in range(len(train)):
         whole = train.piece(index)

@@ -16,8 +16,8 @@ from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.learning.seeding import generator
 from training.runs.fit import fit
-from training.tasks.classification.examples import Arrays, Example, batch_of, some
-from training.tasks.lra.listops import IDS, Generated, draw_expression, value_of
+from training.tasks.classification.examples import Example, batch_of, in_memory
+from training.tasks.lra.listops import IDS, draw_expression, generated, value_of
 from training.tasks.task import Batches
 
 MODEL: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_drawn_expressions_have_the_distribution_of_the_generator():
 def test_generated_splits_have_nothing_in_common_and_are_the_same_each_time():
     found = {}
     for name in ("train", "validation", "test"):
-        examples = Generated(name, 8, 30)
+        examples = generated(name, 8, 30)
         rows = [examples[index] for index in range(150)]
         assert all(8 <= len(row.inputs[0]) <= 30 for row in rows)
         assert all(value_of(row.inputs[0].tolist()) == row.label for row in rows)
@@ -103,7 +103,7 @@ def test_generated_splits_have_nothing_in_common_and_are_the_same_each_time():
     assert not found["train"] & found["test"]
     assert not found["train"] & found["validation"]
     assert not found["validation"] & found["test"]
-    assert len(Generated("train", 8, 30)) == 96_000
+    assert len(generated("train", 8, 30)) == 96_000
 
 
 def test_padding_is_masked_unless_it_is_compatible():
@@ -125,7 +125,7 @@ def test_padding_is_masked_unless_it_is_compatible():
 
 def test_every_pass_reads_every_example_once_in_another_order():
     task = experiment_of().task
-    examples = Arrays([np.array([i + 1]) for i in range(16)], np.arange(16) % 10)
+    examples = in_memory([Example((np.array([i + 1]),), i % 10) for i in range(16)])
     batches = Batches(task, examples, 0, range(8))
     first, second = ([batches[step].inputs[:, 0] for step in pair] for pair in ((0, 1), (2, 3)))
     assert sorted(torch.cat(first).tolist()) == list(range(1, 17))
@@ -133,8 +133,9 @@ def test_every_pass_reads_every_example_once_in_another_order():
     assert torch.cat(first).tolist() != torch.cat(second).tolist()
     halves = [Batches(task, examples, 0, rows)[1] for rows in (range(4), range(4, 8))]
     assert torch.cat([half.inputs for half in halves]).equal(batches[1].inputs)
-    assert len(some(examples, 5)) == 5
-    assert [x.label for x in some(examples, 5)] == [x.label for x in some(examples, 5)]
+    some = [example.label for example in examples.some(5)]
+    assert len(some) == 5
+    assert some == [example.label for example in examples.some(5)]
 
 
 def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, monkeypatch, capsys):

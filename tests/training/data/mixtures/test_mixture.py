@@ -125,7 +125,7 @@ def test_some_corpora_of_a_mixture_are_the_same_pieces_in_the_same_order(prepare
     assert 0 < len(some) == len(kept) < len(whole)
     assert some.names == [whole.names[index] for index in kept]
     assert some.corpora == whole.corpora
-    assert some.num_tokens == sum(whole.length(index) for index in kept)
+    assert some.lengths.sum() == sum(whole.length(index) for index in kept)
     for index, place in enumerate(kept):
         assert np.array_equal(some.piece(index), whole.piece(place))
         assert np.array_equal(some.piece_bars(index), whole.piece_bars(place))
@@ -136,7 +136,7 @@ def test_all_corpora_together_are_the_mixture(prepared):
     whole = Corpus.load(prepared, "test")
     parts = [Corpus.load(prepared, "test", only=[one["name"]]) for one in whole.corpora]
     assert sorted(name for part in parts for name in part.names) == sorted(whole.names)
-    assert sum(part.num_tokens for part in parts) == whole.num_tokens
+    assert sum(part.lengths.sum() for part in parts) == whole.lengths.sum()
     assert len(parts[2]) == 0  # giantmidi is for training
 
 
