@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -61,11 +62,12 @@ class Sent:
     """An ASGI `send` that adds the headers.
 
     Two kinds of answers are held back until `end`: a page of HTML, since its policy has hashes of
-    its scripts, and an answer with status 500, since Starlette raises the error after it.
+    its scripts, and an answer with status 500, since Starlette raises the error after it. They are
+    compressed if the client accepts it (`zipped`).
     """
 
-    def __init__(self, send: Send, policy: Policy) -> None:
-        self._send, self._policy = send, policy
+    def __init__(self, send: Send, policy: Policy, *, zipped: bool) -> None:
+        self._send, self._policy, self._zipped = send, policy, zipped
         self.begun = False
         """Whether a part of the answer was sent."""
         self.status = 0
@@ -96,9 +98,14 @@ class Sent:
         page = b"".join(part.get("body", b"") for part in parts)
         headers = MutableHeaders(raw=start["headers"])
         headers["Content-Security-Policy"] = self._policy(_SCRIPT.findall(page))
+        headers["Vary"] = "Accept-Encoding"
+        if self._zipped and page:
+            page = gzip.compress(page, compresslevel=5)
+            headers["Content-Encoding"] = "gzip"
+            headers["Content-Length"] = str(len(page))
         self.begun = True
-        for message in self._held:
-            await self._send(message)
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": page})
 
 
 def _restrict(headers: MutableHeaders) -> None:

@@ -25,9 +25,9 @@ def check_call(body: bytes, uploads: Path) -> None:
     except (ValueError, RecursionError):
         call = None
     if not isinstance(call, dict):
-        raise RefusedError(422, "found no JSON object, expected that of a call")
+        raise RefusedError(400, "found no JSON object, expected that of a call")
     if len(str(call.get("session_hash"))) > MAX_SESSION:
-        raise RefusedError(422, f"session_hash is too long, expected up to {MAX_SESSION} letters")
+        raise RefusedError(400, f"session_hash is too long, expected up to {MAX_SESSION} letters")
     left: list[object] = [call]
     while left:
         value = left.pop()
@@ -38,7 +38,7 @@ def check_call(body: bytes, uploads: Path) -> None:
             path = value.get("path")
             if isinstance(path, str) and path and not _is_file_in(uploads, path):
                 raise RefusedError(
-                    422, "found a file that was not uploaded, expected an upload; upload it first"
+                    400, "found a file that was not uploaded, expected an upload; upload it first"
                 )
 
 

@@ -91,7 +91,9 @@ class Guard:
             return
         method, path = scope["method"], scope["path"].removeprefix(self._root) or "/"
         headers = MutableHeaders(raw=scope["headers"])
-        sent, body, route = Sent(send, self._policy), Body(receive, 0), Route()
+        zipped = "gzip" in headers.get("accept-encoding", "")
+        sent = Sent(send, self._policy, zipped=zipped)
+        body, route = Body(receive, 0), Route()
         try:
             self.hosts.check(method, path, headers)
             if method in {"GET", "HEAD"} and await self._answer(path, send):

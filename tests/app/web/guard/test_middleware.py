@@ -86,6 +86,15 @@ def test_every_answer_restricts_what_a_browser_does_with_it(client):
         assert not [name for name in headers if name.startswith("access-control")]
 
 
+def test_the_page_is_compressed_if_the_browser_accepts_it(client):
+    page = client.get("/", headers={"accept-encoding": "gzip"})
+    assert page.headers["content-encoding"] == "gzip"
+    plain = client.get("/", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == page.content
+    assert plain.headers["content-security-policy"] == page.headers["content-security-policy"]
+
+
 def test_only_the_routes_and_methods_of_the_page_are_served(client):
     for path in (
         *("gradio_api/token", "gradio_api/user", "gradio_api/deep_link?session_hash=x", "docs"),
