@@ -91,7 +91,8 @@ def test_callbacks_called_with_wrong_values_are_answered(page, client):
         assert answer.status_code < 500, (fn.name, data, answer.text)
         assert "root:" not in answer.text
     taking = next(fn for fn in page.blocks.fns.values() if fn.queue is False and fn.inputs)
-    refused(post(client, "run/predict", call | {"data": [], "fn_index": taking._id}))
+    call = {"data": [], "fn_index": taking._id, "session_hash": SESSION}
+    refused(post(client, "run/predict", call))
 
 
 def test_a_call_can_only_name_files_that_were_uploaded(page, client, tmp_path):
