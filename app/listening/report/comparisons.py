@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from app.listening.report.bootstrap import Interval
 from app.listening.report.power import LEVEL, Power
@@ -72,8 +71,16 @@ def wilcoxon(values: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p of S. Holm (1979): the chance of any wrong finding is at most the level."""
-    return multipletests(p_values, method="holm")[1].tolist()
+    """Adjusted p of S. Holm (1979): the chance of any wrong finding is at most the level.
+
+    It is that of `multipletests` of statsmodels, which collects garbage in each call: seconds for a
+    report.
+    """
+    order = np.argsort(p_values)
+    steps = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return corrected.tolist()
 
 
 def rank_biserial(values: NDArray[np.float64]) -> float:
@@ -120,8 +127,6 @@ def compared(
         power: computes the power from the numbers of listeners and the number of tests.
     """
     tested = [one for one in zip(told, intervals, answers, strict=True) if len(one[0].values)]
-    if not tested:
-        return []
     rounded = [np.round(one.values, 9) for one, _, _ in tested]  # equal numbers are ties
     found = [wilcoxon(values) for values in rounded]
     # nan, where nothing varies, is no evidence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from app.errors import CommandError
 from app.listening.report.comparisons import holm, rank_biserial, wilcoxon
@@ -19,7 +20,7 @@ from app.listening.report.findings import findings, is_found
 from app.listening.report.judgements import read_test
 from app.listening.report.options import OptionError, ReportOptions, Thresholds
 from app.listening.report.pages.page import as_page
-from app.listening.report.power import LEVEL, least_listeners
+from app.listening.report.power import LEVEL, WANTED, least_listeners, power_of
 from app.listening.report.preferences import bradley_terry
 from app.listening.report.report import make_report
 from app.listening.report.results import as_json, as_table, summary
@@ -81,9 +82,14 @@ def test_published_numbers():
     many = np.random.default_rng(1).integers(-3, 5, 80).astype(float)  # with ties
     expected = stats.wilcoxon(many[many != 0], method="approx", correction=True)[1]
     assert wilcoxon(many) == pytest.approx(expected)
-    # the documentation of R's p.adjust
-    assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
-    assert holm([0.04, 0.01]) == pytest.approx([0.04, 0.02])
+    p_values = np.random.default_rng(1).random(20) ** 2
+    assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
+    # a t test needs 33.4 listeners to find half a deviation (J. Cohen, 1988, gives 34)
+    equal = stats.zscore(np.arange(20.0), ddof=1)
+    power = power_of(equal, 0.5, 1)
+    assert power.needed == np.ceil(33.37 / 0.864) - 20
+    assert power_of(equal, power.least, 1).reached == pytest.approx(WANTED, abs=1e-3)
+    assert power.of_interest < power.least
     strengths = bradley_terry(BASEBALL)
     assert strengths - strengths[-1] == pytest.approx(AGAINST_BALTIMORE, abs=2e-3)
     always = bradley_terry(np.array([[0.0, 20.0, 20.0], [0.0, 0.0, 10.0], [0.0, 10.0, 0.0]]))
