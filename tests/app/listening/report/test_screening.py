@@ -111,6 +111,6 @@ def test_thresholds_and_anchors_can_be_chosen():
     assert screened(*GOOD_ANCHOR, anchors=()).anchor_wins is None
     for name in Thresholds.__dataclass_fields__:
         for wrong in (-1.0, float("nan"), 4.5):
-            with pytest.raises(OptionError, match="is .*, expected 0 to") as refused:
+            with pytest.raises(OptionError, match=r"is .*, expected 0 to") as refused:
                 Thresholds(**{name: wrong})
             assert refused.value.name == name
