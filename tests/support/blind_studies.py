@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 _KINDS = {"shuffled bars": "shuffled_bars", "shuffled notes": "shuffled_notes", "real": "real"}
 
 
+def clip_row(name: str, prompt: str, condition: str, repetition: int, **fields: str) -> Row:
+    """The row of a clip in the manifest and the key."""
+    told = dict.fromkeys(("audio", "model", "model_sha256", "backend", "seed"), "")
+    told |= {"file": f"midi/{name}.mid", "settings": "{}", "clip_seconds": "16.0"}
+    return Row(prompt=prompt, condition=condition, repetition=str(repetition), **told | fields)
+
+
 def write_study(
     folder: Path,
     conditions: Sequence[str] = ("piano", "real", "shuffled notes"),
@@ -35,21 +42,8 @@ def write_study(
         for place, condition in enumerate(conditions):
             for repetition in range(1 if condition == "real" else repetitions):
                 number = (prompt * len(conditions) + place) * repetitions + repetition
-                rows.append(
-                    Row(
-                        file=f"midi/{number * 7919 % 100_003:06d}.mid",
-                        audio="",
-                        prompt=f"prompt{prompt}.mid",
-                        condition=condition,
-                        repetition=str(repetition + 1),
-                        model="",
-                        model_sha256="",
-                        backend="",
-                        seed="1",
-                        settings="{}",
-                        clip_seconds="16.0",
-                    )
-                )
+                name = f"{number * 7919 % 100_003:06d}"
+                rows.append(clip_row(name, f"prompt{prompt}.mid", condition, repetition + 1))
     write_manifest(folder / NAME, rows, blind=True)
     told = [{"kind": _KINDS.get(name, "model"), "name": name} for name in conditions]
     (folder / "study.yaml").write_text(yaml.safe_dump({"name": "A study", "conditions": told}))

@@ -45,7 +45,9 @@ def least_listeners(tests: int) -> int:
     return math.floor(2 + math.log2(tests / LEVEL)) if tests else 0
 
 
-def power_of(values: NDArray[np.float64], of_interest: float, tests: int) -> Power:
+def power_of(
+    values: NDArray[np.float64], of_interest: float, tests: int, *, are_shares: bool = False
+) -> Power:
     """The power of a comparison, at the level of the first step of Holm's correction.
 
     It is that of a t test, with fewer listeners by the efficiency of the signed rank test. To find
@@ -55,12 +57,19 @@ def power_of(values: NDArray[np.float64], of_interest: float, tests: int) -> Pow
         values: a difference per listener; its spread is that of future listeners too.
         of_interest: the smallest difference worth finding.
         tests: number of comparisons that are corrected together.
+        are_shares: whether they are shares of wins minus those of losses. These spread less near −1
+            and 1, as counts do: their spread is that at the difference of interest. A further
+            listener without a preference keeps it above 0.
     """
     count, power = len(values), TTestPower()
     side: dict[str, Any] = {"alpha": LEVEL / max(1, tests) / 2, "alternative": "larger"}
     if count < 2:
         return Power(of_interest, 0.0, None, math.inf)
     least, spread = least_listeners(tests), float(np.std(values, ddof=1))
+    if are_shares:
+        more = np.append(values, 0.0)
+        scale = (1 - of_interest**2) / (1 - float(np.mean(more)) ** 2)
+        spread = math.sqrt(scale * float(np.var(more, ddof=1)))
 
     def reached(listeners: int) -> float:
         if listeners < least:
