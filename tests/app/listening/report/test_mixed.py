@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from app.listening.clips import Clip
+from app.listening.report import mixed
 from app.listening.report.judgements import OVERALL, Judgements, Rating
 from app.listening.report.mixed import mixed_models
 
@@ -48,6 +49,16 @@ def test_balanced_ratings_have_the_variances_of_their_mean_squares():
     error = np.sqrt(2 * (of_listeners + of_prompts - rest) / (LISTENERS * PROMPTS))
     half = (effect.estimate.high - effect.estimate.low) / 2
     assert half == pytest.approx(1.959964 * error, rel=0.01)
+
+
+def test_effects_that_cannot_be_told_apart_or_take_long_are_left_out(monkeypatch):
+    values = np.random.default_rng(1).normal(size=(4, 2, CONDITIONS))
+    (two,) = mixed_models(judged(values))
+    (one,) = mixed_models(judged(values[:, :1]))
+    assert two.variances.keys() - one.variances.keys() == {"prompt", "prompt × condition"}
+    monkeypatch.setattr(mixed, "MOST_COLUMNS", 4 + 2 + (4 + 2) * CONDITIONS - 1)
+    (quick,) = mixed_models(judged(values))
+    assert two.variances.keys() - quick.variances.keys() == {"listener × condition"}
 
 
 def judged(values):
