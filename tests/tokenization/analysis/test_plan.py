@@ -161,15 +161,6 @@ def test_the_distance_of_the_bar_before_wins_near_ties():
     assert sources(near) == [0, 0, 1, 3, 3]
 
 
-def test_bars_of_other_lengths_and_empty_bars_do_not_return():
-    score = pattern(A, A, (), (), A)
-    assert sources(score) == [0, 1, 0, 0, 3]
-    shorter = replace(
-        pattern(A[:3], A[:3]), time_signatures=(TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
-    )
-    assert sources(shorter)[:2] == [0, 0]
-
-
 def test_drums_have_one_vote():
     beat = [Track.of([(0, 6, 36, 64), (48, 6, 36, 64)], is_drum=True) for _ in range(3)]
     tunes = [Track.of([(0, 6, p, 64), (48, 6, p + 1, 64)]) for p in (60, 70)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import itertools
 import subprocess
 import sys
@@ -9,10 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import miditoolkit
-import pretty_midi
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import midi_files
@@ -24,7 +21,6 @@ from tests.support.midi_files import (
     meta,
     midi_file,
     note,
-    tempo,
 )
 from tokenization.errors import MidiError
 from tokenization.midi import append_to_midi, read_midi
@@ -173,35 +169,6 @@ def test_nothing_is_held_across_the_splice(case):
 # ---- other readers
 
 
-@settings(max_examples=10)
-@given(
-    start=st.integers(20, 40),
-    chunks=st.lists(st.sampled_from([None, 1]), min_size=1, max_size=3),
-    division=st.sampled_from([4, 100, 480]),
-)
-def test_other_libraries_read_prompt_and_new_music(start, chunks, division):
-    prompt = midi_file(tempo(600_000), b"\x00\xc0\x05" + note(60), division=division)
-    tracks = [
-        replace(Track.of([(12 * start, 6, 60 + at, 80)], program=5), chunk=chunk, channel=at)
-        for at, chunk in enumerate(chunks)
-    ]
-    tempos = (Tempo(0, 100.0), Tempo(12 * start + 12, 50.0))
-    result = append_to_midi(prompt, Score(12, tuple(tracks), tempos), 12 * start)
-    ours = read_midi(result)
-    rows = sorted(tuple(row) for track in ours.tracks for row in track.notes.tolist())
-    assert len(rows) == 1 + len(chunks)
-
-    toolkit = miditoolkit.MidiFile(file=io.BytesIO(result))
-    notes = [n for instrument in toolkit.instruments for n in instrument.notes]
-    assert sorted((n.start, n.end - n.start, n.pitch, n.velocity) for n in notes) == rows
-    assert [round(change.tempo) for change in toolkit.tempo_changes] == [100, 50]
-
-    pretty = pretty_midi.PrettyMIDI(io.BytesIO(result))
-    seconds = [n.start for instrument in pretty.instruments for n in instrument.notes]
-    assert sorted(seconds) == pytest.approx(ours.seconds_at([row[0] for row in rows]).tolist())
-    assert {instrument.program for instrument in pretty.instruments} == {5}
-
-
 # ---- examples
 
 NEW = Track.of([(48, 12, 72, 90)])
@@ -231,15 +198,10 @@ def test_format_0_is_kept_when_its_track_continues_and_becomes_1_with_a_new_trac
     ]
 
 
-def test_a_coarse_resolution_is_multiplied():
-    prompt = midi_file(note(60, delta=3, length=5) + END, note(61) + END, division=5)
+def test_a_coarse_resolution_is_multiplied_only_if_needed():
+    prompt = midi_file(note(60, delta=3, length=5) + END, division=5)
     assert division_of(_continue(prompt)) == 5  # whole beats need nothing finer
-    result = _continue(prompt, notes=[(49, 12, 72, 90)])
-    assert division_of(result) == 15
-    assert [track.notes.tolist()[0] for track in read_midi(result).tracks] == [
-        [9, 15, 60, 80],
-        [0, 720, 61, 80],
-    ]
+    assert division_of(_continue(prompt, notes=[(49, 12, 72, 90)])) == 15
 
 
 def test_the_program_is_selected_again_only_if_it_differs():
@@ -256,24 +218,13 @@ def test_two_programs_on_one_channel_get_different_channels():
 
 
 def test_held_events_are_closed_in_their_own_track():
-    held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x00\xe0\x00\x50\x00\xb0\x42\x01\x00\x90\x30\x50"
+    held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x00\xe0\x00\x50\x00\xb0\x42\x01"
+    held += b"\x00\x90\x30\x50" * 3  # every key that never ends is ended
     closed = b"\x00\xb1\x40\x7f\x10\xb1\x40\x00"
     result = _continue(midi_file(note(60) + END, held + closed + END, division=96), chunk=0)
     contents = [event.content for event in midi_files.slow_tracks(result)[1] if event.tick == 384]
-    assert contents == [
-        b"\xb0\x01\x00",
-        b"\xb0\x40\x00",
-        b"\xb0\x42\x00",
-        b"\xe0\x00\x40",
-        b"\x80\x30\x40",
-    ]
-
-
-def test_every_note_that_never_ends_is_ended():
-    endless = b"\x00\x90\x3c\x40" * 3 + b"\x00\x90\x3e\x40"
-    result = _continue(midi_file(note(60) + endless + END, division=96))
-    contents = [event.content for event in midi_files.slow_tracks(result)[0] if event.tick == 384]
-    assert contents[:4] == [b"\x80\x3c\x40"] * 3 + [b"\x80\x3e\x40"]
+    controls = [b"\xb0\x01\x00", b"\xb0\x40\x00", b"\xb0\x42\x00", b"\xe0\x00\x40"]
+    assert contents == [*controls, *[b"\x80\x30\x40"] * 3]
 
 
 def test_a_new_note_keeps_its_length_after_stuck_keys_of_its_pitch():
@@ -283,20 +234,6 @@ def test_a_new_note_keeps_its_length_after_stuck_keys_of_its_pitch():
     new = Score(96, (replace(Track.of([(300, 50, 60, 80)]), chunk=0),))
     (track,) = read_midi(append_to_midi(data, new, 288)).tracks
     assert (300, 50, 60, 80) in [tuple(row) for row in track.notes.tolist()]
-
-
-def test_a_status_byte_is_written_out_after_new_events_also_past_a_text():
-    late = meta(1, b"late", delta=48) + b"\x00\x3e\x40" + b"\x00\x3e\x00" + b"\x60\x3f\x00"
-    result = _continue(midi_file(b"\x83\x00\x90\x3c\x00" + late + END, division=96))
-    assert midi_files.slow_tracks(result)[0] == [
-        SlowEvent(384, b"\x90\x3c\x00"),
-        SlowEvent(384, b"\x90\x48\x5a"),
-        SlowEvent(432, b"\xff\x01\x04late"),
-        SlowEvent(432, b"\x90\x3e\x40"),
-        SlowEvent(432, b"\x90\x3e\x00"),
-        SlowEvent(480, b"\x80\x48\x40"),
-        SlowEvent(528, b"\x90\x3f\x00"),
-    ]
 
 
 # ---- a prompt that fades out

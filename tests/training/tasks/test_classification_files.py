@@ -181,22 +181,19 @@ def test_released_paths_are_read(tmp_path):
         image[0, 0] = 255
         imsave(folder / "imgs" / "0" / f"sample_{number}.png", image, cmap="gray", vmin=0, vmax=255)
         lines.append(f"imgs/0 sample_{number}.png {number} {number % 2} 1.8 6")
-    (folder / "metadata" / "0.npy").write_text("\n".join(lines))
-    task = pathfinder(tmp_path)
-    splits = [task.split(name) for name in ("train", "validation", "test")]
+    table = folder / "metadata" / "0.npy"
+    table.write_text("\n".join(lines))
+    splits = [pathfinder(tmp_path).split(name) for name in ("train", "validation", "test")]
     assert [len(split) for split in splits] == [8, 1, 1]
     seen = set()
-    for split in splits:
-        for index in range(len(split)):
-            example = split[index]
-            # the colour map of the test rounds
-            value = 20 * round((float(example.inputs[0][5, 5, 0]) + 1) * 127.5 / 20)
-            assert value % 40 == 20 * example.label
-            seen.add(value)
+    for example in (split[index] for split in splits for index in range(len(split))):
+        # the colour map of the test rounds
+        value = 20 * round((float(example.inputs[0][5, 5, 0]) + 1) * 127.5 / 20)
+        assert value % 40 == 20 * example.label
+        seen.add(value)
     assert seen == {20 * number for number in range(10)}
-    (folder / "metadata" / "0.npy").write_text("imgs/0 sample_0.png")
-    other = tmp_path / "other" / "pathfinder32" / "curv_contour_length_14" / "metadata"
-    other.mkdir(parents=True)
-    (other / "0.npy").write_text("imgs/0 sample_0.png")
+    other = tmp_path / "other" / table.relative_to(tmp_path)
+    other.parent.mkdir(parents=True)
+    other.write_text("imgs/0 sample_0.png")
     with pytest.raises(TrainingError, match="line 1 has no folder"):
         pathfinder(tmp_path / "other").split("train")

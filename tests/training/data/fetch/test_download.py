@@ -18,7 +18,7 @@ import pytest
 from training.cli import main
 from training.data.fetch import download, public
 from training.data.fetch.download import fetch
-from training.data.fetch.public import SETS, PublicFile, PublicSet, public_set
+from training.data.fetch.public import PublicFile, PublicSet
 from training.errors import TrainingError
 from training.files import alone_in
 
@@ -98,16 +98,6 @@ def test_an_archive_is_checked_unpacked_recorded_and_not_fetched_again(address, 
     assert lines[-1] == f"next: use {tmp_path}"
     assert fetch("some", wanted, tmp_path)[1:] == lines[1:]
     assert Handler.asked == ["/set.tar.gz"]
-
-
-def test_files_that_are_no_archives_keep_their_names(address, tmp_path):
-    first = set_of(address, "a.gz", b"one", is_archive=False)
-    second = set_of(address, "b.gz", b"two", is_archive=False)
-    fetch(
-        "some", PublicSet((*first.files, *second.files), "set", "", "", is_archive=False), tmp_path
-    )
-    assert [(tmp_path / "set" / name).read_bytes() for name in ("a.gz", "b.gz")] == [b"one", b"two"]
-    assert left_in(tmp_path / "set") == ["a.gz", "b.gz"]
 
 
 def test_an_archive_without_a_folder_and_without_a_checksum_says_so(address, tmp_path):
@@ -228,12 +218,3 @@ def test_no_answer_is_not_waited_for_endlessly(address, tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match="no answer within"):
         fetch("some", set_of(address, "set.zip", b""), tmp_path)
     waits.set()
-
-
-def test_known_sets_have_addresses_and_well_formed_checksums():
-    for wanted in [*SETS.values(), public_set("ucr/GunPoint")]:
-        assert wanted.source
-        for file in wanted.files:
-            assert file.address.startswith("https://")
-            assert file.checksum is None or len(file.checksum) == len("md5:") + 32
-    assert public_set("ucr/GunPoint").files[0].name == "GunPoint.zip"

@@ -134,14 +134,6 @@ def test_some_corpora_of_a_mixture_are_the_same_pieces_in_the_same_order(prepare
         Corpus.load(prepared, "train", only=["pop909", "jazz"])
 
 
-def test_all_corpora_together_are_the_mixture(prepared):
-    whole = Corpus.load(prepared, "test")
-    parts = [Corpus.load(prepared, "test", only=[one["name"]]) for one in whole.corpora]
-    assert sorted(name for part in parts for name in part.names) == sorted(whole.names)
-    assert sum(part.num_tokens for part in parts) == whole.num_tokens
-    assert len(parts[2]) == 0  # giantmidi is for training
-
-
 def test_stored_pieces_are_documents_from_nothing_with_plan_and_key(prepared):
     tokenizer = load_tokenizer(prepared)
     assert isinstance(tokenizer, Remi)

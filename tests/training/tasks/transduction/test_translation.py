@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,25 +13,20 @@ import torch
 import yaml
 from torch.nn.functional import cross_entropy
 
-import training
 from relpe.decoding.transduce import Line, transduce
 from tests.support.parallel_files import number_pairs, write_both, write_lines
 from tests.support.runs import assert_resumes, short_experiment
 from training.cli import main
-from training.config import read_yaml
 from training.errors import TrainingError
-from training.experiment import build_experiment
 from training.runs.fit import fit
 from training.tasks.task import Batches
-from training.tasks.transduction.bpe import END, Bpe
+from training.tasks.transduction.bpe import END
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, batch_of
 from training.tasks.transduction.translation import likelihood, translated
 
 pytest.importorskip("tokenizers")
 MODEL = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16, "vocabulary_size": 290}
-ISO_CODES = Path("/usr/share/locale/fr/LC_MESSAGES")
-CONFIGS = Path(training.__file__).parent / "configs" / "translation"
 
 
 @pytest.fixture(scope="module")
@@ -249,19 +242,3 @@ def test_text_that_cannot_be_used_is_one_sentence_and_code_2(tmp_path, capsys):
         assert main(["fit", *words]) == 2
         [line] = capsys.readouterr().err.splitlines()
         assert message in line
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not ISO_CODES.joinpath("iso_639-3.mo").exists(), reason="needs iso-codes")
-def test_the_demonstration_learns_to_translate_names(tmp_path):
-    pytest.importorskip("sacrebleu")
-    settings = ["trainer.token_budget=409600", "optimizer.warmup_steps=20"]
-    config = build_experiment(read_yaml(CONFIGS / "iso_codes.yaml", settings))
-    fit(config, tmp_path, show=False)
-    assert main(["evaluate", "--run", str(tmp_path), "--threads", "1"]) == 0
-    results = json.loads((tmp_path / "evaluation" / "results.json").read_text())
-    source, beam = (results["translated"][key] for key in ("source", "beam"))
-    assert beam["bleu"] > source["bleu"] + 10
-    assert beam["exact"] > 30
-    assert math.log(results["perplexity"]) < 2.2
-    assert Bpe.load(tmp_path).num_tokens == 1000
