@@ -279,14 +279,6 @@ def test_a_signal_to_one_process_ends_all_and_the_run_resumes_bit_for_bit(unequa
 
 
 @pytest.mark.slow
-def test_a_time_budget_ends_all_processes_at_the_same_step(unequal, tmp_path):
-    plain = unequal({}, token_budget=10**9, time_budget_minutes=0.05, validate_every=10**6)
-    found = trained(plain, tmp_path, 2)
-    assert found["elapsed_seconds"] >= 3
-    assert figures(tmp_path, "validation/nats_per_token")[-1][1] > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("by", ["torchrun", "lightning"])
 def test_the_command_runs_in_two_processes(unequal, tmp_path, by):
     config, run = tmp_path / "config.yaml", tmp_path / "run"
