@@ -180,26 +180,6 @@ def test_the_estimate_of_beats_is_visible_on_a_small_screen_with_the_way_back(pa
     assert page.part("tempo").inner_text() == "120 bpm"
 
 
-def test_settings_make_the_same_piece_again(page):
-    song = fakes.example_midi(bars=2)
-    page.upload(song)
-    card(page, "96 bpm")
-    page.set_length(2)
-    page.compose()
-    _, first = page.downloaded()
-    _, settings = download_from_menu(page, "replay")
-    page.evaluate("addEventListener('pagehide', () => sessionStorage.clear())")
-    page.reload()  # as if in a new tab
-    page.phase("empty")
-    page.upload(settings, "settings.json")
-    card(page, "upload its MIDI file")
-    page.upload(song)
-    card(page, "All settings are restored")
-    expect(seed_field(page)).to_have_value(str(json.loads(settings)["seed"]))
-    page.compose()
-    assert page.downloaded()[1] == first
-
-
 def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, browser):
     page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
@@ -238,17 +218,13 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, brow
 
 def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     drums = Track.of([(12 * at, 3, 38 if at % 2 else 36, 99) for at in range(8)], is_drum=True)
-    bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
     keys = Track.of([(24 * at, 20, 60 + at, 80) for at in range(4)], program=4)
-    page.upload(write_midi(Score(12, (drums, bass, keys))))
+    page.upload(write_midi(Score(12, (drums, keys))))
     card(page, "the piano model ignores drums")
     page.part("open-tracks").click()
     boxes = page.part("tracks").locator("input[type=checkbox]")
-    assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt
     card(page, "not part of the prompt")
-    boxes.nth(boxes.count() - 1).uncheck()  # and in the new music
-    page.phase("prompt")
     page.locator(".mute").last.click()
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()

@@ -276,20 +276,3 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     row(page, "sections", "A", "B", "+")
     page.part("undo").click()
     page.phase("done")
-
-
-def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
-    page = planned
-    new_bars(page, 6)
-    field(page, "form").fill("A2 B2")
-    row(page, "sections", "A", "B", "+ section")
-    first, _, rest = sections(page).all()
-    x, y = box_of(first)["x"] + 20, box_of(first)["y"] + 12
-    page.drag((x, y), (x + 15, y))  # within the section: it stays
-    page.drag((x, y), (box_of(rest)["x"] + 20, y), release=False)
-    assert page.part("section-ghost").inner_text() == "A2"
-    page.mouse.up()
-    holds(page, "form", "A2 B2 A2")
-    row(page, "sections", "A", "B", "A", "+")
-    assert page.part("section-ghost").is_hidden()
-    assert page.part("pick").is_hidden()

@@ -19,7 +19,7 @@ from training.data.corpus import Corpus
 from training.data.documents import Documents
 from training.data.examples import Examples
 from training.experiment import ExperimentConfig, build_experiment
-from training.runs.fit import fit
+from training.runs.fit import Result, fit
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -80,14 +80,18 @@ def short_experiment(task: dict[str, Any], steps: int = 4, **trainer: Any) -> Ex
     return build_experiment(plain)
 
 
-def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Examples) -> None:
-    """Assert that the run `parts` of a folder, in two parts, equals `whole`, without a break."""
+def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Examples) -> Result:
+    """Assert that the run `parts` of a folder, in two parts, equals `whole`, without a break.
+
+    Returns the result of `whole`.
+    """
     result = fit(config, folder / "whole", show=False)
     with pytest.MonkeyPatch.context() as patch:
         stop_at(patch, 3, examples)
         assert fit(config, folder / "parts", show=False).step == 3
     assert fit(config, folder / "parts", show=False).step == result.step > 3
     assert_same_weights(checkpoint(folder / "whole"), checkpoint(folder / "parts"))
+    return result
 
 
 def stop_at(patch, step, examples: type = Examples):

@@ -120,7 +120,7 @@ def test_too_many_events_of_one_kind_are_rejected(monkeypatch):
     for limit, track, words in (
         ("MAX_TEMPOS", b"\x01\xff\x51\x03\x07\xa1\x20" * 11, "changes of tempo"),
         ("MAX_CONTROLS", b"\x00\xb0\x40\x7f" * 11, "controllers and bends"),
-        ("MAX_NOTES", b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 9, "11 notes"),
+        ("MAX_NOTES", b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 9, "12 notes"),
     ):
         monkeypatch.setattr(f"tokenization.midi.reader.{limit}", 10)
         with pytest.raises(MidiError, match=words):

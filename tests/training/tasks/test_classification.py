@@ -124,14 +124,13 @@ def test_every_pass_reads_every_example_once_in_another_order():
 
 
 def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, capsys):
-    whole = fit(experiment_of(log_every=2), tmp_path / "logged", show=False)
-    assert not metrics(tmp_path / "logged", "train/nats_per_token")
-    assert metrics(tmp_path / "logged", "train/nats_per_example")
-    *_, last = metrics(tmp_path / "logged", "validation/nats_per_example")
+    whole = assert_resumes(experiment_of(log_every=2), tmp_path, Batches)
+    assert not metrics(tmp_path / "whole", "train/nats_per_token")
+    assert metrics(tmp_path / "whole", "train/nats_per_example")
+    *_, last = metrics(tmp_path / "whole", "validation/nats_per_example")
     assert float(last["validation/accuracy"]) == pytest.approx(whole.accuracy, abs=1e-5)
     assert float(last["validation/nats_per_example"]) == pytest.approx(whole.validation, abs=1e-4)
     assert whole.step == 4
-    assert_resumes(experiment_of(), tmp_path, Batches)
     fit(experiment_of(seed=1), tmp_path / "other", show=False)
     for name in ("whole", "other"):
         assert main(["evaluate", "--run", str(tmp_path / name), "--threads", "1"]) == 0

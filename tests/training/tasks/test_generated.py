@@ -244,6 +244,8 @@ def test_settings_that_cannot_be_are_refused():
 def test_commands_for_music_refuse_runs_of_generated_tasks(tmp_path, capsys, data):
     run = str(tmp_path / "run")
     fit(experiment_of("parity"), tmp_path / "run", show=False)
+    assert main(["evaluate", "--run", run]) == 0
+    capsys.readouterr()
     for words, message in (
         (["export", "--run", run, "--output", str(tmp_path / "model")], "the task permutations"),
         (["report", run, "--output", str(tmp_path / "report")], "the task permutations"),
