@@ -135,6 +135,13 @@ def test_a_missing_file_is_a_midi_error(tmp_path):
         read_midi(tmp_path)
 
 
+def test_rests_at_the_end_count_up_to_a_bar_line_that_is_near():
+    """Within a 24th of a quarter note, and at most 64 of them after the last note."""
+    for rest, end in ((1660, 1920), (1700, 1920), (1704, 240), (30_480, 30_720), (32_400, 240)):
+        data = midi_file(note(60) + midi_files.quantity(rest) + END[1:])
+        assert read_midi(data).end_ticks == end
+
+
 def test_tracks_know_their_chunk_channel_and_program():
     two_programs = b"\x00\xc0\x05" + note(60) + b"\x00\xc0\x06" + note(61) + note(62, channel=9)
     data = midi_file(meta(3, b"map"), meta(3, b"Band") + two_programs, note(63, channel=2))

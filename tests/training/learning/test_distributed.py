@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_each_process_reads_its_rows_of_the_batch_and_its_windows(unequal):
 
 
 def test_processes_are_those_that_were_started():
-    for settings, environment, expected in (
+    cases: list[tuple[dict[str, Any], dict[str, str], Processes]] = [
         ({}, {}, ALONE),
         ({"devices": 2}, {}, Processes(2, 1, 0)),
         ({"devices": 2}, {"LOCAL_RANK": "1"}, Processes(2, 1, 1)),
@@ -187,7 +188,8 @@ def test_processes_are_those_that_were_started():
         ({}, SLURM | {"SLURM_JOB_NAME": "interactive"}, ALONE),
         ({}, SLURM | {"SLURM_NTASKS": "1", "SLURM_NNODES": "1"}, ALONE),
         ({}, SLURM | TORCHRUN, Processes(4, 2, 5)),
-    ):
+    ]
+    for settings, environment, expected in cases:
         assert find_processes(TrainerConfig(**settings), environment) == expected
 
 
@@ -224,11 +226,12 @@ def test_processes_that_lightning_does_not_find_are_not_left_out(experiment, tmp
 
 
 def test_processes_that_contradict_the_settings_are_refused():
-    for settings, environment, message in (
+    cases: list[tuple[dict[str, Any], dict[str, str], str]] = [
         ({"devices": 8}, TORCHRUN, "trainer.devices is 8, but torchrun has started 4"),
         ({"nodes": 1}, SLURM, "trainer.nodes is 1, but srun has started 2"),
         ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes"),
-    ):
+    ]
+    for settings, environment, message in cases:
         with pytest.raises(TrainingError, match=message):
             find_processes(TrainerConfig(**settings), environment)
 
