@@ -202,6 +202,7 @@ def test_a_coarse_resolution_is_multiplied_only_if_needed():
     prompt = midi_file(note(60, delta=3, length=5) + END, division=5)
     assert division_of(_continue(prompt)) == 5  # whole beats need nothing finer
     assert division_of(_continue(prompt, notes=[(49, 12, 72, 90)])) == 15
+    assert division_of(_continue(prompt, controls=[(49, 12, 1)])) == 15
 
 
 def test_the_program_is_selected_again_only_if_it_differs():

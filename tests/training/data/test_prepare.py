@@ -5,6 +5,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_a_zip_gives_the_same_tokens_as_its_folder(data, midi_folder, tmp_path):
 
 def test_what_cannot_be_prepared_is_refused_and_nothing_is_written(midi_folder, tmp_path):
     splits, songs = tmp_path / "s.json", midi_folder / "songs"
-    for source, changes, message in (
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         (midi_folder, {"include": "*.xyz"}, r"no \.mid or \.midi"),
         (midi_folder, {"include": "*/broken.mid"}, "no music"),
         (tmp_path / "none", {}, "found no such file or folder"),
@@ -62,7 +63,8 @@ def test_what_cannot_be_prepared_is_refused_and_nothing_is_written(midi_folder, 
         ([midi_folder, midi_folder], {}, "--corpus: found corpora named .* different names"),
         ([midi_folder, songs], {"include": ["*.mid"] * 3}, "--include: found 3 patterns for 2"),
         (midi_folder, {"splits": splits}, "split -> names"),
-    ):
+    ]
+    for source, changes, message in cases:
         splits.write_text('{"train": 1}')
         with pytest.raises(TrainingError, match=message):
             prepare(source, tmp_path / "out", PianoRemi(), **changes)
