@@ -218,13 +218,17 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, brow
 
 def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     drums = Track.of([(12 * at, 3, 38 if at % 2 else 36, 99) for at in range(8)], is_drum=True)
+    bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
     keys = Track.of([(24 * at, 20, 60 + at, 80) for at in range(4)], program=4)
-    page.upload(write_midi(Score(12, (drums, keys))))
+    page.upload(write_midi(Score(12, (drums, bass, keys))))
     card(page, "the piano model ignores drums")
     page.part("open-tracks").click()
     boxes = page.part("tracks").locator("input[type=checkbox]")
+    assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt
     card(page, "not part of the prompt")
+    boxes.nth(boxes.count() - 1).uncheck()  # and in the new music
+    page.phase("prompt")
     page.locator(".mute").last.click()
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()
