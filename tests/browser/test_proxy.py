@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import cast
 from urllib.parse import urlsplit
 
 from tests.support import fakes
@@ -41,23 +40,24 @@ class Proxy(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    server: Proxy  # pyright: ignore[reportIncompatibleVariableOverride]
+
     def log_message(self, format, *_):  # noqa: A002 - named so by the base class
         """Logs nothing."""
 
     def pass_on(self):
-        proxy = cast("Proxy", self.server)
-        if proxy.is_down:
+        if self.server.is_down:
             return
         if not self.path.startswith(f"{PREFIX}/"):
             self.send_error(404)
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        line = http.client.HTTPConnection(proxy.page, timeout=60)
+        line = http.client.HTTPConnection(self.server.page, timeout=60)
         headers = {name: text for name, text in self.headers.items() if name != "Connection"}
         headers |= {"X-Forwarded-Host": self.headers["Host"], "X-Forwarded-Proto": "http"}
         line.connect()
         ends = {self.connection, line.sock}
-        proxy.open |= ends
+        self.server.open |= ends
         try:
             line.request(self.command, self.path.removeprefix(PREFIX), body, headers)
             answer = line.getresponse()
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):
             return  # the browser, or the page, has gone
         finally:
-            proxy.open -= ends
+            self.server.open -= ends
             line.close()
 
     do_GET = do_HEAD = do_POST = pass_on  # noqa: N815 - named so by the base class
