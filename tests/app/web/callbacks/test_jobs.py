@@ -64,7 +64,7 @@ def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_noth
         ),
     ):
         with pytest.raises(gr.Error):
-            begin(calls, **values)  # pyright: ignore
+            begin(calls, **values)  # pyright: ignore[reportArgumentType]
         assert said(calls) == alert
         assert not calls.studio.stop(SOMEONE.session_hash)
     assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
