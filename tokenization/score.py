@@ -230,6 +230,8 @@ class Score:
     """Description of the part of the file that could not be read; empty if all of it was read."""
     left_out: str = field(default="", compare=False)
     """Parts of the file that were not read, such as `2 grace notes and lyrics`; empty if none."""
+    is_notated: bool = field(default=False, compare=False)
+    """Whether the bars were written as such, as in MusicXML, so that there is no doubt of them."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:

@@ -457,7 +457,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
     return {
         "beats": facts.beats,
         "beats_confidence": round(facts.confidence, 3),
-        "on_grid": round(facts.on_grid, 3),
+        "file_bars": round(facts.file_bars, 3),
         "bpm": round(facts.bpm, 2),
         "metre": facts.metre,
         "notices": list(facts.notices),
