@@ -231,6 +231,7 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
     """
     data, sha256 = _read(options, path)
     score = read_midi(data, name=printable(path), strict=options.strict)
+    score = with_told_drums(score, options.music.drums, printable(path))
     last_bar = options.last_bar_of(path)
     sources: list[Source] = []
     prompts: dict[str, Prompt] = {}

@@ -112,7 +112,8 @@ def continue_midi(
     Raises:
         MidiError: the file cannot be read or continued.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer)  # read_midi, encode
+    score = with_told_drums(read_midi(midi, name=name), (options or MusicOptions()).drums, name)
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, score=score)  # encode
     return _result(continue_prompt(model, prompt, options or MusicOptions()), on_progress)
 
 
@@ -134,8 +135,10 @@ def fill_midi(
         MidiError: the file cannot be read, or has no such bars or tracks.
         TokenizerError: the model cannot write the passage.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage)
-    options = passage_options(options or MusicOptions(), passage, prompt)
+    options = options or MusicOptions()
+    score = with_told_drums(read_midi(midi, name=name), options.drums, name)
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage, score=score)
+    options = passage_options(options, passage, prompt)
     return _result(continue_prompt(model, prompt, options), on_progress)
 
 
@@ -198,16 +201,18 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
     new, prompt = draft.score(ended=True), draft.opening.prompt  # decode
     if prompt is None:
         midi = alone = write_midi(new)
+        drums = {}
         timed, start = new, 0
     else:
         midi = _written(draft, new, prompt)
+        drums = drum_places(prompt.score)
         alone = _alone(new, prompt)
         timed, start = prompt.score, prompt.splice_ticks
     begin, end = timed.seconds_at(np.array([start, new.end_ticks])).tolist()
     return Piece(
         midi=midi,
         new_midi=alone,
-        score=read_midi(midi) if new.num_notes or prompt else new,
+        score=read_midi(midi, drums=drums) if new.num_notes or prompt else new,
         new=new,
         seed=draft.seed,
         tokens=draft.tokens,
