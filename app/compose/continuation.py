@@ -20,8 +20,10 @@ from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
+from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
+from tokenization.midi.drums import drum_places
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:

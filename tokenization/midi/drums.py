@@ -285,7 +285,7 @@ def _told(file: MidiFile, events: Events) -> _Told:
     programs = np.flatnonzero((status & 0xF0) == 0xC0)
     choosing = np.concatenate([banks, programs])
     keys = np.unique(events.chunk[choosing] << 4 | (status[choosing] & 15)).tolist()
-    rows = np.concatenate([banks, np.array(exclusive, np.int64)])
+    rows = np.sort(np.concatenate([banks, np.array(exclusive, np.int64)]))
     rows = rows[np.argsort(events.tick[rows], kind="stable")]
     messages: list[_Message] = []
     latest: dict[tuple[int, int], int] = {}
