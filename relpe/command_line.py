@@ -1,11 +1,22 @@
-"""The parser of the commands; does not import PyTorch, for which `--help` would have to wait."""
+"""The parser of the commands, and options from dataclasses.
+
+Does not import PyTorch, for which `--help` would have to wait.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
+import re
 import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from itertools import pairwise
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,3 +49,83 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with code 2."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The docstrings of the fields of a dataclass, also of those that it inherits, by name."""
+    found: dict[str, str] = {}
+    for part in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        found |= {
+            ast.unparse(item.target): " ".join(ast.literal_eval(below.value).split())
+            for item, below in pairwise(body.body)
+            if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr)
+        }
+    return found
+
+
+def add_options(
+    command: argparse._ActionsContainer, kind: type, /, **changes: Mapping[str, Any]
+) -> None:
+    """Add an option for each field of a dataclass, with its docstring as help.
+
+    Options that are not given are None, so that `given_options` leaves them out. The metadata of a
+    field are arguments of `add_argument`, which `changes` replace by field; `flag` is the name of
+    the option, and None if the field has none. A docstring that ends with "; None: TEXT" explains
+    a default that is None or empty.
+    """
+    texts, types = docstrings(kind), get_type_hints(kind)
+    for item in fields(kind):
+        words = {
+            "default": None,
+            "required": item.default is MISSING,
+            **argument_of(types[item.name]),
+            **item.metadata,
+            **changes.get(item.name, {}),
+        }
+        flag = words.pop("flag", f"--{item.name.replace('_', '-')}")
+        if flag is None:
+            continue
+        default = item.default if words["default"] is None else words["default"]
+        if "help" not in words:
+            words["help"] = help_of(texts[item.name], default)
+        if flag.startswith("-"):
+            words["dest"] = item.name
+        else:
+            words.pop("required")
+        command.add_argument(flag, **words)
+
+
+def given_options(options: argparse.Namespace, kind: type, /, **others: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Values of those fields of a dataclass that were given as options, and others."""
+    values = {item.name: getattr(options, item.name, None) for item in fields(kind)}
+    given = {name: value for name, value in values.items() if value is not None}
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()} | others
+
+
+def argument_of(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
+    """Arguments of `add_argument` for a type."""
+    if hint is bool:
+        return {"action": "store_true"}
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) is Literal:
+        return {"choices": kinds}
+    if NoneType in get_args(hint):
+        return argument_of(kinds[0])
+    if kinds:  # a sequence
+        pair = get_origin(hint) is tuple and kinds[-1] is not Ellipsis
+        return argument_of(kinds[0]) | {"nargs": len(kinds) if pair else "+"}
+    return {"type": hint}
+
+
+def help_of(text: str, default: object = None) -> str:
+    """A docstring as help: in lower case and without a full stop, with the default of a field."""
+    text, *explained = re.split("; none: ", text.removesuffix("."), maxsplit=1, flags=re.IGNORECASE)
+    if text[1].islower():
+        text = text[0].lower() + text[1:]
+    if default in (None, ()) and explained:
+        text += f" (default: {explained[0]})"
+    elif default not in (None, (), MISSING) and default is not False:
+        text += f" (default: {default})"
+    return text.replace("%", "%%")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.errors import CommandError
 from app.files import check_folder
+from app.listening.report.options import OptionError, ReportOptions, Thresholds
 from relpe.files import write_text
 
 if TYPE_CHECKING:
     import argparse
-
-    from app.listening.report.report import ReportOptions
 
 PAGE, TABLE, EVERYTHING = "report.html", "results.csv", "results.json"
 
@@ -30,56 +30,27 @@ def add_listen_report(parser: argparse.ArgumentParser) -> None:
         help=f"folder for {PAGE}, {TABLE} and {EVERYTHING} (default: report, in the folder of the "
         "study)",
     )
-    screening = parser.add_argument_group("screening of listeners")
-    for option, default, text in (
-        ("least-attention", 0.75, "lowest share of attention trials answered as expected"),
-        ("least-agreement", 0.25, "lowest share of repeated pairs with the same choice"),
-        ("most-difference", 1.25, "highest mean difference of repeated ratings, in points"),
-        ("most-anchor-wins", 0.5, "highest share of comparisons that low anchors win"),
-        ("least-heard", 0.5, "lowest median share of a clip played before the answer"),
-    ):
-        screening.add_argument(
-            f"--{option}",
-            type=float,
-            default=default,
-            metavar="X",
-            help=f"{text} (default: %(default)s)",
-        )
-    screening.add_argument(
+    for title, kind in (("screening of listeners", Thresholds), ("analysis", ReportOptions)):
+        group = parser.add_argument_group(title)
+        for one in fields(kind):
+            if not one.metadata:
+                continue
+            flag, text = f"--{one.name.replace('_', '-')}", one.metadata["help"]
+            if isinstance(one.default, bool):
+                group.add_argument(flag, action="store_true", help=text)
+                continue
+            group.add_argument(
+                flag,
+                type=type(one.default),
+                default=one.default,
+                metavar="N" if isinstance(one.default, int) else "X",
+                help=f"{text} (default: %(default)s)",
+            )
+    parser.add_argument(
         "--anchor",
         action="append",
         metavar="CONDITION",
         help="a low anchor; may be repeated (default: the shuffled conditions of the study)",
-    )
-    analysis = parser.add_argument_group("analysis")
-    analysis.add_argument(
-        "--weigh-by-confidence",
-        action="store_true",
-        help="preferences count as much as their confidence in the strengths of conditions",
-    )
-    analysis.add_argument(
-        "--points-of-interest",
-        type=float,
-        default=0.5,
-        metavar="X",
-        help="smallest difference of ratings worth finding, for power (default: %(default)s)",
-    )
-    analysis.add_argument(
-        "--preference-of-interest",
-        type=float,
-        default=0.65,
-        metavar="X",
-        help="smallest probability of a preference worth finding, for power (default: %(default)s)",
-    )
-    analysis.add_argument(
-        "--draws",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="samples of each bootstrap (default: %(default)s)",
-    )
-    analysis.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the bootstrap (default: %(default)s)"
     )
     parser.add_argument(
         "--json", action="store_true", help="print the results as a JSON object on standard output"
@@ -96,7 +67,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
     from app.listening.report.report import make_report
     from app.listening.report.results import as_json, as_table, summary
 
-    chosen = _chosen(options)
+    chosen = _chosen(vars(options))
     folder = options.output or options.folder / "report"
     test = read_test(options.folder, options.anchor)
     with tqdm(total=5, desc="Reading answers", leave=False, disable=None, delay=1) as bar:
@@ -123,16 +94,12 @@ def listen_report_command(options: argparse.Namespace) -> None:
         print(f"{folder / PAGE}")
 
 
-def _chosen(options: argparse.Namespace) -> ReportOptions:
-    from app.listening.report.report import ReportOptions
-    from app.listening.report.screening import Thresholds
+def _chosen(given: dict[str, Any]) -> ReportOptions:
+    def values(kind: type[Thresholds | ReportOptions]) -> dict[str, Any]:
+        return {one.name: given[one.name] for one in fields(kind) if one.metadata}
 
-    given = vars(options)
     try:
-        thresholds = Thresholds(**{name: given[name] for name in Thresholds.__dataclass_fields__})
-        names = set(ReportOptions.__dataclass_fields__) & set(given)
-        return ReportOptions(thresholds=thresholds, **{name: given[name] for name in names})
-    except ValueError as error:
-        name, _, rest = str(error).partition(" is ")
-        option = name.replace(" ", "-").replace("_", "-")
-        raise CommandError(f"--{option} is {rest}") from error
+        return ReportOptions(thresholds=Thresholds(**values(Thresholds)), **values(ReportOptions))
+    except OptionError as error:
+        option = error.name.replace("_", "-")
+        raise CommandError(f"--{option} {error.problem}") from error

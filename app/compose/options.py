@@ -12,6 +12,7 @@ from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from tokenization.analysis.keys import pitch_classes
+from tokenization.midi.drums import parse_drums
 from tokenization.plan_text import parse_chart, parse_form
 
 LARGEST_SEED = 2**31 - 1
@@ -130,6 +131,12 @@ class MusicOptions:
         "source of the prompt's bars and beats: its file; an estimate from the notes, for recorded "
         "performances; a grid of 120 beats per minute; or auto, the file unless its notes do not "
         "follow its beats, in which case they are estimated",
+        only="prompt",
+    )
+    drums: str | None = option(
+        None,
+        "tracks that are drums, by their numbers from 1, such as 2,5, or none; all others are "
+        "melodies (default: what the file says, else by names and notes)",
         only="prompt",
     )
     seed: int | None = option(
@@ -351,6 +358,8 @@ class MusicOptions:
                 f"seed is {self.seed}, expected at most {LARGEST_SEED - self.variations + 1}: "
                 f"{self.variations} variations have consecutive seeds"
             )
+        if self.drums is not None:
+            parse_drums(self.drums)
         if self.key is not None:
             pitch_classes(self.key)
         if self.chords is not None:

@@ -23,6 +23,7 @@ from tokenization.analysis.plan import analyse
 from tokenization.errors import MidiError
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import cut_midi, read_midi
+from tokenization.midi.drums import drum_places
 from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi, Remi
 from tokenization.remi.vocabulary import BAR
@@ -290,7 +291,7 @@ def _cut(
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
     # beats after the cut are not used
     until = float(file.seconds_at(end))
-    cut = read_midi(data, name=name).refined(factor)
+    cut = read_midi(data, name=name, drums=drum_places(score)).refined(factor)
     resolution = None if whole.choice.beats else whole.timing.counted.ticks_per_beat
     return data, Timing.of(cut, whole.choice.beats, until, resolution)
 

@@ -122,6 +122,7 @@ def prompt_facts(
     notices = [
         *([f"{score.damage}; the rest is used"] if score.damage else []),
         *([f"the file was read without its {score.left_out}"] if score.left_out else []),
+        *([f"{score.guesses}; say which are drums if this is wrong"] if score.guesses else []),
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]

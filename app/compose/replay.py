@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from app.compose.fill.passage import Passage
-from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
+from app.compose.options import OF_PROMPT, MusicOptions
 from app.compose.plan.sections import read_sections, sections_text
 from app.errors import UserError
 
@@ -46,9 +46,8 @@ class Replay:
     versions: str = ""
     prompt_sha256: str | None = None
     """SHA-256 of the whole file; None for a piece without a prompt."""
-    beats: BeatSource = "file"
     first_bar: int | None = None
-    """Argument of `read_prompt`, like the fields below."""
+    """Argument of `read_prompt`, like the fields below and the options' `beats`."""
     last_bar: int | None = None
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
@@ -192,10 +191,6 @@ def read(text: str | bytes) -> Replay:
 def from_settings(told: dict[str, Any]) -> Replay:
     """Settings from decoded JSON, with their types checked. Raises ReplayError like `read`."""
     chosen: dict[str, Any] = dict(told["options"])
-    beats = chosen.pop("beats", "file")
-    if beats not in get_args(BeatSource):
-        expected = " or ".join(get_args(BeatSource))
-        raise ReplayError(f"beats is {beats!r}, expected {expected}; {_EXPORT}")
     found = {
         name: _checked(name, told[name], kind)
         for kind, names in _KINDS.items()
@@ -206,14 +201,13 @@ def from_settings(told: dict[str, Any]) -> Replay:
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     after_prompt = "prompt_sha256" in found
-    chosen |= {"seed": found.pop("seed"), **({"beats": beats} if after_prompt else {})}
-    options = _options(chosen, after_prompt=after_prompt)
+    options = _options(chosen | {"seed": found.pop("seed")}, after_prompt=after_prompt)
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
     try:
         found["sections"] = read_sections(found.get("sections", ""))
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
-    return Replay(options=options, beats=beats, passage=passage, **found)
+    return Replay(options=options, passage=passage, **found)
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
@@ -242,7 +236,7 @@ def _options(chosen: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
         options = MusicOptions(**chosen)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
-    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations"}
+    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations", "drums"}
     if missing := sorted(expected - chosen.keys()):
         raise ReplayError(
             f"the settings have no {missing[0]}, so they are of an earlier version; use the "

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 import fastapi
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from gradio.routes import App
 from gradio.utils import get_upload_folder
+from starlette.requests import Request
 from starlette.routing import Mount
 
 from app.compose.models import Models
@@ -33,11 +35,12 @@ from app.server.uploads import READER
 from app.web import api as endpoints
 from app.web.assets import PAGE_STYLE, SCRIPTS, theme
 from app.web.guard import Guard, Hosts
-from app.web.guard.answers import gradio_policy
-from app.web.guard.calls import Calls, answer_errors, answer_invalid
+from app.web.guard.answers import error, gradio_policy
+from app.web.guard.calls import check_call
 from app.web.guard.port import ENDING_SECONDS, served, wait_for_interruption
-from app.web.guard.routes import Routes
+from app.web.guard.routes import gradio_route
 from app.web.page import build_page
+from app.web.refusals import short
 from app.web.session import MOST_SESSIONS
 
 THREADS = 40
@@ -114,8 +117,8 @@ def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> I
     serving = serving or Serving()
     READER.warm_up()
     jobs = serving.sharing.max_jobs
+    page.max_threads = THREADS + jobs
     page.queue(max_size=2 * jobs, api_open=False)
-    page.max_threads = page._queue.max_thread_count = THREADS + jobs
     page.state_session_capacity = MOST_SESSIONS
     with served(guarded(page, music, serving), serving.host, serving.port) as address:
         try:
@@ -127,13 +130,12 @@ def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> I
 def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
     """The app of a built page, behind its guard."""
     uploads = Path(get_upload_folder())
-    answer_errors(page, uploads)
     whole = fastapi.FastAPI(openapi_url=None)
     gr.mount_gradio_app(
         whole,
         page,
         path="/",
-        app_kwargs={"exception_handlers": {RequestValidationError: answer_invalid}},
+        app_kwargs={"exception_handlers": {RequestValidationError: _answer_invalid}},
         auth=list(serving.accounts) or None,
         root_path=serving.root_path,
         allowed_paths=[str(music.resolve())],
@@ -141,6 +143,7 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
         footer_links=[],
         run_history=False,
         enable_monitoring=False,
+        show_error=False,
         ssr_mode=False,
         theme=theme(),
         css_paths=(player.COLOURS, player.STYLE, PAGE_STYLE),
@@ -150,17 +153,31 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
     page.app = mounted
     return Guard(
         whole,
-        routes=Routes(serving.max_upload_bytes),
-        calls=Calls(page),
-        logins=mounted,
+        route_of=partial(gradio_route, max_upload_bytes=serving.max_upload_bytes),
+        is_known=partial(_has_logged_in, mounted),
         health=endpoints.health_of(page),
         hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
         policy=gradio_policy,
         modules=(player.MODULES, SCRIPTS),
+        check_call=partial(check_call, uploads=uploads),
         max_upload_bytes=serving.max_upload_bytes,
         root_path=urlsplit(serving.root_path).path,
         make_room=partial(make_room, uploads),
     )
+
+
+def _has_logged_in(app: App, cookies: Mapping[str, str]) -> bool:
+    """Whether cookies are those of a login to Gradio's app, or it needs none."""
+    names = (f"access-token-{kind}{app.cookie_id}" for kind in ("", "unsecure-"))
+    return app.auth is None or any(cookies.get(name) in app.tokens for name in names)
+
+
+async def _answer_invalid(_: Request, found: Exception) -> JSONResponse:
+    """Answers a call whose values have wrong types; FastAPI would return all of them."""
+    errors = found.errors() if isinstance(found, RequestValidationError) else []
+    first = errors[0] if errors else {"loc": ("", "call"), "msg": "it is malformed"}
+    name = short(".".join(str(part) for part in first["loc"][1:]))
+    return JSONResponse(error(f"{name}: {first['msg']}"), 422)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ other tracks, and that are its root, and the lowest, median and highest pitch.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from app.compose.fill.passage import Passage
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
+from benchmarks.timing import run, table_output
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.chords import CHORD_INTERVALS
@@ -25,43 +26,37 @@ from tokenization.score import Score, Track
 EXAMPLES = [Path(f"examples/{name}.mid") for name in ("ballad", "pop", "waltz")]
 
 
-def main() -> int:
+def main(
+    pieces: Sequence[Path] = EXAMPLES,
+    /,
+    *,
+    model: str = "groove",
+    instrument: int = 32,
+    seeds: int = 4,
+) -> None:
     """Run the measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("pieces", nargs="*", type=Path, default=EXAMPLES)
-    option("--model", default="groove")
-    option("--instrument", type=int, default=32, help="General MIDI program (default: 32, a bass)")
-    option("--seeds", type=int, default=4)
-    given = parser.parse_args()
-    models = Models([given.model])
-    print("| piece | notes | in the chord | root | lowest, median, highest pitch |")
-    print("|---|---|---|---|---|")
+    models = Models([model])
+    out = table_output("piece", "notes", "in the chord", "root", "lowest, median, highest pitch")
     shares: list[tuple[float, float]] = []
-    for path in given.pieces:
+    for path in pieces:
         data = path.read_bytes()
         score = read_prompt(data, path.name).score
-        passage = Passage(instrument=given.instrument)
-        model = models.to_fill(score, passage)
-        if model is None:
-            raise SystemExit(f"{given.model} cannot write new tracks; choose another model")
+        passage = Passage(instrument=instrument)
+        loaded = models.to_fill(score, passage)
+        if loaded is None:
+            raise SystemExit(f"{model} cannot write new tracks; choose another model")
         counts, of_piece, pitches = [], [], []
-        for seed in range(1, given.seeds + 1):
-            (piece,) = fill_midi(model, data, passage, MusicOptions(seed=seed)).pieces
-            new = next(t for t in piece.new.tracks if t.program == given.instrument)
+        for seed in range(1, seeds + 1):
+            (piece,) = fill_midi(loaded, data, passage, MusicOptions(seed=seed)).pieces
+            new = next(t for t in piece.new.tracks if t.program == instrument)
             counts.append(len(new))
             of_piece.append(shares_of_chords(score, new, piece.new.ticks_per_beat))
             pitches.extend(new.notes[:, 2].tolist())
         shares.extend(of_piece)
         low, middle, high = np.quantile(pitches, [0, 0.5, 1]).astype(int)
         means = np.mean(of_piece, 0)
-        print(
-            f"| {path.stem} | {', '.join(map(str, counts))} | {means[0]:.2f} | {means[1]:.2f} "
-            f"| {low}, {middle}, {high} |"
-        )
-    means = np.mean(shares, 0)
-    print(f"| all | | {means[0]:.3f} | {means[1]:.3f} | |")
-    return 0
+        out(path.stem, ", ".join(map(str, counts)), *means, f"{low}, {middle}, {high}")
+    out("all", "", *np.mean(shares, 0), "")
 
 
 def shares_of_chords(score: Score, track: Track, ticks_per_beat: int) -> tuple[float, float]:
@@ -82,4 +77,4 @@ def shares_of_chords(score: Score, track: Track, ticks_per_beat: int) -> tuple[f
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -10,12 +10,13 @@ of this process, and of the largest process that renders audio, which is only kn
 
 from __future__ import annotations
 
-import argparse
 import resource
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -23,44 +24,42 @@ from app.batch.run import BatchOptions, BatchResult, make_batch
 from app.batch.study import models_of, options_of, read_study
 from app.compose.models import Models
 from app.compose.options import MusicOptions
-from benchmarks.relpe.timing import peak_megabytes, print_machine
+from benchmarks.timing import csv_output, peak_megabytes, run
 
 
-def main() -> None:
+def main(
+    *,
+    model: str = "piano",
+    prompt: Path | None = None,
+    clips: int = 1000,
+    bars: int = 8,
+    widths: Sequence[int] = (32,),
+    audio: Literal["flac", "wav", "ogg"] | None = None,
+    study: Path | None = None,
+    repetitions: int | None = None,
+) -> None:
     """Makes a batch of each width, in ascending order, and prints a row for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="piano")
-    parser.add_argument("--prompt", type=Path)
-    parser.add_argument("--clips", type=int, default=1000)
-    parser.add_argument("--bars", type=int, default=8)
-    parser.add_argument("--widths", type=int, nargs="+", default=[32])
-    parser.add_argument("--audio", choices=("flac", "wav", "ogg"))
-    parser.add_argument("--study", type=Path)
-    parser.add_argument("--repetitions", type=int)
-    options = parser.parse_args()
     torch.set_num_threads(1)
-    print_machine("torch")
-    print(
-        "width,clips,bars,seconds,cpu_seconds,clips_per_minute,tokens_per_second,peak_MB,"
-        "peak_MB_of_sound"
-    )
-    models, study, place = Models(options.model), None, Path()
-    if options.study is not None:
-        study, place = read_study(options.study), options.study.parent
-        study = replace(study, repetitions=options.repetitions or study.repetitions)
-        models = Models(models_of(study, place))
-    for width in sorted(options.widths):
+    columns = ("width", "clips", "bars", "seconds", "cpu_seconds", "clips_per_minute")
+    more = ("tokens_per_second", "peak_MB", "peak_MB_of_sound")
+    out = csv_output(*columns, *more, packages=["torch"])
+    models, config, place = Models(model), None, Path()
+    if study is not None:
+        config, place = read_study(study), study.parent
+        config = replace(config, repetitions=repetitions or config.repetitions)
+        models = Models(models_of(config, place))
+    for width in sorted(widths):
         with tempfile.TemporaryDirectory() as folder:
             batch = (
-                options_of(study, place, Path(folder), width=width)
-                if study
+                options_of(config, place, Path(folder), width=width)
+                if config
                 else BatchOptions(
                     output=Path(folder),
-                    music=MusicOptions(bars=options.bars, seed=0),
-                    prompts=(options.prompt,) if options.prompt else (),
+                    music=MusicOptions(bars=bars, seed=0),
+                    prompts=(prompt,) if prompt else (),
                     clip="tail",
-                    count=options.clips,
-                    audio=options.audio,
+                    count=clips,
+                    audio=audio,
                     width=width,
                 )
             )
@@ -71,11 +70,10 @@ def main() -> None:
                     [of_sound, *(peak_megabytes(child.pid or 0) for child in active_children())]
                 )
         assert isinstance(result, BatchResult)
-        print(
-            f"{width},{result.made},{batch.music.bars},{result.seconds:.1f},"
-            f"{cpu_seconds() - began:.1f},{result.clips_per_minute:.0f},"
-            f"{result.tokens_per_second:.0f},{peak_megabytes():.0f},{of_sound:.0f}",
-            flush=True,
+        spent = cpu_seconds() - began
+        out(
+            *(width, result.made, batch.music.bars, result.seconds, spent),
+            *(result.clips_per_minute, result.tokens_per_second, peak_megabytes(), of_sound),
         )
 
 
@@ -88,4 +86,4 @@ def cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -7,13 +7,13 @@ tonic, as `relpe inspect` hears it, and in how many its lowest note is the root 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from app.compose.continuation import continue_midi
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.compose.plan.lead_sheet import plan_of
+from benchmarks.timing import run, table_output
 from tokenization.grid import notated_lines
 from tokenization.midi import read_midi
 
@@ -25,22 +25,17 @@ PIECES = {
 BARS = 4
 
 
-def main() -> int:
+def main(seeds: int = 4) -> None:
     """Run the measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=4)
-    given = parser.parse_args()
     models = Models(list(PIECES))
-    print("| model, piece | continuations | only the tonic | its root is the lowest note |")
-    print("|---|---|---|---|")
-    total = [0, 0, 0]
+    columns = ("model, piece", "continuations", "only the tonic", "its root is the lowest note")
+    out, total = table_output(*columns), [0, 0, 0]
     for name, pieces in PIECES.items():
         for piece in pieces:
-            row = [given.seeds, *measure(models, name, piece, given.seeds)]
+            row = [seeds, *measure(models, name, piece, seeds)]
             total = [a + b for a, b in zip(total, row, strict=True)]
-            print(f"| {name}, {piece} | {' | '.join(map(str, row))} |")
-    print(f"| all | {' | '.join(map(str, total))} |")
-    return 0
+            out(f"{name}, {piece}", *row)
+    out("all", *total)
 
 
 def measure(models: Models, name: str, piece: str, seeds: int) -> tuple[int, int]:
@@ -69,4 +64,4 @@ def measure(models: Models, name: str, piece: str, seeds: int) -> tuple[int, int
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -8,7 +8,7 @@ prompt: common notes by all notes of both (Jaccard, 1912).
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,49 +18,49 @@ from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
+from benchmarks.timing import run, table_output
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.vocabulary import Families
 
 DISTANCES = (0.0, 0.125, 0.25, 0.5, 1.0)
 
 
-def main() -> int:
+def main(
+    prompts: Sequence[Path] = (),
+    /,
+    *,
+    model: str | None = None,
+    bars: int = 16,
+    seeds: int = 3,
+    distances: Sequence[float] = DISTANCES,
+) -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("prompts", nargs="*", type=Path, default=sorted(Path("examples").glob("*[a-z].mid")))
-    option("--model", default=None, help="by default, the one that suits each prompt")
-    option("--bars", type=int, default=16)
-    option("--seeds", type=int, default=3)
-    option("--distances", type=float, nargs="*", default=DISTANCES)
-    given = parser.parse_args()
-    models = Models([given.model] if given.model else ["piano", "groove"])
-    print("| prompt | model | distance | copies in each piece | similarity of the other bars |")
-    print("|---|---|---|---|---|")
-    for path in given.prompts:
+    models = Models([model] if model else ["piano", "groove"])
+    out = table_output(
+        "prompt", "model", "distance", "copies in each piece", "similarity of the other bars"
+    )
+    for path in prompts:
         if ".continued" in path.name or path.stem == "piece":
             continue
         data = path.read_bytes()
-        model = models.to_continue(read_prompt(data, path.name).score)
-        prompt = read_prompt(data, path.name, tokenizer=model.tokenizer)
-        for distance in given.distances:
-            options = MusicOptions(bars=given.bars, distance=distance, seed=0)
-            opening = Opening.after(model, prompt, options)
-            engine = Engine(model)
-            drafts = engine.add(opening, range(given.seeds))
+        loaded = models.to_continue(read_prompt(data, path.name).score)
+        prompt = read_prompt(data, path.name, tokenizer=loaded.tokenizer)
+        for distance in distances:
+            options = MusicOptions(bars=bars, distance=distance, seed=0)
+            opening = Opening.after(loaded, prompt, options)
+            engine = Engine(loaded)
+            drafts = engine.add(opening, range(seeds))
             while not all(draft.done for draft in drafts):
                 engine.step()
-            known = bars_of(opening.context, model.tokenizer.families)[:-1]
+            known = bars_of(opening.context, loaded.tokenizer.families)[:-1]
             nearest = [
                 [max(_similarity(bar, one) for one in known) for bar in new]
                 for draft in drafts
-                for new in [bars_of(np.array(draft.ids), model.tokenizer.families)]
+                for new in [bars_of(np.array(draft.ids), loaded.tokenizer.families)]
             ]
             others = [value for piece in nearest for value in piece if value < 1]
             copies = ", ".join(str(sum(value == 1 for value in piece)) for piece in nearest)
-            mean = f"{np.mean(others):.2f}" if others else ""
-            print(f"| {path.stem} | {model.name} | {distance} | {copies} | {mean} |", flush=True)
-    return 0
+            out(path.stem, loaded.name, distance, copies, np.mean(others) if others else "")
 
 
 def bars_of(ids: np.ndarray, families: Families) -> list[set[tuple[int, int]]]:
@@ -83,4 +83,4 @@ def _similarity(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> float
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

@@ -9,7 +9,6 @@ known about its speed. The last line has the number of ratios within a factor of
 
 from __future__ import annotations
 
-import argparse
 import logging
 import tempfile
 import time
@@ -24,6 +23,7 @@ from app.server.studio import EMPTY, Studio
 from app.server.uploads import read_upload
 from app.web.session import Workspace
 from app.web.view import View
+from benchmarks.timing import run
 
 WITHIN = 1.5
 """Largest factor between estimate and time that counts as right."""
@@ -70,17 +70,14 @@ def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float
     return told, time.monotonic() - began
 
 
-def main() -> None:
+def main(seeds: int = 1) -> None:
     """Prints a line for each job."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="how often all jobs are run")
-    options = parser.parse_args()
     logging.disable(logging.WARNING)
     ratios: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         view = View(Studio(Models(), Path(folder)))
         print("prompt,length,variations,estimate,seconds,ratio")
-        for seed in range(options.seeds):
+        for seed in range(seeds):
             for asked in JOBS:
                 told, took = seconds_of(view, asked, seed)
                 what = f"{asked.prompt or 'nothing'},{asked.length} {asked.unit},{asked.variations}"
@@ -95,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

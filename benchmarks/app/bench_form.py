@@ -8,8 +8,7 @@ to the bars that they were to repeat: the mean Jaccard index of places and pitch
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.compose.plan.asked import asked_bars, form_met, heard_before
 from app.compose.plan.lead_sheet import LeadSheet, plan_of
+from benchmarks.timing import run, table_output
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.returns import MAX_DISTANCE, similarity_to_earlier
 from tokenization.midi import read_midi
@@ -30,23 +30,17 @@ FORMS = {"piano": "A8 B8 A8", "groove": "A4 B4 A4"}
 """Of pieces from nothing."""
 
 
-def main() -> int:
+def main(seeds: int = 16, models: Sequence[str] = tuple(PROMPTS)) -> None:
     """Run the measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=16)
-    parser.add_argument("--models", nargs="+", default=list(PROMPTS), choices=list(PROMPTS))
-    given = parser.parse_args()
-    models = Models(given.models)
-    print("| model, piece | form | bars that return | of | similarity |")
-    print("|---|---|---|---|---|")
-    for name in given.models:
+    loaded = Models(list(models))
+    out = table_output("model, piece", "form", "bars that return", "of", "similarity")
+    for name in models:
         for piece in (None, *PROMPTS[name]):
             form = FORMS[name] if piece is None else "B4 A4"
-            found = list(measure(models, name, piece, form, given.seeds))
+            found = list(measure(loaded, name, piece, form, seeds))
             met, asked = sum(row[0] for row in found), sum(row[1] for row in found)
             similar = np.nanmean([one for row in found for one in row[2]])
-            print(f"| {name}, {piece or 'nothing'} | {form} | {met} | {asked} | {similar:.2f} |")
-    return 0
+            out(f"{name}, {piece or 'nothing'}", form, met, asked, similar)
 
 
 def measure(
@@ -83,4 +77,4 @@ def similarity(score: Score, bar: int, back: int) -> float:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

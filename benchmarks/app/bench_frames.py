@@ -7,12 +7,12 @@ column hardly depends on the load of the machine: at most 16.7 ms allow 60 frame
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.timing import run
 from tests.support import harness
 
 
@@ -40,25 +40,21 @@ def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
     return found
 
 
-def main() -> None:
+def main(notes: int = 10_000, seconds: float = 5.0) -> None:
     """Prints one line for each case."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--notes", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
-    with harness.harness(8 * options.seconds) as address, sync_playwright() as driver:
+    with harness.harness(8 * seconds) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=harness.CHROMIUM, args=harness.FLAGS)
         page = browser.new_page(viewport={"width": 1060, "height": 860})
         page.goto(address)
-        page.evaluate("frame => harness.show(frame)", harness.many_notes(options.notes))
+        page.evaluate("frame => harness.show(frame)", harness.many_notes(notes))
         page.wait_for_function("document.querySelector('.player audio').readyState > 2")
         page.wait_for_timeout(1000)
         print(f"# {platform.machine()}, {os.cpu_count()} processors, Chromium {browser.version}")
         print("case,frames per second,95 % of frames within ms,ms of the page's thread per frame")
-        for name, (rate, slow, work) in cases(page, options.seconds):
+        for name, (rate, slow, work) in cases(page, seconds):
             print(f"{name},{rate:.1f},{slow:.1f},{work:.1f}")
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

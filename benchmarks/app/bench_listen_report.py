@@ -1,14 +1,13 @@
-"""The time of a report on a listening test of simulated listeners.
+"""The time of a report on a listening test.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_listen_report`. Simulates
-listeners who rate and compare clips of five conditions after eight prompts, and measures `relpe
+Run from the top of the repository: `python -m benchmarks.app.bench_listen_report`. Makes up answers
+of listeners who rate and compare clips of five conditions after eight prompts, and measures `relpe
 listen-report` as a process of its own, from its start to its end. Prints CSV: the answers, the
 listeners, and the seconds of wall and of CPU time.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -17,67 +16,34 @@ import tempfile
 import time
 from pathlib import Path
 
-from app.batch.manifest import NAME, Row, write_manifest
-from app.listening.answers import TABLE, write_answers
-from app.listening.clips import read_study
-from app.listening.simulate import SimulatedListeners, simulate
+from app.listening.answers import read_answers
+from benchmarks.timing import csv_output, run
+from tests.support.blind_studies import answer_all, write_study
 
-CONDITIONS = ("piano", "piano-spe", "groove", "real", "shuffled")
-PROMPTS = 8
+CONDITIONS = ("piano", "piano-spe", "groove", "real", "shuffled notes")
 
 
-def write_study(folder: Path) -> None:
-    """Writes the manifest and the key of a study without clips."""
-    rows = [
-        Row(
-            file=f"midi/{prompt}-{place}-{repetition}.mid",
-            audio="",
-            prompt=f"prompt{prompt}.mid",
-            condition=condition,
-            repetition=str(repetition),
-            model="",
-            model_sha256="",
-            backend="",
-            seed="",
-            settings="{}",
-            clip_seconds="16.0",
-        )
-        for prompt in range(PROMPTS)
-        for place, condition in enumerate(CONDITIONS)
-        for repetition in (1, 2)
-    ]
-    write_manifest(folder / NAME, rows, blind=True)
-
-
-def main() -> None:
+def main(listeners: int = 40) -> None:
     """Measures one report."""
-    parser = argparse.ArgumentParser(description="Measure the time of a report.")
-    parser.add_argument("--answers", type=int, default=10_000, help="how many (default: 10000)")
-    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_study(folder)
-        clips = list(read_study(folder).clips.values())
-        of_one = len(simulate(clips, SimulatedListeners(count=1), 0))
-        count = -(-given.answers // of_one)
-        qualities = {"real": 0.8, "shuffled": -1.5}
-        answers = simulate(clips, SimulatedListeners(count=count, qualities=qualities), 0)
-        write_answers(folder / TABLE, answers)
+        write_study(folder, CONDITIONS, prompts=8)
+        answer_all(folder, {"real": 0.8, "shuffled notes": -1.5}, listeners=listeners)
         command = [sys.executable, "-m", "app", "listen-report", str(folder)]
         begin = time.perf_counter()
         subprocess.run(
-            [*command, "--anchor", "shuffled"],
+            command,
             check=True,
             stdout=subprocess.DEVNULL,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
         seconds = time.perf_counter() - begin
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        print("answers,listeners,wall_seconds,cpu_seconds,memory_mb")
+        out = csv_output("answers", "listeners", "wall_seconds", "cpu_seconds", "memory_mb")
         cpu = used.ru_utime + used.ru_stime
-        memory = used.ru_maxrss / 1000
-        print(f"{len(answers)},{count},{seconds:.1f},{cpu:.1f},{memory:.0f}")
+        answers = len(read_answers(folder))
+        out(answers, listeners, seconds, cpu, used.ru_maxrss / 1000)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

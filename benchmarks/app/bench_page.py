@@ -6,7 +6,6 @@ Chromium. Starts `relpe ui` with the released models, as users do, and prints CS
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -17,6 +16,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from playwright.sync_api import Page, sync_playwright
+
+from benchmarks.timing import run
 
 FIRST_NOTE = (
     "() => / [1-9]\\d* notes/.test(document.querySelector('[data-part=subtitle]').innerText)"
@@ -55,16 +56,11 @@ def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, flo
     return opened - begin, read - opened, time.perf_counter() - read
 
 
-def main() -> None:
+def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int = 7871) -> None:
     """Prints the median of each wait."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", type=Path, default=Path("examples/ballad.mid"))
-    parser.add_argument("--visits", type=int, default=5)
-    parser.add_argument("--port", type=int, default=7871)
-    options = parser.parse_args()
-    address = f"http://127.0.0.1:{options.port}"
+    address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "app", "ui", "--port", str(options.port)]
+    command = [sys.executable, "-m", "app", "ui", "--port", str(port)]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
         sync_playwright() as driver,
@@ -76,11 +72,11 @@ def main() -> None:
             browser = driver.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
             )
-            visits = []
-            for _ in range(options.visits):
+            waits = []
+            for _ in range(visits):
                 page = browser.new_page()
                 page.set_default_timeout(PATIENCE)
-                visits.append(one_visit(page, address, options.prompt))
+                waits.append(one_visit(page, address, prompt))
                 page.close()  # ends the job
                 time.sleep(1)
             names = (
@@ -88,11 +84,11 @@ def main() -> None:
                 "from the upload to its facts",
                 "from the click to the first note",
             )
-            for name, seconds in zip(names, zip(*visits, strict=True), strict=True):
+            for name, seconds in zip(names, zip(*waits, strict=True), strict=True):
                 print(f"{name},{statistics.median(seconds):.2f}")
         finally:
             server.terminate()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,7 +8,7 @@ of notes that belong to the chord of the other tracks.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,25 +20,26 @@ from app.compose.fill.passage import Passage
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from benchmarks.app.bench_accompany import shares_of_chords
+from benchmarks.timing import run, table_output
 from tokenization.grid import notated_lines
 from tokenization.midi import read_midi
 
 
-def main() -> int:
+def main(
+    pieces: Sequence[Path] = (Path("examples/groove.mid"),),
+    /,
+    *,
+    model: str = "groove",
+    bars: tuple[int, int] = (3, 4),
+    seeds: int = 6,
+) -> None:
     """Run the measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("pieces", nargs="*", type=Path, default=[Path("examples/groove.mid")])
-    option("--model", default="groove")
-    option("--bars", type=int, nargs=2, default=[3, 4], help="first and last (default: 3 4)")
-    option("--seeds", type=int, default=6)
-    given = parser.parse_args()
-    models = Models([given.model])
-    first, last = given.bars
-    print("| piece, track | empty bars | notes, over those of the file | in the chord |")
-    print("|---|---|---|---|")
+    models = Models([model])
+    first, last = bars
+    columns = ("piece, track", "empty bars", "notes, over those of the file", "in the chord")
+    out = table_output(*columns)
     found: list[NDArray[np.float64]] = []
-    for path in given.pieces:
+    for path in pieces:
         data = path.read_bytes()
         score = read_midi(data, name=path.name)
         edges = notated_lines(score, score.end_ticks + 1)[first - 1 : last + 1]
@@ -47,13 +48,13 @@ def main() -> int:
             if track.is_drum or not old.all():
                 continue
             passage = Passage(first_bar=first, last_bar=last, tracks=frozenset({number}))
-            model = models.to_fill(score, passage)
-            if model is None:
-                raise SystemExit(f"{given.model} cannot write single tracks; choose another model")
+            loaded = models.to_fill(score, passage)
+            if loaded is None:
+                raise SystemExit(f"{model} cannot write single tracks; choose another model")
             others = score.with_tracks(t for at, t in enumerate(score.tracks) if at != number)
             rows: list[tuple[float, ...]] = []
-            for seed in range(1, given.seeds + 1):
-                (piece,) = fill_midi(model, data, passage, MusicOptions(seed=seed)).pieces
+            for seed in range(1, seeds + 1):
+                (piece,) = fill_midi(loaded, data, passage, MusicOptions(seed=seed)).pieces
                 # only the written track has new notes, if any
                 notes = [track.notes[:0], *(one.notes for one in piece.new.tracks)]
                 new = replace(track, notes=np.concatenate(notes))
@@ -63,17 +64,11 @@ def main() -> int:
                     ((counts == 0).mean(), counts.sum() / old.sum(), inside if len(new) else np.nan)
                 )
             found.append(np.array(rows))
-            print(_row(f"{path.stem}, {track.name or number + 1}", found[-1]))
+            out(f"{path.stem}, {track.name or number + 1}", *np.nanmean(found[-1], 0))
     if not found:
         raise SystemExit("no track with pitches plays in all of these bars; choose other --bars")
-    print(_row("all", np.concatenate(found)))
-    return 0
-
-
-def _row(name: str, rows: NDArray[np.float64]) -> str:
-    empty, notes, inside = np.nanmean(rows, 0)
-    return f"| {name} | {empty:.2f} | {notes:.2f} | {inside:.2f} |"
+    out("all", *np.nanmean(np.concatenate(found), 0))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run(main)

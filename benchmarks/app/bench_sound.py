@@ -8,7 +8,6 @@ renders all tracks separately, as the page does; `mix` combines all tracks excep
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from app.audio import stems
 from app.audio.render import render, save_audio
-from benchmarks.relpe.timing import in_new_process, print_machine
+from benchmarks.timing import csv_output, in_new_process, run
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:
@@ -77,16 +76,12 @@ def measure(kind: str, seconds: float) -> None:
         timed("mix", lambda: made.mix({0}, ".wav"))
 
 
-def main() -> None:
+def main(seconds: float = 200.0) -> None:
     """Measures both pieces."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=200.0)
-    options = parser.parse_args()
-    print_machine("numpy")
-    print("piece,seconds,notes,step,wall_seconds,cpu_seconds", flush=True)
+    csv_output("piece", "seconds", "notes", "step", "wall_seconds", "cpu_seconds")
     for kind in INSTRUMENTS:
-        in_new_process(measure, kind, options.seconds)
+        in_new_process(measure, kind, seconds)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,10 +11,8 @@ prompts the chosen take is better than the mean.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
-import sys
 import zipfile
 from pathlib import PurePosixPath
 
@@ -27,6 +25,7 @@ from app.compose.models import load_music_model
 from app.compose.options import MusicOptions
 from app.compose.piece import Draft, Opening
 from app.compose.prompt import read_prompt
+from benchmarks.timing import run, table_output
 from tokenization.midi import read_midi
 from tokenization.score import Score, all_notes
 from training.evaluation.metrics.bars import BarNotes, new_music
@@ -42,52 +41,48 @@ MEASURES = {
 """Measures, and whether more (1) or less (-1) is better."""
 
 
-def main() -> int:
+def main(
+    corpus: str,
+    /,
+    *,
+    include: str = "*.mid",
+    model: str = "piano",
+    split: str = "validation",
+    prompts: int = 20,
+    prompt_bars: int = 16,
+    bars: int = 16,
+    takes: int = 8,
+) -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("corpus", help="zip of MIDI files with splits.json")
-    option("--include", default="*.mid", help="pattern of file names")
-    option("--model", default="piano")
-    option("--split", default="validation", help="split of the pieces (default: validation)")
-    option("--prompts", type=int, default=20, help="number of prompts (default: 20)")
-    option("--prompt-bars", type=int, default=16)
-    option("--bars", type=int, default=16)
-    option("--takes", type=int, default=8)
-    given = parser.parse_args()
-    model = load_music_model(given.model)
-    music = MusicOptions(bars=given.bars, takes=given.takes, seed=0)
+    loaded = load_music_model(model)
+    music = MusicOptions(bars=bars, takes=takes, seed=0)
     rows: list[tuple[list[dict[str, float]], int]] = []
-    for data in tqdm(
-        _prompts(given.corpus, given.include, given.split, given.prompts), unit="prompt"
-    ):
-        prompt = read_prompt(data, "prompt.mid", given.prompt_bars, tokenizer=model.tokenizer)
-        engine = Engine(model)
-        opening = Opening.after(model, prompt, music)
+    for data in tqdm(_prompts(corpus, include, split, prompts), unit="prompt"):
+        prompt = read_prompt(data, "prompt.mid", prompt_bars, tokenizer=loaded.tokenizer)
+        engine = Engine(loaded)
+        opening = Opening.after(loaded, prompt, music)
         [draft] = engine.add(opening, [0])
         while not draft.done:
             engine.step()
         assert draft.choice is not None
         real = read_midi(data)
         pieces = [finish(Draft(opening, sample)).score for sample in draft.samples]
-        measured = [_measured(real, piece, given.prompt_bars, given.bars) for piece in pieces]
+        measured = [_measured(real, piece, prompt_bars, bars) for piece in pieces]
         rows.append((measured, draft.choice.best))
-    print("| measure | chosen | mean of all takes | chosen is better | best possible |")
-    print("|---|---|---|---|---|")
+    columns = ("chosen", "mean of all takes", "difference", "±", "chosen is better", "of")
+    out = table_output("measure", *columns, "best possible")
     for name, sign in MEASURES.items():
-        takes = np.array([[one[name] for one in measured] for measured, _ in rows])
-        takes = np.nan_to_num(takes, nan=float(np.nanmean(takes)))
-        chosen = takes[np.arange(len(rows)), [index for _, index in rows]]
-        means = takes.mean(1)
+        values = np.array([[one[name] for one in measured] for measured, _ in rows])
+        values = np.nan_to_num(values, nan=float(np.nanmean(values)))
+        chosen = values[np.arange(len(rows)), [index for _, index in rows]]
+        means = values.mean(1)
         better = np.count_nonzero(sign * (chosen - means) > 0)
-        best = (sign * takes).max(1).mean() * sign
         error = (chosen - means).std(ddof=1) / len(rows) ** 0.5
-        print(
-            f"| {name} | {chosen.mean():.3f} | {means.mean():.3f} (difference "
-            f"{chosen.mean() - means.mean():+.3f} ± {error:.3f}) | {better} of {len(rows)} | "
-            f"{best:.3f} |"
+        difference = chosen.mean() - means.mean()
+        out(
+            *(name, chosen.mean(), means.mean(), difference, error, better, len(rows)),
+            (sign * values).max(1).mean() * sign,
         )
-    return 0
 
 
 def _prompts(corpus: str, include: str, split: str, count: int) -> list[bytes]:
@@ -125,4 +120,4 @@ def _classes(score: Score) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -12,8 +12,7 @@ to the most similar earlier bar.
 
 from __future__ import annotations
 
-import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from app.compose.continuation import continue_midi
 from app.compose.models import load_music_model, suited_to
 from app.compose.options import MusicOptions
+from benchmarks.timing import run, table_output
 from tokenization.grid import notated_lines
 from tokenization.midi import read_midi
 from tokenization.score import Score
@@ -33,37 +33,36 @@ BEFORE = 8
 """Bars of the prompt in the pictures."""
 
 
-def main() -> int:
+def main(
+    output: Path,
+    *,
+    piano: Sequence[str] = ("piano",),
+    band: Sequence[str] = ("groove",),
+    prompts: Path = PROMPTS,
+    bars: int = 16,
+    seed: int = 0,
+) -> None:
     """Continues all prompts."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("--piano", nargs="*", default=["piano"], help="models for prompts of pianos")
-    option("--band", nargs="*", default=["groove"], help="models for the other prompts")
-    option("--prompts", type=Path, default=PROMPTS, help=f"folder (default: {PROMPTS})")
-    option("--bars", type=int, default=16, help="new bars (default: 16)")
-    option("--seed", type=int, default=0)
-    option("--output", type=Path, required=True, help="folder to write to")
-    given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=True)
-    print("| prompt | model | notes per bar | pitch classes | places in the bar | earlier bar |")
-    print("|---|---|---|---|---|---|")
-    for path in sorted(given.prompts.glob("*.mid")):
+    output.mkdir(parents=True, exist_ok=True)
+    out = table_output(
+        *("prompt", "model", "notes per bar", "pitch classes", "places in the bar", "earlier bar")
+    )
+    for path in sorted(prompts.glob("*.mid")):
         midi = path.read_bytes()
         prompt = read_midi(midi)
-        models = given.piano if suited_to(prompt) == "piano" else given.band
+        models = piano if suited_to(prompt) == "piano" else band
         bars = len(notated_lines(prompt, prompt.end_ticks)) - 1
         rolls: dict[str, Bars] = {}
         for model in models:
-            options = MusicOptions(bars=given.bars, seed=given.seed)
+            options = MusicOptions(bars=bars, seed=seed)
             piece = continue_midi(load_music_model(model), midi, options, name=path.name).pieces[0]
-            folder = given.output / Path(model).name
+            folder = output / Path(model).name
             folder.mkdir(exist_ok=True)
             (folder / path.name).write_bytes(piece.midi)
             rolls[Path(model).name] = _last_bars(piece.score, bars - BEFORE)
-            print(f"| {path.stem} | {Path(model).name} | {_row(piece.score, bars)} |", flush=True)
+            out(path.stem, Path(model).name, *_row(piece.score, bars))
         if rolls:
-            draw_piano_rolls(rolls, given.output / f"{path.stem}.png", min(BEFORE, bars))
-    return 0
+            draw_piano_rolls(rolls, output / f"{path.stem}.png", min(BEFORE, bars))
 
 
 def _last_bars(score: Score, first_bar: int) -> Bars:
@@ -80,24 +79,23 @@ def _shifted(notes: np.ndarray, start: int) -> np.ndarray:
     return kept
 
 
-def _row(score: Score, first_bar: int) -> str:
-    """The measures, as cells of a table."""
+def _row(score: Score, first_bar: int) -> tuple[float, ...]:
+    """The measures."""
     notes = BarNotes.of(score)
     heard, new = notes.between(0, first_bar), notes.between(first_bar)
     ratio = (len(new.onsets) / new.num_bars) / (len(heard.onsets) / heard.num_bars)
     classes = _overlap(heard.pitches[~heard.is_drum] % 12, new.pitches[~new.is_drum] % 12)
     places = _overlap(heard.positions, new.positions)
-    earlier = form(notes, first_bar)["most_similar_earlier"]
-    return f"{ratio:.2f} | {classes} | {places} | {earlier:.2f}"
+    return ratio, classes, places, form(notes, first_bar)["most_similar_earlier"]
 
 
-def _overlap(heard: np.ndarray, new: np.ndarray) -> str:
-    """Overlap of the histograms of two arrays of numbers; a dash if one of them is empty."""
+def _overlap(heard: np.ndarray, new: np.ndarray) -> float:
+    """Overlap of the histograms of two arrays of numbers; NaN if one of them is empty."""
     if not (len(heard) and len(new)):
-        return "–"
+        return float("nan")
     counts = (np.bincount(values, minlength=256) / len(values) for values in (heard, new))
-    return f"{np.minimum(*counts).sum():.2f}"
+    return float(np.minimum(*counts).sum())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -1,87 +1,113 @@
-"""Comparison of causal attention operations: time, memory, difference from float64.
+"""Comparison of causal attention operations: time and memory.
 
-Run from the top of the repository: `python -m benchmarks.relpe.bench_attention`. Prints CSV, the
-targets, and Markdown with `--table`. All implementations take turns in one process; results are
-medians of CPU time with one thread, and of wall time with two. Memory is the growth of the peak
-resident size of a separate process. Packages that are not installed (`pip install -e ".[bench]"`)
-are skipped with a notice.
+Run from the top of the repository: `python -m benchmarks.relpe.bench_attention`. Prints CSV, or
+Markdown with `--table`. All implementations take turns in one process; results are medians of CPU
+time with one thread, and of wall time with `--threads`. Memory is the growth of the peak resident
+size of a separate process. `--ways` selects some of them, besides ours. Packages that are not
+installed (`pip install -e ".[bench]"`) are left out.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 
-from benchmarks.relpe.attention_ways import (
-    DELTA,
-    FEATURES,
-    HEADS,
-    OURS,
-    SOFTMAX,
-    WIDTH,
-    Way,
-    call,
-    inputs,
-    ways,
-)
-from benchmarks.relpe.timing import (
-    growth,
-    in_new_process,
-    print_machine,
-    times_as_fast,
-    turns,
-)
-from relpe.attention.linear.chunked import tiling
+from benchmarks.relpe.comparison import Measured, compare
+from benchmarks.timing import csv_output, run, table_output, turns
+from relpe.attention.delta.rule import gated_delta_rule
+from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from tests.support import reference_linear
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-LENGTHS = (512, 2048, 8192)
-TARGETS = {
-    ("float32", "train", OURS, SOFTMAX, 2048): 2.2,
-    ("float32", "train", OURS, SOFTMAX, 8192): 8.0,
-    ("float32", "train", OURS, "linear: performer-pytorch", 2048): 35.0,
-    ("bfloat16", "train", OURS, SOFTMAX, 2048): 3.0,
-    ("float32", "train", DELTA, SOFTMAX, 1024): 1.0,
-    ("float32", "train", DELTA, SOFTMAX, 8192): 4.0,
-}
-"""Dtype, mode, our way, another one, the length, and how many times faster ours is to be."""
-TOO_SLOW_MS = 3000.0
-"""If a call takes more CPU time than this, larger lengths are not measured."""
-PEAK_SHARE = 0.2
-"""Target for our training step at 2,048: its rate, as a share of that of large products."""
+HEADS, WIDTH, FEATURES = 8, 64, 128
+LONGEST_QUADRATIC = 2048
+"""Maximum length for implementations that store all scores, or the sums at all positions."""
+OURS = "linear: ours"
 
 
-def timed(
-    chosen: dict[str, Way], tensors: list[Tensor], repeats: int, *, train: bool, cpu: bool
-) -> dict[str, list[float]]:
-    """Milliseconds per call of implementations that take turns, after a warm-up call of each."""
-    torch.set_num_threads(1 if cpu else 2)
-    calls = {name: partial(call, way, tensors, train=train) for name, way in chosen.items()}
-    turns(calls, 1)
-    return turns(calls, repeats, time.process_time if cpu else time.perf_counter)
+class Way(NamedTuple):
+    """One implementation: features (b, l, h, f) and values (b, l, h, e) to (b, l, h, e)."""
+
+    run: Callable[[Tensor, Tensor, Tensor], Tensor]
+    longest: int | None = None
+    half: bool = True
+    """Whether it supports bfloat16."""
 
 
-def grown(name: str, length: int, dtype: torch.dtype, *, train: bool) -> float:
-    """Megabytes by which this process grows in one call, inputs excluded."""
-    torch.set_num_threads(1)
-    way = ways()[name]
-    call(way, inputs(64, dtype, train=train), train=train)
-    return growth(partial(call, way, inputs(length, dtype, train=train), train=train))
+def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """This package's operation."""
+    shape = (q.shape[0], q.shape[2], q.shape[3], v.shape[3])
+    state = LinearState.empty(shape, device=q.device, dtype=torch.float32)
+    return causal_linear_attention(q, k, v, state, None)[0]
 
 
-def error(way: Way, length: int, dtype: torch.dtype) -> float:
-    """Largest difference from the result in float64, relative to its largest number."""
-    tensors = inputs(min(length, 1024), dtype, train=False)
-    exact = [x.double() for x in tensors]
-    wanted = way.exact(*exact)
-    found = call(way, tensors, train=False).double()
-    return float((found - wanted).abs().max() / wanted.abs().max())
+def delta(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The gated delta rule with constant gates, on unit vectors of the width of the values."""
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    q, k = (functional.normalize(x[..., :WIDTH].to(dtype), dim=-1) for x in (q, k))
+    gate = q.new_ones(q.shape[:3])
+    state = q.new_zeros(len(q), HEADS, WIDTH, WIDTH)
+    values, _ = gated_delta_rule(q, k, v.to(dtype), 0.5 * gate, -0.01 * gate, state)
+    return values.to(v.dtype)
+
+
+def heads_first(
+    operation: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *, width: int = WIDTH
+) -> Tensor:
+    """An operation on (b, h, l, d); queries and keys are cut to a width."""
+    tensors = (q[..., :width], k[..., :width], v)
+    return operation(*(x.transpose(1, 2) for x in tensors)).transpose(1, 2)
+
+
+def installed() -> dict[str, Way]:
+    """All implementations that are installed."""
+    softmax = partial(functional.scaled_dot_product_attention, is_causal=True)
+    found = {
+        OURS: Way(ours),
+        "delta rule: ours": Way(delta),
+        "linear: all weights": Way(reference_linear.causal_linear_attention, LONGEST_QUADRATIC),
+        "softmax: torch": Way(partial(heads_first, softmax)),
+    }
+    with suppress(ImportError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its decorators use names that torch deprecates
+            peer = import_module("performer_pytorch.performer_pytorch")
+        performer = partial(heads_first, peer.causal_linear_attention_noncuda, width=FEATURES)
+        found["linear: performer-pytorch"] = Way(performer, LONGEST_QUADRATIC, half=False)
+    with suppress(ImportError):
+        attend = import_module("x_transformers.attend").Attend(causal=True, heads=HEADS)
+        peer = partial(heads_first, lambda *x: attend(*x)[0])
+        found["softmax: x-transformers"] = Way(peer, LONGEST_QUADRATIC)
+    return found
+
+
+def prepare(
+    name: str, length: int, dtype: torch.dtype, train: bool, short: bool
+) -> Callable[[], None]:
+    """A forward pass of random features and values and, if `train`, a backward pass."""
+    generator = torch.Generator().manual_seed(length)
+    length = 64 if short else length
+    q, k = torch.rand(2, 1, length, HEADS, FEATURES, generator=generator).unbind(0)
+    v = torch.randn(1, length, HEADS, WIDTH, generator=generator)
+    tensors = [x.to(dtype).requires_grad_(train) for x in (q, k, v)]
+    way = installed()[name]
+
+    def call() -> None:
+        with torch.set_grad_enabled(train):
+            out = way.run(*tensors)
+            if train:
+                torch.autograd.grad(out.float().square().sum(), tensors)
+
+    return call
 
 
 def product_rate(dtype: torch.dtype) -> float:
@@ -92,140 +118,35 @@ def product_rate(dtype: torch.dtype) -> float:
     return 2 * 1024**3 / min(times[1:]) / 1e6
 
 
-def training_operations(length: int, chunk: int) -> float:
-    """Floating-point operations of our forward and backward products, masked half included."""
-    f, e = FEATURES, WIDTH
-    forward = chunk * (f + e) + 2 * f * e
-    backward = chunk * (2 * e + 3 * f) + 5 * f * e
-    return 2.0 * length * HEADS * (forward + backward)
-
-
-class Measured(NamedTuple):
-    """Results of one implementation at one length."""
-
-    setting: tuple[str, str, str, int]  # dtype, mode, way, length
-    cpu: float  # ms
-    wall: float  # ms
-    megabytes: float
-    ratio: float  # of its CPU time to ours; median over the turns
-    wall_ratio: float
-    error: float
-
-    @property
-    def line(self) -> str:
-        """CSV."""
-        return (
-            f"{','.join(map(str, self.setting))},{self.cpu:.1f},{self.wall:.1f},"
-            f"{self.megabytes:.0f},{self.ratio:.2f},{self.wall_ratio:.2f},{self.error:.0e}"
-        )
-
-    @property
-    def cells(self) -> str:
-        """Markdown."""
-        return (
-            f"| {' | '.join(map(str, self.setting))} | {self.cpu:.0f} | {self.wall:.0f} | "
-            f"{self.megabytes:.0f} | {self.ratio:.1f}× |"
-        )
-
-
-def verdicts_of(found: list[Measured]) -> list[str]:
-    """Whether our speed-ups reach their targets."""
-    times = {row.setting: row.cpu for row in found}
-    verdicts: list[str] = []
-    for (dtype, mode, ours, other, length), target in TARGETS.items():
-        own, theirs = (times.get((dtype, mode, way, length)) for way in (ours, other))
-        if own is not None and theirs is not None:
-            reached = "reached" if theirs / own >= target else "not reached"
-            verdicts.append(
-                f"{dtype}, {mode}, {length}: {ours} is {theirs / own:.1f} times faster than "
-                f"{other}, target {target:g}: {reached}"
-            )
-    return verdicts
-
-
-def measure(
-    everything: dict[str, Way], length: int, dtype: torch.dtype, *, train: bool, repeats: int
-) -> list[Measured]:
-    """Measures all implementations that support a length."""
-    chosen = {
-        name: way
-        for name, way in everything.items()
-        if (way.half or dtype == torch.float32) and length <= (way.longest or length)
-    }
-    tensors = inputs(length, dtype, train=train)
-    wall, cpu = (timed(chosen, tensors, repeats, train=train, cpu=clock) for clock in (False, True))
-    return [
-        Measured(
-            (str(dtype)[6:], "train" if train else "forward", name, length),
-            statistics.median(cpu[name]),
-            statistics.median(wall[name]),
-            in_new_process(grown, name, length, dtype, train=train),
-            times_as_fast(cpu, OURS, name),
-            times_as_fast(wall, OURS, name),
-            error(way, length, dtype),
-        )
-        for name, way in chosen.items()
-    ]
-
-
-def share_of_peak(found: Measured, rates: dict[str, float]) -> str:
-    """Rate of our training step, compared with that of large products."""
-    dtype, _, _, length = found.setting
-    how = tiling(torch.device("cpu"), getattr(torch, dtype), torch.float32)
-    rate = training_operations(length, how.chunk) / found.cpu / 1e6
-    share = rate / rates[dtype]
-    target = ""
-    if dtype == "bfloat16":
-        target = f", target {PEAK_SHARE:.0%}: {'' if share >= PEAK_SHARE else 'not '}reached"
-    return (
-        f"{dtype}, train, {length}: {rate:.0f} GFLOP/s, {share:.0%} of large products of that "
-        f"type; factors are {str(how.dtype)[6:]}{target}"
-    )
-
-
-def main() -> None:
-    """Prints CSV, targets and, with `--table`, a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these besides ours")
-    parser.add_argument("--table", action="store_true", help="also print Markdown")
-    options = parser.parse_args()
-    print_machine("torch")
-    print("# threads: 1 for CPU time, 2 for wall")
+def main(
+    lengths: Sequence[int] = (512, 2048, 8192),
+    repeats: int = 5,
+    threads: int = 2,
+    ways: Sequence[str] = (),
+    *,
+    table: bool = False,
+) -> None:
+    """Measure all implementations that support a type, a mode and a length."""
+    known = installed()
+    unknown = [name for name in ways if name not in known]
+    if unknown:
+        sys.exit(f"--ways: found {unknown}, expected some of {[*known]}")
+    chosen = {name: known[name] for name in (OURS, *ways)} if ways else known
     print(f"# b=1 h={HEADS} f={FEATURES} e={WIDTH}; softmax: h={HEADS} d=e={WIDTH}")
-    rates = {str(dtype)[6:]: product_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    print(f"# products of 1024 x 1024, GFLOP/s at 1 thread: {rates}")
-    everything = ways()
-    if options.ways is not None:
-        unknown = [name for name in options.ways if name not in everything]
-        if unknown:
-            parser.error(f"--ways: found {unknown}, expected some of {[*everything]}")
-        everything = {name: everything[name] for name in (OURS, *options.ways)}
-    print(
-        "dtype,mode,way,length,cpu_ms_1_thread,wall_ms_2_threads,peak_MB,"
-        "ours_times_faster,ours_times_faster_wall,error_from_float64"
-    )
-    rows, verdicts = [], []
-    for dtype in (torch.float32, torch.bfloat16):
-        for train in (False, True):
-            able = dict(everything)
-            for length in sorted(options.lengths):
-                found = measure(able, length, dtype, train=train, repeats=options.repeats)
-                print("\n".join(row.line for row in found), flush=True)
-                rows += found
-                for row in found:
-                    if row.cpu > TOO_SLOW_MS:
-                        del able[row.setting[2]]
-                verdicts += verdicts_of(found)
-                if train and length == 2048:
-                    verdicts.append(share_of_peak(found[0], rates))
-    print("\n".join(f"# {verdict}" for verdict in verdicts))
-    if options.table:
-        print("\n| dtype | mode | way | N | CPU ms | wall ms | peak MB | ours is faster |")
-        print("|---|---|---|---|---|---|---|---|")
-        print("\n".join(row.cells for row in rows))
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    for name, dtype in dtypes.items():
+        print(f"# products of 1024 x 1024 in {name}: {product_rate(dtype):.0f} GFLOP/s")
+    columns = ("dtype", "mode", "way", "length", *Measured._fields)
+    out = table_output(*columns) if table else csv_output(*columns, packages=["torch"])
+    for dtype, train, length in itertools.product(dtypes, (False, True), sorted(lengths)):
+        makers = {
+            name: partial(prepare, name, length, dtypes[dtype], train)
+            for name, way in chosen.items()
+            if (way.half or dtype == "float32") and length <= (way.longest or length)
+        }
+        for name, found in compare(makers, repeats, threads).items():
+            out(dtype, "train" if train else "forward", name, length, *found)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

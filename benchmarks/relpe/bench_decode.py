@@ -9,15 +9,15 @@ ten more.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from benchmarks.relpe.decode_peers import (
     static_cache,
     stream,
 )
-from benchmarks.relpe.timing import in_new_process, medians, print_machine, turns
+from benchmarks.timing import csv_output, in_new_process, medians, run, turns
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -53,43 +53,44 @@ from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from relpe.decoding.base import TokenSteps
     from relpe.models.decoder import Decoder
 
+NameT = TypeVar("NameT", bound=Hashable)
 BATCHES = (1, 4, 32, 256, 1024)
 CONTEXTS = (2048, 8192)
 FAR = 100_000
 
 
-def main() -> None:
-    """Runs the named parts, or all."""
-    parts = {
-        "speed": speed,
-        "encodings": encodings,
-        "patterns": patterns,
-        "batches": batches,
-        "music": music,
-        "quality": quality,
-        "memory": memory,
-    }
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
-    parser.add_argument("--model", default="piano", help="model for music, quality and memory")
-    parser.add_argument("--tokens", type=int, default=50_000, help="length of the long sequence")
-    parser.add_argument("--bars", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+class Options(NamedTuple):
+    """What the parts measure."""
+
+    model: str
+    tokens: int
+    bars: int
+    repeats: int
+
+
+def main(
+    parts: Sequence[str] = (),
+    /,
+    *,
+    model: str = "piano",
+    tokens: int = 50_000,
+    bars: int = 32,
+    repeats: int = 7,
+) -> None:
+    """Run the named parts, or all; `model` is for music, quality and memory."""
+    known = (speed, encodings, patterns, batches, music, quality, memory)
+    of_name = {part.__name__: part for part in known}
     torch.set_num_threads(1)
-    print_machine("torch")
-    for name in options.parts or parts:
-        parts[name](options)
+    for name in parts or of_name:
+        of_name[name](Options(model, tokens, bars, repeats))
 
 
 def milliseconds(
-    ways: dict[str, Callable[[], object]], repeats: int, calls: int
-) -> dict[str, float]:
+    ways: Mapping[NameT, Callable[[], object]], repeats: int, calls: int
+) -> dict[NameT, float]:
     """Median CPU time per call of methods that take turns, after one call of each."""
     turns(ways, 1)
     return medians(turns(ways, repeats, calls=calls))
@@ -119,44 +120,36 @@ def bytes_read(compiled: CompiledDecoder) -> int:
     return sum(array.nbytes for array in read) + of_state
 
 
-def speed(options: argparse.Namespace) -> None:
+def speed(options: Options) -> None:
     """Times one row: our compiled and eager steps, other engines, softmax with caches, floors."""
-    print("size,way,context,ms_per_token,ours_int8_times_faster")
+    out = csv_output("size", "way", "context", "ms_per_token", "times_ours_int8")
     for size in SIZES:
         model = size.config().build().eval()
-        ways: dict[str, Callable[[], object]] = {}
         compiled = {kind: CompiledDecoder(model, kind) for kind in ("int8", "float32")}
-        for kind, one in compiled.items():
-            ways[f"ours, {kind},any"] = rows_of(one.steps(), model, 1)
-        ways[f"ours, int8,{FAR}"] = rows_of(compiled["int8"].steps(), model, 1, FAR)
-        ways["ours, eager,any"] = rows_of(PlainSteps(model), model, 1)
+        ways: dict[tuple[str, object], Callable[[], object] | None] = {
+            ("ours, int8", "any"): rows_of(compiled["int8"].steps(), model, 1),
+            ("ours, float32", "any"): rows_of(compiled["float32"].steps(), model, 1),
+            ("ours, int8", FAR): rows_of(compiled["int8"].steps(), model, 1, FAR),
+            ("ours, eager", "any"): rows_of(PlainSteps(model), model, 1),
+        }
         for context in CONTEXTS:
-            ways[f"softmax, static cache,{context}"] = static_cache(size, context)
-            llama = dynamic_cache(size, context)
-            if llama is None:
-                print("# transformers is not installed: left out")
-            else:
-                ways[f"softmax, Llama of transformers, dynamic cache,{context}"] = llama
-        for int8 in (False, True):
-            engine = onnx_products(size, int8=int8)
-            if engine is None:
-                print("# onnxruntime is not installed: left out")
-            else:
-                kind = "int8" if int8 else "float32"
-                ways[f"ONNX Runtime, {kind}, matrix products alone,any"] = engine
+            ways["softmax, static cache", context] = static_cache(size, context)
+            ways["softmax, Llama of transformers", context] = dynamic_cache(size, context)
         for kind, one in compiled.items():
+            products = onnx_products(size, int8=kind == "int8")
+            ways[f"ONNX Runtime, {kind}, matrix products alone", "any"] = products
             touched = bytes_read(one)
-            ways[f"floor of {kind}: {touched / 1e6:.1f} MB read,any"] = stream(touched)
+            ways[f"floor of {kind}: {touched / 1e6:.1f} MB read", "any"] = stream(touched)
+        installed = {name: way for name, way in ways.items() if way is not None}
         with torch.inference_mode():
-            times = milliseconds(ways, options.repeats, 20)
-        best = times["ours, int8,any"]
+            times = milliseconds(installed, options.repeats, 20)
         for name, ms in times.items():
-            print(f"{size.name},{name},{ms:.3f},{ms / best:.2f}", flush=True)
+            out(size.name, *name, ms, ms / times["ours, int8", "any"])
 
 
-def encodings(options: argparse.Namespace) -> None:
+def encodings(options: Options) -> None:
     """Times the compiled and the eager step of one row, with each encoding."""
-    print("size,encoding,compiled_ms,eager_ms,times_faster")
+    out = csv_output("size", "encoding", "compiled_ms", "eager_ms", "times_faster")
     favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
     kinds: dict[str, dict[str, Any]] = {
         "sine SPE": {"encoding": SineSPEConfig()},
@@ -185,16 +178,16 @@ def encodings(options: argparse.Namespace) -> None:
             "eager": rows_of(PlainSteps(model), model, 1),
         }
         ms = milliseconds(ways, options.repeats, 64)
-        ratio = ms["eager"] / ms["compiled"]
-        print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
+        out(SIZES[0].name, name, ms["compiled"], ms["eager"], ms["eager"] / ms["compiled"])
 
 
-def patterns(options: argparse.Namespace) -> None:
+def patterns(options: Options) -> None:
     """Times compiled steps of layers of different kinds, all in turns, with full windows.
 
     Ratios are to linear attention in all layers, to position 1,000 and to one row.
     """
-    print("layers,ms_per_token,times_linear,times_at_1e6,times_32_rows,state_MB")
+    ratios = ("times_linear", "times_at_1e6", "times_32_rows")
+    out = csv_output("layers", "ms_per_token", *ratios, "state_MB")
     window = LayerConfig(attention=WindowedAttentionConfig(span=512), encoding=AlgebraicConfig())
     linear, delta = LayerConfig(count=3), LayerConfig(attention=DeltaAttentionConfig(), count=3)
     heads: dict[str, Any] = {"num_heads": 4, "encoding": AlgebraicConfig()}
@@ -222,16 +215,14 @@ def patterns(options: argparse.Namespace) -> None:
         ways, options.repeats, 64
     )  # twice the positions whose codes are made together
     for name in kinds:
-        own = times[name]
-        print(
-            f"{name},{own:.3f},{own / times['linear']:.2f},{times[f'{name}, far'] / own:.2f},"
-            f"{32 * own / times[f'{name}, 32 rows']:.1f},{megabytes[name]:.2f}"
-        )
+        one, far, rows = (times[f"{name}{case}"] for case in ("", ", far", ", 32 rows"))
+        out(name, one, one / times["linear"], far / one, 32 * one / rows, megabytes[name])
 
 
-def batches(options: argparse.Namespace) -> None:
+def batches(options: Options) -> None:
     """Times steps of many rows, and prints the memory of their states."""
-    print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
+    rates = ("ms_per_step", "tokens_per_second", "times_one_row")
+    out = csv_output("size", "threads", "rows", *rates, "state_MB")
     for size in SIZES:
         model = size.config().build().eval()
         compiled = CompiledDecoder(model)
@@ -250,16 +241,13 @@ def batches(options: argparse.Namespace) -> None:
                 if rows == threads == 1:
                     single = rate
                 state = steps.state_bytes * rows / 2**20
-                print(
-                    f"{size.name},int8,{threads},{rows},{1000 * seconds:.2f},{rate:.0f},"
-                    f"{rate / single:.2f},{state:.1f}",
-                    flush=True,
-                )
+                out(size.name, threads, rows, 1000 * seconds, rate, rate / single, state)
 
 
-def music(options: argparse.Namespace) -> None:
+def music(options: Options) -> None:
     """Times pieces of a released model, including sampling and grammar."""
-    print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
+    rates = ("tokens_per_second", "bars_per_second", "music_seconds_per_second")
+    out = csv_output("model", "backend", "variations", *rates)
     for backend in ("compiled", "torch"):
         model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
         list(model.preparing())
@@ -267,31 +255,32 @@ def music(options: argparse.Namespace) -> None:
             wanted = MusicOptions(bars=options.bars, seed=0, variations=variations)
             result = list(generate_piece(model, wanted))[-1]
             assert isinstance(result, Result)
-            print(
-                f"{options.model},{model.backend},{variations},{result.tokens_per_second:.0f},"
-                f"{result.bars_per_second:.2f},{result.real_time_factor:.1f}",
-                flush=True,
-            )
+            speeds = (result.tokens_per_second, result.bars_per_second, result.real_time_factor)
+            out(options.model, model.backend, variations, *speeds)
 
 
-def quality(options: argparse.Namespace) -> None:
+def quality(options: Options) -> None:
     """Compares nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
-    print("model,tokens,nll_float32,nll_int8,difference,standard_error")
+    columns = ("nll_float32", "nll_int8", "difference", "standard_error")
+    out = csv_output("model", "tokens", *columns)
     model = load_model(options.model)
     exact, rounded = (CompiledDecoder(model, kind) for kind in ("float32", "int8"))
     rng = np.random.default_rng(0)
     tokens = [1]
     step = rows_of_tokens(exact, model)
     for _ in range(10_000):
-        logits = step(tokens[-1])
-        weights = np.exp(logits - logits.max())
-        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+        tokens.append(drawn(step(tokens[-1]), rng))
     losses = [losses_of(one, model, tokens) for one in (exact, rounded)]
     difference = losses[1] - losses[0]
-    print(
-        f"{options.model},{len(tokens) - 1},{losses[0].mean():.4f},{losses[1].mean():.4f},"
-        f"{difference.mean():.5f},{difference.std() / len(difference) ** 0.5:.5f}"
-    )
+    error = difference.std() / len(difference) ** 0.5
+    means = (losses[0].mean(), losses[1].mean(), difference.mean(), error)
+    out(options.model, len(tokens) - 1, *means)
+
+
+def drawn(logits: np.ndarray, rng: np.random.Generator) -> int:
+    """A token drawn by its logits (v,)."""
+    weights = np.exp(logits - logits.max()).cumsum()
+    return int(weights.searchsorted(rng.random() * weights[-1]))
 
 
 def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int], np.ndarray]:
@@ -312,15 +301,14 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
     return np.array(losses)
 
 
-def memory(options: argparse.Namespace) -> None:
+def memory(options: Options) -> None:
     """Measures time per token and memory of a growing sequence, in a separate process."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
-    print("model,token,ms_per_token,resident_MB")
+    out = csv_output("model", "token", "ms_per_token", "resident_MB")
     marks = [count for count in (1000, 10_000, 100_000) if count < options.tokens]
-    rows = in_new_process(long_sequence, options.model, [*marks, options.tokens])
-    for count, milliseconds, megabytes in rows:
-        print(f"{options.model},{count},{milliseconds:.3f},{megabytes:.0f}")
+    for row in in_new_process(long_sequence, options.model, [*marks, options.tokens]):
+        out(options.model, *row)
 
 
 def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
@@ -339,8 +327,7 @@ def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, f
         started = time.perf_counter()
         logits = step(token)
         recent.append(1000 * (time.perf_counter() - started))
-        weights = np.exp(logits - logits.max()).cumsum()
-        token = int(weights.searchsorted(rng.random() * weights[-1]))
+        token = drawn(logits, rng)
         if count in marks:
             rows.append((count, statistics.median(recent), resident_megabytes()))
     return rows
@@ -356,4 +343,4 @@ def resident_megabytes() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

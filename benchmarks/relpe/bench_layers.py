@@ -10,108 +10,81 @@ share codes, which are computed here each time. The state is that of one sequenc
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.relpe.timing import medians, turns
-from relpe import (
-    AlgebraicConfig,
-    AlibiConfig,
-    Attention,
-    AttentionLayerConfig,
-    ConvSPEConfig,
-    DeltaAttentionConfig,
-    FavorConfig,
-    KerpleConfig,
-    LearnedPositionConfig,
-    LinearAttentionConfig,
-    NoEncodingConfig,
-    RopeConfig,
-    SelectiveRopeConfig,
-    ShawConfig,
-    SineSPEConfig,
-    SinusoidConfig,
-    SirenConfig,
-    SirenSPEConfig,
-    SoftmaxAttentionConfig,
-    T5Config,
-    TransformerXLConfig,
-    TreeSQConfig,
-    WindowedAttentionConfig,
-)
+import relpe
+from benchmarks.timing import medians, run, turns
 
 WIDTH, TOKENS = 256, 4096
-LINEAR, DELTA = LinearAttentionConfig(), DeltaAttentionConfig()
-FAVOR = LinearAttentionConfig(feature_map=FavorConfig(num_features=64))
-WINDOW, SOFTMAX = WindowedAttentionConfig(span=256), SoftmaxAttentionConfig()
+LINEAR, DELTA = relpe.LinearAttentionConfig(), relpe.DeltaAttentionConfig()
+FAVOR = relpe.LinearAttentionConfig(feature_map=relpe.FavorConfig(num_features=64))
+WINDOW, SOFTMAX = relpe.WindowedAttentionConfig(span=256), relpe.SoftmaxAttentionConfig()
 LAYERS: dict[str, tuple[Any, Any]] = {
-    "softmax, none": (SOFTMAX, NoEncodingConfig()),
-    "softmax, RoPE": (SOFTMAX, RopeConfig()),
-    "softmax, selective RoPE": (SOFTMAX, SelectiveRopeConfig()),
-    "softmax, algebraic": (SOFTMAX, AlgebraicConfig()),
-    "window of 256, RoPE": (WINDOW, RopeConfig()),
-    "window of 256, ALiBi": (WINDOW, AlibiConfig()),
-    "window of 256, Kerple": (WINDOW, KerpleConfig()),
-    "window of 256, T5": (WINDOW, T5Config()),
-    "window of 256, Shaw": (WINDOW, ShawConfig(window=64)),
-    "window of 256, Transformer-XL": (WINDOW, TransformerXLConfig()),
-    "window learned from 64, SIREN": (WindowedAttentionConfig(), SirenConfig()),
-    "linear, none": (LINEAR, NoEncodingConfig()),
-    "linear, sinusoid": (LINEAR, SinusoidConfig()),
-    "linear, learned positions": (LINEAR, LearnedPositionConfig()),
-    "linear, nodes of a tree (Shiv & Quirk)": (LINEAR, TreeSQConfig()),
-    "linear, sine SPE": (LINEAR, SineSPEConfig(num_realizations=32)),
-    "linear, convolutional SPE": (LINEAR, ConvSPEConfig(num_realizations=32)),
-    "linear, SIREN-generated SPE": (LINEAR, SirenSPEConfig(num_realizations=32)),
-    "linear (FAVOR+, 64 features), algebraic": (FAVOR, AlgebraicConfig()),
-    "linear, algebraic in the numerator": (LINEAR, AlgebraicConfig(placement="numerator")),
-    "delta, none": (DELTA, NoEncodingConfig()),
-    "delta, algebraic": (DELTA, AlgebraicConfig()),
-    "delta, selective RoPE": (DELTA, SelectiveRopeConfig()),
+    "softmax, none": (SOFTMAX, relpe.NoEncodingConfig()),
+    "softmax, RoPE": (SOFTMAX, relpe.RopeConfig()),
+    "softmax, selective RoPE": (SOFTMAX, relpe.SelectiveRopeConfig()),
+    "softmax, algebraic": (SOFTMAX, relpe.AlgebraicConfig()),
+    "window of 256, RoPE": (WINDOW, relpe.RopeConfig()),
+    "window of 256, ALiBi": (WINDOW, relpe.AlibiConfig()),
+    "window of 256, Kerple": (WINDOW, relpe.KerpleConfig()),
+    "window of 256, T5": (WINDOW, relpe.T5Config()),
+    "window of 256, Shaw": (WINDOW, relpe.ShawConfig(window=64)),
+    "window of 256, Transformer-XL": (WINDOW, relpe.TransformerXLConfig()),
+    "window learned from 64, SIREN": (relpe.WindowedAttentionConfig(), relpe.SirenConfig()),
+    "linear, none": (LINEAR, relpe.NoEncodingConfig()),
+    "linear, sinusoid": (LINEAR, relpe.SinusoidConfig()),
+    "linear, learned positions": (LINEAR, relpe.LearnedPositionConfig()),
+    "linear, nodes of a tree (Shiv & Quirk)": (LINEAR, relpe.TreeSQConfig()),
+    "linear, sine SPE": (LINEAR, relpe.SineSPEConfig(num_realizations=32)),
+    "linear, convolutional SPE": (LINEAR, relpe.ConvSPEConfig(num_realizations=32)),
+    "linear, SIREN-generated SPE": (LINEAR, relpe.SirenSPEConfig(num_realizations=32)),
+    "linear (FAVOR+, 64 features), algebraic": (FAVOR, relpe.AlgebraicConfig()),
+    "linear, algebraic in the numerator": (LINEAR, relpe.AlgebraicConfig(placement="numerator")),
+    "delta, none": (DELTA, relpe.NoEncodingConfig()),
+    "delta, algebraic": (DELTA, relpe.AlgebraicConfig()),
+    "delta, selective RoPE": (DELTA, relpe.SelectiveRopeConfig()),
     "delta with negative eigenvalues, none": (
-        DeltaAttentionConfig(negative_eigenvalues=True),
-        NoEncodingConfig(),
+        relpe.DeltaAttentionConfig(negative_eigenvalues=True),
+        relpe.NoEncodingConfig(),
     ),
 }
 
 
-def main() -> None:
+def main(lengths: Sequence[int] = (1024, 4096), repeats: int = 3) -> None:
     """Measures all layers at each length."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", nargs="+", type=int, default=[1024, 4096])
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
     torch.set_num_threads(1)
     layers = {
-        name: Attention(AttentionLayerConfig(width=WIDTH, attention=attention, encoding=encoding))
+        name: relpe.Attention(
+            relpe.AttentionLayerConfig(width=WIDTH, attention=attention, encoding=encoding)
+        )
         for name, (attention, encoding) in LAYERS.items()
     }
     found: dict[str, list[float]] = {name: [] for name in layers}
     state: dict[str, float] = {}
-    for length in options.lengths:
+    for length in lengths:
         x = torch.randn(max(1, TOKENS // length), length, WIDTH)
         ways = {name: partial(train, layer, x) for name, layer in layers.items()}
         turns(ways, 1)  # warms up
-        times = medians(turns(ways, options.repeats))
+        times = medians(turns(ways, repeats))
         for name, layer in layers.items():
             found[name].append(times[name])
             with torch.no_grad():
                 state[name] = sum(4 * one.numel() for one in tensors(layer(x[:1])[1].layer)) / 1000
-    titles = " | ".join(f"ms at {length:,}" for length in options.lengths)
-    last = options.lengths[-1]
+    titles = " | ".join(f"ms at {length:,}" for length in lengths)
+    last = lengths[-1]
     print(f"| attention, encoding | {titles} | kB of state at {last:,} |")
-    print("|---|" + "---|" * (len(options.lengths) + 1))
+    print("|---|" + "---|" * (len(lengths) + 1))
     for name, times in found.items():
         cells = " | ".join(f"{one:,.0f}" for one in times)
         print(f"| {name} | {cells} | {state[name]:,.0f} |", flush=True)
 
 
-def train(layer: Attention, x: Tensor) -> None:
+def train(layer: relpe.Attention, x: Tensor) -> None:
     """A forward and backward pass of x (b, l, m)."""
     layer(x)[0].square().mean().backward()
 
@@ -126,4 +99,4 @@ def tensors(state: object) -> Iterator[Tensor]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

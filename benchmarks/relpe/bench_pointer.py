@@ -9,15 +9,15 @@ matches.
 
 from __future__ import annotations
 
-import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from benchmarks.relpe.timing import medians, print_machine, turns
+from benchmarks.timing import csv_output, medians, run, turns
 from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.eager import prefill
@@ -43,33 +43,29 @@ READ = 2048
 """Tokens of the context that the model reads."""
 
 
-def main() -> None:
+def main(
+    models: Sequence[str] = tuple(EXAMPLES),
+    rows: Sequence[int] = (1, 8, 32),
+    context: int = 16_384,
+    steps: int = 256,
+    tokens: int = 1_000_000,
+) -> None:
     """Prints a line per model and number of rows, then a line per length of a sequence."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(EXAMPLES), choices=list(EXAMPLES))
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--context", type=int, default=16_384, help="tokens before the first step")
-    parser.add_argument("--steps", type=int, default=256, help="steps of each batch")
-    parser.add_argument("--tokens", type=int, default=1_000_000, help="length of the long sequence")
-    options = parser.parse_args()
     torch.set_num_threads(1)
-    print_machine("torch")
-    print("model,rows,ms_per_step_without,ms_per_step_with,ratio,pointer_us_per_token")
-    for name in options.models:
+    columns = ("ms_per_step_without", "ms_per_step_with", "ratio", "pointer_us_per_token")
+    out = csv_output("model", "rows", *columns, packages=["torch"])
+    for name in models:
         folder = find_checkpoint(name)
         decoder, tokenizer = load_model(folder), load_tokenizer(folder)
-        ids = long_prompt(tokenizer, Path("examples", f"{EXAMPLES[name]}.mid"), options.context)
-        for rows in options.rows:
-            without, with_pointer = step_times(decoder, tokenizer, ids, rows, options.steps)
-            print(
-                f"{name},{rows},{without:.3f},{with_pointer:.3f},{with_pointer / without:.3f},"
-                f"{1000 * (with_pointer - without) / rows:.1f}",
-                flush=True,
-            )
-    print("token,us_per_token")
-    marks = [mark for mark in (1_000, 10_000, 100_000) if mark < options.tokens]
-    for count, microseconds in pointer_times([*marks, options.tokens]):
-        print(f"{count},{microseconds:.1f}", flush=True)
+        ids = long_prompt(tokenizer, Path("examples", f"{EXAMPLES[name]}.mid"), context)
+        for count in rows:
+            without, with_pointer = step_times(decoder, tokenizer, ids, count, steps)
+            spent = 1000 * (with_pointer - without) / count
+            out(name, count, without, with_pointer, with_pointer / without, spent)
+    out("token", "us_per_token")
+    marks = [mark for mark in (1_000, 10_000, 100_000) if mark < tokens]
+    for row in pointer_times([*marks, tokens]):
+        out(*row)
 
 
 def pointer_of(tokenizer: Remi) -> PointerConfig:
@@ -141,4 +137,4 @@ def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,27 +15,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.relpe.naive_encodings import (
-    broadcast,
-    convolved_codes,
-    doubled_powers,
-    masked_tree_maps,
-)
+from benchmarks.relpe.naive_encodings import convolved_codes, doubled_powers, masked_tree_maps
 from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.spectra import skew_from_triangle, skew_of_spectrum
 from relpe.encodings.algebraic.structures import TreeStructure, words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.offset.alibi import AlibiConfig
-from relpe.encodings.offset.siren import SirenConfig
-from relpe.encodings.offset.transformer_xl import TransformerXLConfig
-from relpe.encodings.offset.windows import WindowConfig
-from relpe.encodings.rope import RopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
-from relpe.encodings.stochastic.siren import SirenSPEConfig
 from tests.support import reference_algebraic, reference_stochastic
 
 if TYPE_CHECKING:
@@ -50,7 +38,6 @@ DENSE_LENGTH = 8192
 TREE_NODES = 300
 """Maximum number of nodes of a tree, whose naive form takes seconds."""
 
-Method = Literal["naive", "ours"]
 Outputs = Sequence[Tensor]
 Function = Callable[[int], Outputs]
 """Takes the seed of the noise."""
@@ -78,11 +65,10 @@ class Pair(NamedTuple):
     naive_same_noise: Function | None = None
     """The naive form with the same noise as ours, if `naive` draws its own."""
 
-    def way(self, method: Method) -> Function:
-        """The function of a method."""
-        function = self.ours if method == "ours" else self.naive
-        assert function is not None
-        return function
+    @property
+    def methods(self) -> dict[str, Function]:
+        """Ours, and the naive form if there is one."""
+        return {"ours": self.ours} | ({} if self.naive is None else {"naive": self.naive})
 
     @property
     def checked(self) -> Function | None:
@@ -92,13 +78,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A comparison, with target ratios of time (`faster`) and memory (`leaner`)."""
+    """A comparison."""
 
     name: str
     build: Callable[[Shape, torch.dtype], Pair]
     train: bool = False
-    faster: float | None = None
-    leaner: float | None = None
 
     @property
     def mode(self) -> Literal["forward", "training"]:
@@ -159,14 +143,9 @@ def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
     return Pair([q, k, *encoding.parameters()], ours, naive)
 
 
-def filtered(
-    shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1, siren: bool = False
-) -> Pair:
+def filtered(shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1) -> Pair:
     """Filtered noise compared with explicit codes by grouped convolution (ibid., section 3.2)."""
-    if siren:
-        config = SirenSPEConfig(num_realizations=shape.draws, gated=gated)
-    else:
-        config = ConvSPEConfig(taps=(shape.taps,), num_realizations=shape.draws, gated=gated)
+    config = ConvSPEConfig(taps=(shape.taps,), num_realizations=shape.draws, gated=gated)
     encoding = config.build(num_layers=layers, num_heads=shape.heads, head_dim=shape.features)
     encoding = encoding.to(dtype)
     q, k = inputs(shape, dtype)
@@ -176,7 +155,7 @@ def filtered(
         codes = convolved_codes(encoding, state, shape.length, same_noise=same_noise)
         out: Outputs = ()
         for layer in range(layers):
-            out = broadcast(encoding, codes, q, k, state, layer)
+            out = reference_stochastic.gated(encoding, q, k, codes, state.gates, layer)
         return out
 
     ours = partial(encoded, encoding, q, k, line(shape))
@@ -188,10 +167,9 @@ def filtered(
     )
 
 
-def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
+def algebraic(shape: Shape, dtype: torch.dtype) -> Pair:
     """Rotations by angles compared with a table of matrix powers (Kogkalidis et al., 2024)."""
-    config = AlgebraicConfig(basis=basis)
-    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
+    encoding = AlgebraicConfig().build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
     rotations = encoding.parts[0]
     assert isinstance(rotations, Rotations)
     with torch.no_grad():
@@ -219,16 +197,14 @@ def random_heaps(nodes: int) -> Tensor:
     return torch.tensor(heaps[:nodes])
 
 
-def tree(
-    shape: Shape, dtype: torch.dtype, *, shared_by_heads: bool = True, maps_only: bool = False
-) -> Pair:
+def tree(shape: Shape, dtype: torch.dtype, *, maps_only: bool = False) -> Pair:
     """Products level by level compared with masked updates of all maps (ibid.).
 
     In the original code all heads share the branches, but it has as many exponents as if they did
     not, and one more.
     """
-    config = AlgebraicConfig(structure=TreeStructure(), shared_by_heads=shared_by_heads)
-    unused = 2 * shape.heads - 1 if shared_by_heads else 0
+    config = AlgebraicConfig(structure=TreeStructure(), shared_by_heads=True)
+    unused = 2 * shape.heads - 1
     encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
     part = encoding.parts[0]
     assert isinstance(part, TreeMaps)
@@ -256,32 +232,6 @@ def tree(
     return Pair([*leaves, *encoding.parameters()], ours, naive)
 
 
-def chain(shape: Shape, dtype: torch.dtype) -> Pair:
-    """A run of one branch: rotations by angles compared with masked updates (ibid.)."""
-    shape = shape._replace(length=min(shape.length, TREE_NODES))
-    encoding = AlgebraicConfig().build(num_heads=shape.heads, head_dim=shape.features).to(dtype)
-    rotations = encoding.parts[0]
-    assert isinstance(rotations, Rotations)
-    q, k = inputs(shape, dtype)
-    depths = torch.arange(shape.length)
-    words = torch.where(depths < depths[:, None], 0, -1)
-
-    def naive(seed: int) -> Outputs:
-        skew = skew_of_spectrum(rotations.spectra()[0])[0].to(dtype)
-        maps = masked_tree_maps(skew[:, None], words)[None]
-        return [reference_algebraic.apply_maps(maps, x) for x in (q, k)]
-
-    ours = partial(encoded, encoding, q, k, line(shape))
-    return Pair([q, k, *encoding.parameters()], ours, naive)
-
-
-def rope(shape: Shape, dtype: torch.dtype) -> Pair:
-    """Rotary embedding."""
-    encoding = RopeConfig().build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
-    q, k = inputs(shape, dtype)
-    return Pair([q, k], partial(encoded, encoding, q, k, line(shape)))
-
-
 def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
     """Windowed attention compared with dense attention with a mask."""
     q, k, v = inputs(shape, dtype, 3)
@@ -305,60 +255,22 @@ def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
     return Pair([q, k, v], ours, naive if shape.length <= DENSE_LENGTH else None)
 
 
-def scored(
-    shape: Shape, dtype: torch.dtype, *, kind: Literal["siren", "transformer_xl", "alibi"]
-) -> Pair:
-    """Windowed attention that scores offsets, compared with all scores at once."""
-    configs = {
-        "alibi": AlibiConfig(span=shape.span),
-        "transformer_xl": TransformerXLConfig(span=shape.span),
-        # at this width its window ends with the span
-        "siren": SirenConfig(window=WindowConfig(width=(shape.span / 2.2,), max_span=shape.span)),
-    }
-    config = configs[kind]
-    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
-    q, k, v = inputs(shape, dtype, 3)
-    operation = WindowedAttentionConfig(span=shape.span).build()
-    size = (1, shape.heads, shape.features)
-
-    def ours(seed: int) -> Outputs:
-        codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))
-        state = operation.init_state(size, torch.Generator(), q, shape.features)
-        return operation(q, k, v, state, encoding.scoring(codes, 0))[:1]
-
-    def naive(seed: int) -> Outputs:
-        codes, _ = encoding.prepare(line(shape), encoding.init_state(seed, CPU))
-        return [softmax_with_table(q, k, v, encoding.table(codes, 0))]
-
-    return Pair([q, k, v, *encoding.parameters()], ours, naive)
-
-
 TREE = f"tree of {TREE_NODES} nodes"
 WINDOWED = Case("windowed", windowed)
 """Windowed attention, which is also timed at several lengths and spans, in a separate table."""
 
 CASES = [
-    Case("sine_spe", partial(sine, gated=False), faster=12, leaner=15),
-    Case("sine_spe, gated", partial(sine, gated=True), faster=12, leaner=15),
-    Case("sine_spe, gated", partial(sine, gated=True), train=True, faster=8),
-    Case("conv_spe", partial(filtered, gated=False), faster=4),
-    Case("conv_spe, gated", filtered, faster=4),
+    Case("sine_spe", partial(sine, gated=False)),
+    Case("sine_spe, gated", partial(sine, gated=True)),
+    Case("sine_spe, gated", partial(sine, gated=True), train=True),
+    Case("conv_spe", partial(filtered, gated=False)),
+    Case("conv_spe, gated", filtered),
     Case("conv_spe, gated", filtered, train=True),
-    Case(f"conv_spe, gated, {LAYERS} layers", partial(filtered, layers=LAYERS), faster=4),
-    Case("siren_spe, gated", partial(filtered, siren=True)),
-    Case(f"siren_spe, gated, {LAYERS} layers", partial(filtered, siren=True, layers=LAYERS)),
-    Case("algebraic", algebraic, faster=25),
-    Case("algebraic", algebraic, train=True, faster=25),
-    Case("algebraic, basis", partial(algebraic, basis=True)),
-    Case(f"maps of a {TREE}", partial(tree, maps_only=True), faster=100),
+    Case(f"conv_spe, gated, {LAYERS} layers", partial(filtered, layers=LAYERS)),
+    Case("algebraic", algebraic),
+    Case("algebraic", algebraic, train=True),
+    Case(f"maps of a {TREE}", partial(tree, maps_only=True)),
     Case(f"algebraic, {TREE}", tree),
     Case(f"algebraic, {TREE}", tree, train=True),
-    Case(f"algebraic, {TREE}, of each head", partial(tree, shared_by_heads=False)),
-    Case(f"algebraic, chain of {TREE_NODES} nodes", chain, faster=100),
     WINDOWED,
-    Case("windowed", windowed, train=True),
-    Case("siren, windowed", partial(scored, kind="siren")),
-    Case("transformer_xl, windowed", partial(scored, kind="transformer_xl")),
-    Case("alibi, windowed", partial(scored, kind="alibi")),
-    Case("rope", rope),
 ]

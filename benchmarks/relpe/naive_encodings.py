@@ -14,14 +14,12 @@ from torch.nn import functional
 from relpe.encodings.stochastic.white_noise import SITES, white_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState
 
 
 def convolved_codes(
     encoding: FilteredNoise, state: FilteredNoiseState, length: int, *, same_noise: bool
-) -> list[Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Codes of queries and keys (l, h, d, r), by a grouped convolution (Liutkus et al., 2021, 3.2).
 
     As in the original, positions are contiguous in memory. The noise is that of the state or, as in
@@ -42,30 +40,14 @@ def convolved_codes(
         noise = torch.randn(draws, channels, size)
     noise = noise.to(filters.values.dtype)
     scale = (features * draws) ** -0.25
-    return [
+    queries, keys = (
         scale
         * functional.conv1d(noise, side.flatten(0, 1)[:, None], groups=channels)
         .unflatten(1, (heads, features))
         .permute(3, 1, 2, 0)
         for side in filters.values
-    ]
-
-
-def broadcast(
-    encoding: FilteredNoise,
-    codes: Sequence[Tensor],
-    q: Tensor,
-    k: Tensor,
-    state: FilteredNoiseState,
-    layer: int,
-) -> list[Tensor]:
-    """Applies gates, multiplies by broadcasting and sums over features, with explicit products."""
-    if encoding.gates is not None:
-        gate = torch.sigmoid(encoding.gates[layer])[..., None]
-        features, draws = state.gates.shape[2:]
-        constant = gate.sqrt() * state.gates[layer].to(gate) * (draws * features) ** -0.25
-        codes = [(1 - gate).sqrt() * code + constant for code in codes]
-    return [(x[..., None] * code).sum(3) for x, code in zip((q, k), codes, strict=True)]
+    )
+    return queries, keys
 
 
 def doubled_powers(one: Tensor, length: int) -> Tensor:

@@ -97,15 +97,9 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What the tests say of a mutant."""
+class Result(Mutant):
+    """A mutant, and what the tests say of it."""
 
-    file: str
-    function: str
-    kind: str
-    line: str
-    place: int
-    change: str
     result: str = ""
     tests: str = ""
     """The folder or file of tests that ran."""

@@ -1,9 +1,10 @@
-"""Beats and bars that `estimate_beats` finds in performances whose beats are known, as CSV.
+"""Beats and bars found in performances, and music that loses the bars of its file, as CSV.
 
     python -m benchmarks.tokenization.bench_beats DATA [--split test] [--pieces 12]
-        [--against REVISION] > x.csv
+        [--against REVISION] [--cases FOLDER] > x.csv
 
-DATA is the folder of the corpora. The performances:
+DATA is the folder of the corpora. The first table is that of `estimate_beats` in performances whose
+beats are known:
 
 - `recorded`: recordings of `giantmidi`, aligned with the scores of `chopin` that they play
   (`benchmarks.tokenization.alignment`), where at least three quarters of the notes agree. Op. 10 is
@@ -14,29 +15,30 @@ DATA is the folder of the corpora. The performances:
 
 Nothing is fitted to the test split. With a REVISION of the repository, the tracker of that revision
 is measured in the same run. A beat is right within 70 ms of a true one; F-measures count wrong and
-missing beats (Davies et al., 2009, section 3). `beats_any_octave` is the best of three: the true
-beats, twice as many, and every second one. `confidence_error` is the mean difference between the
-confidence and the F-measure. `one_tempo` is the share whose beats are all equally long. Onsets are
-compared with the nearest twelfth of a beat, in milliseconds, medians: `onset_ms` of the estimated
-beats, `raw_ms` of 120 beats per minute. `seconds` is processor time per ten minutes of music.
+missing beats (Davies et al., 2009, section 3). `confidence_error` is the mean difference between
+confidence and F-measure. Onsets are compared with the nearest twelfth of a beat, in
+milliseconds, medians: `onset_ms` of the estimated beats, `raw_ms` of 120 beats per minute.
+`seconds` is processor time per ten minutes of music.
+
+The second table has the shares of music with bars that lose those of its file, and of recordings
+that keep them (`benchmarks.tokenization.whose_bars`), with 95 % intervals; the third one how often
+music has its bars beside `file_probability`. CASES are further files with right bars.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
 import types
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
+from benchmarks.timing import csv_output, run
 from benchmarks.tokenization.alignment import align
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import (
@@ -46,6 +48,8 @@ from benchmarks.tokenization.performances import (
     read_scores,
     score_names,
 )
+from benchmarks.tokenization.whose_bars import Example, examples, report
+from tokenization.analysis.bar_evidence import file_probability
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import Beats, warp
 from tokenization.midi import read_midi
@@ -64,18 +68,15 @@ RECORDINGS = {
     },
 }
 """Beginnings of the names of scores in `chopin`, and recordings in `giantmidi`."""
-CONFIDENCES = (0, 0.5, 0.65, 0.8, 0.9, 1.01)
 
 
 class Measures(NamedTuple):
     """Measures of one performance; see the top of the file."""
 
     beats: float
-    beats_any_octave: float
     downbeats: float
     confidence: float
     confidence_error: float
-    one_tempo: float
     onset_ms: float
     raw_ms: float
     seconds: float
@@ -153,8 +154,7 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
     found = track(score)
     seconds = time.process_time() - begin
     times = found.seconds
-    double = np.interp(np.arange(2 * len(beats) - 1) / 2, np.arange(len(beats)), beats)
-    octaves = [f_measure(times, wanted) for wanted in (beats, double, beats[::2], beats[1::2])]
+    right = f_measure(times, beats)
     confidence = getattr(found, "confidence", np.nan)
     warped = warp(score, times)
     onsets = np.unique(score.seconds_at(all_notes(score.tracks)[:, 0]))
@@ -165,49 +165,47 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
     errors = np.abs(moved - warped.seconds_at(np.unique(all_notes(warped.tracks)[:, 0])))
     raw = np.abs(np.rint(onsets * 2 * STEPS_PER_BEAT) / 2 / STEPS_PER_BEAT - onsets)
     return Measures(
-        octaves[0],
-        max(octaves),
+        right,
         f_measure(times[found.downbeats], beats[bars]),
         confidence,
-        abs(confidence - octaves[0]),
-        float(len(warp(score, times).tempos) == 1),
+        abs(confidence - right),
         1000 * float(np.median(errors)),
         1000 * float(np.median(raw)),
         600 * seconds / max(onsets[-1] - onsets[0], 1.0),
     )
 
 
-def main() -> None:
+def main(
+    data: Path,
+    /,
+    *,
+    split: str = "test",
+    pieces: int = 12,
+    against: str | None = None,
+    cases: Path | None = None,
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Beats found in performances, as CSV")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--split", default="test", choices=tuple(RECORDINGS))
-    parser.add_argument("--pieces", type=int, default=12, help="maximum number of each corpus")
-    parser.add_argument("--against", metavar="REVISION", help="measure this revision as well")
-    options = parser.parse_args()
     trackers = {"new": estimate_beats}
-    if options.against:
-        trackers = {options.against: tracker_of(options.against), **trackers}
+    if against:
+        trackers = {against: tracker_of(against), **trackers}
     out = csv_output("performances", "tracker", "number", *Measures._fields)
-    pairs: list[tuple[float, float]] = []
-    for kind, performances in kinds(options.data, options.split, options.pieces):
+    for kind, performances in kinds(data, split, pieces):
         rows: dict[str, list[Measures]] = {name: [] for name in trackers}
         for performance in performances:
             for name, track in trackers.items():
                 rows[name].append(measure(track, performance))
         for name, measures in rows.items():
-            means = np.mean(measures, axis=0)
-            out.writerow([kind, name, len(measures), *(f"{mean:.3f}" for mean in means)])
-        pairs += [(row.confidence, row.beats) for row in rows["new"] if not kind.startswith("even")]
-        sys.stdout.flush()
-    out.writerow(["confidence from", "to", "number", "confidence", "beats"])
-    table = np.array(pairs)
-    for low, high in pairwise(CONFIDENCES):
-        inside = table[(table[:, 0] >= low) & (table[:, 0] < high)]
-        if len(inside):
-            means = (f"{mean:.3f}" for mean in inside.mean(axis=0))
-            out.writerow([low, min(high, 1), len(inside), *means])
+            out(kind, name, len(measures), *np.mean(measures, axis=0))
+    found = list(examples(data, split, pieces))
+    if cases:
+        scores = [read_midi(path.read_bytes(), name=path.name) for path in sorted(cases.iterdir())]
+        found += [Example("cases", has_bars=True, score=score) for score in scores]
+    report(
+        [example.kind for example in found],
+        [example.has_bars for example in found],
+        [file_probability(example.score) for example in found],
+    )
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,7 +12,6 @@ results are agreement, not accuracy.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import zipfile
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
+from benchmarks.timing import csv_output, run
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
@@ -93,18 +92,13 @@ def agreement(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float, floa
     return same_root.mean(), (same_root & same_family).mean(), (found == wanted).mean()
 
 
-def main() -> None:
+def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Agreement with POP909's chords, as CSV")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--songs", type=int, default=1000, help="maximum number of songs")
-    options = parser.parse_args()
     rows: dict[str, list[np.ndarray]] = {name: [] for name in RECOGNISERS}
     milliseconds: dict[str, list[float]] = {name: [] for name in RECOGNISERS}
-    with zipfile.ZipFile(options.folder / "pop909.zip") as archive:
-        songs = json.loads(archive.read("pop909/splits.json"))[options.split]
-        for song in spread(songs, options.songs):
+    with zipfile.ZipFile(folder / "pop909.zip") as archive:
+        names = json.loads(archive.read("pop909/splits.json"))[split]
+        for song in spread(names, songs):
             score, beats, wanted = read_song(archive, song)
             for name, recognise in RECOGNISERS.items():
                 begin = time.process_time()
@@ -116,9 +110,8 @@ def main() -> None:
     for name, of_songs in rows.items():
         found, wanted = np.concatenate(of_songs, axis=1)
         times = (np.median(milliseconds[name]), min(milliseconds[name]))
-        figures = [f"{x:.4f}" for x in agreement(found, wanted)] + [f"{x:.2f}" for x in times]
-        out.writerow([name, len(of_songs), len(found), *figures])
+        out(name, len(of_songs), len(found), *agreement(found, wanted), *times)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -6,25 +6,23 @@ A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/`
 with `solo/` in their paths. Onsets and ends are rounded to the nearest of 4, 8, 12 or 24 positions
 of a quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid.
 Errors are in seconds at the tempos of the file. Drift is the change of the end of the piece when
-tempos are rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to
-250.
+tempos are rounded to whole quarters per minute from 30 to 240.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
-from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
+from benchmarks.timing import csv_output, run
+from benchmarks.tokenization.midi_corpora import scores_of
 from tokenization.score import Score, Tempo
 
 GRIDS = (4, 8, 12, 24)
-WHOLE_BPM = np.arange(30, 241)
-MIDITOK_BPM = np.linspace(40, 250, 32)
 
 
 class Errors(NamedTuple):
@@ -39,7 +37,6 @@ class Errors(NamedTuple):
     """Number of notes with the track, pitch and position of another."""
     drift: float
     """Seconds at the end of the piece."""
-    miditok_drift: float
 
 
 def errors(score: Score, positions: int) -> Errors:
@@ -75,42 +72,35 @@ def errors(score: Score, positions: int) -> Errors:
             played = seconds((ticks + durations) * positions) - seconds(ticks * positions)
             duration_errors.append(rounded - played)
     end = np.array(score.end_ticks * positions)
-    drifts: list[float] = []
-    for known in (WHOLE_BPM, MIDITOK_BPM):
-        # of several tempos at one position, the last counts
-        bpm_at = {
-            int(steps(np.array(tick))) * score.ticks_per_beat: known[np.abs(known - bpm).argmin()]
-            for tick, bpm in changes
-        }
-        moved = Score(resolution, (), tuple(Tempo(tick, float(bpm_at[tick])) for tick in bpm_at))
-        drifts.append(abs(float(moved.seconds_at(end) - seconds(end))))
+    # of several tempos at one position, the last counts
+    bpm_at = {
+        int(steps(np.array(tick))) * score.ticks_per_beat: min(max(round(bpm), 30), 240)
+        for tick, bpm in changes
+    }
+    moved = Score(resolution, (), tuple(Tempo(tick, float(bpm_at[tick])) for tick in bpm_at))
     return Errors(
         onsets=np.abs(np.concatenate(onset_errors)),
         durations=np.abs(np.concatenate([np.empty(0), *duration_errors])),
         velocities=np.abs(np.concatenate(velocity_errors)),
         merged=merged,
-        drift=drifts[0],
-        miditok_drift=drifts[1],
+        drift=abs(float(moved.seconds_at(end) - seconds(end))),
     )
 
 
-def main() -> None:
+def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
     """Measure and print."""
-    parser = corpora_parser("Errors of grids and whole tempos, as CSV")
-    options = parser.parse_args()
     out = csv_output(
         *("corpus", "files", "notes", "positions", "onset_ms_mean", "onset_ms_p95"),
         *("duration_ms_mean", "duration_ms_p95", "velocity_mean", "velocity_p95"),
         *("merged_percent", "drift_s_mean", "drift_s_p95", "drift_s_max"),
-        *("miditok_drift_s_mean", "miditok_drift_s_p95"),
     )
-    for corpus in options.corpora:
-        scores = scores_of(corpus, options.files)
+    for corpus in corpora:
+        scores = scores_of(corpus, files)
         if not scores:
-            parser.error(f"{corpus}: found no .mid files with notes")
+            sys.exit(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:
             found = [errors(score, positions) for score in scores]
-            onsets, durations, velocities, merged, drifts, miditok_drifts = zip(*found, strict=True)
+            onsets, durations, velocities, merged, drifts = zip(*found, strict=True)
             notes = sum(map(len, onsets))
             row = (
                 *mean_and_p95(1e3 * np.concatenate(onsets)),
@@ -119,11 +109,8 @@ def main() -> None:
                 100 * sum(merged) / notes,
                 *mean_and_p95(np.array(drifts)),
                 max(drifts),
-                *mean_and_p95(np.array(miditok_drifts)),
             )
-            shown = [f"{value:.3g}" for value in row]
-            out.writerow([Path(corpus).name, len(scores), notes, positions, *shown])
-            sys.stdout.flush()
+            out(Path(corpus).name, len(scores), notes, positions, *row)
 
 
 def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
@@ -134,4 +121,4 @@ def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -23,7 +23,6 @@ Groove corpus, the charts from which it was made (validation split): chords in e
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
 import zipfile
@@ -32,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
+from benchmarks.timing import csv_output, run
 from benchmarks.tokenization.bench_chords import agreement, of_bars
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bars import ScoreBars
@@ -209,22 +208,17 @@ def _index(chord: Chord | None) -> int:
     return NO_CHORD if chord is None else len(QUALITIES) * chord.root + chord.quality
 
 
-def main() -> None:
+def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Agreement with human labels, as CSV")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--songs", type=int, default=1000, help="maximum number of songs")
-    options = parser.parse_args()
     out = csv_output("corpus", "measure", "values", "precision_or_share", "recall", "f")
-    for name, values in measure_pop909(options.folder, options.split, options.songs).items():
-        out.writerow(["pop909", name, len(values), *(f"{x:.3f}" for x in np.mean(values, axis=0))])
-    count, (found, wanted) = measure_groove(options.folder / "groove", options.songs)
+    for name, values in measure_pop909(folder, split, songs).items():
+        out("pop909", name, len(values), *np.mean(values, axis=0))
+    count, (found, wanted) = measure_groove(folder / "groove", songs)
     for name, share in zip(
         ("roots", "roots and families", "chords"), agreement(found, wanted), strict=True
     ):
-        out.writerow(["groove", name, count, f"{share:.3f}"])
+        out("groove", name, count, share)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -18,12 +18,13 @@ value of the note before.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output
-from benchmarks.tokenization.midi_corpora import corpora_parser, scores_of
+from benchmarks.timing import csv_output, run
+from benchmarks.tokenization.midi_corpora import scores_of
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.score import Score
 
@@ -70,27 +71,23 @@ def notes_of(score: Score) -> tuple[np.ndarray, np.ndarray]:
     return notes[:, 3], np.maximum(notes[:, 1] * STEPS_PER_BEAT / score.ticks_per_beat, 1e-3)
 
 
-def main() -> None:
+def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
     """Measure and print."""
-    parser = corpora_parser("Errors of velocity bins and durations, as CSV")
-    options = parser.parse_args()
     out = csv_output(
         *("corpus", "notes", "values", "number", "error_mean", "error_p95"),
         *("noticeable_percent", "bits", "bits_after_the_last"),
     )
-    for corpus in options.corpora:
-        pieces = [notes_of(score) for score in scores_of(corpus, options.files)]
+    for corpus in corpora:
+        pieces = [notes_of(score) for score in scores_of(corpus, files)]
         pieces = [piece for piece in pieces if len(piece[0]) > 1]
         if not pieces:
-            parser.error(f"{corpus}: found no .mid files with pitched notes")
+            sys.exit(f"{corpus}: found no .mid files with pitched notes")
         velocities, steps = map(list, zip(*pieces, strict=True))
         played, held = np.concatenate(velocities), np.concatenate(steps)
 
         def row(what: str, number: int, errors: np.ndarray, limit: float, bits: tuple) -> None:
             shown = (errors.mean(), np.percentile(errors, 95), 100 * (errors >= limit).mean())
-            numbers = (f"{value:.3g}" for value in (*shown, *bits))
-            out.writerow([Path(corpus).name, len(played), what, number, *numbers])  # noqa: B023
-            sys.stdout.flush()
+            out(Path(corpus).name, len(played), what, number, *shown, *bits)  # noqa: B023
 
         for width in WIDTHS:
             heard = played // width * width + width // 2
@@ -106,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

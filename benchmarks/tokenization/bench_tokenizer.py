@@ -9,40 +9,26 @@ time is measured, and the result is the median of the ratios, so that other work
 matters little. MidiTok has the same grid, velocities and tempos. `encode` starts from parsed files,
 `decode` from encoded ones; `parse` is parsing, `file to ids` is parsing and encoding, and `ids to
 file` is decoding and writing. Reading and writing is compiled if Numba is installed. Memory is the
-growth of a new process after its imports. `whole corpus` converts all files from bytes to ids in
-two warm processes; its columns are wall and CPU seconds.
-
-Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
-(github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
-`midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
+growth of a new process after its imports.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import io
-import multiprocessing
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import miditok
-import mido
 import symusic
 
-from benchmarks.relpe.timing import csv_output, growth, in_new_process
+from benchmarks.timing import csv_output, growth, in_new_process, run
 from benchmarks.tokenization.midi_corpora import midi_files, spread
 from tokenization.midi import event_bytes, read_midi, write_midi
 from tokenization.presets import PRESETS
-
-SPAWN = multiprocessing.get_context("spawn")
-WORKERS = 2
 
 
 class Codec(NamedTuple):
@@ -51,11 +37,10 @@ class Codec(NamedTuple):
     parse: Callable[[bytes], Any]
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
-    write: Callable[[Any], bytes] | None = None
+    write: Callable[[Any], bytes]
 
     def file(self, sequence: Any) -> bytes:  # noqa: ANN401  every library has its own type
         """From ids to the bytes of a file."""
-        assert self.write is not None
         return self.write(self.decode(sequence))
 
     def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
@@ -111,53 +96,20 @@ def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Cod
     )
 
 
-def anticipation() -> Codec:
-    """Thickstun et al., 2023: triples of onset, duration and note in hundredths of a second."""
-    convert = importlib.import_module("anticipation.convert")
-    return Codec(
-        lambda content: mido.MidiFile(file=io.BytesIO(content)),
-        lambda midi: convert.compound_to_events(convert.midi_to_compound(midi)),
-        convert.events_to_midi,
-    )
-
-
-def aria() -> Codec:
-    """AbsTokenizer of Bradshaw and Colton, 2025."""
-    midi = importlib.import_module("ariautils.midi")
-    tokenizer = importlib.import_module("ariautils.tokenizer").AbsTokenizer()
-    return Codec(
-        lambda content: midi.MidiDict(**midi.midi_to_dict(mido.MidiFile(file=io.BytesIO(content)))),
-        lambda music: tokenizer.encode(tokenizer.tokenize(music)),
-        lambda ids: tokenizer.detokenize(tokenizer.decode(ids)),
-    )
-
-
-def skytnt() -> Codec:
-    """Version 2 of SkyTNT's midi-model: events of eight tokens each."""
-    tokenizer = importlib.import_module("midi_tokenizer").MIDITokenizer("v2")
-    read = importlib.import_module("MIDI").midi2score
-    return Codec(read, tokenizer.tokenize, tokenizer.detokenize)
-
-
 CODECS: dict[str, Callable[[], Codec]] = {
     "piano-2": lambda: ours("piano-2"),
     "multitrack-2": lambda: ours("multitrack-2"),
     "MidiTok, notes only": lambda: miditok_remi(with_tempo=False),
     "MidiTok": miditok_remi,
     "MidiTok, programs": lambda: miditok_remi(with_programs=True),
-    "SkyTNT v2": skytnt,
-    "aria": aria,
-    "anticipation": anticipation,
 }
 
 
-STEPS = ("encode", "decode", "parse", "file to ids")
-BOTH_WAYS = (*STEPS, "ids to file")
+STEPS = ("encode", "decode", "parse", "file to ids", "ids to file")
 COMPARED = (
     ("piano-2", "MidiTok, notes only", STEPS[:1]),
-    ("piano-2", "MidiTok", BOTH_WAYS),
-    ("multitrack-2", "MidiTok, programs", BOTH_WAYS),
-    *(("multitrack-2", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
+    ("piano-2", "MidiTok", STEPS),
+    ("multitrack-2", "MidiTok, programs", STEPS),
 )
 
 
@@ -205,32 +157,10 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
     return growth(lambda: [codec.decode(codec.ids(content)) for content in files])
 
 
-def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
-    """Ids of files as 16-bit integers, and the CPU seconds of their encoding."""
-    begin = time.process_time()
-    codec = ours(preset)
-    ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]
-    return ids, time.process_time() - begin
-
-
-def whole_corpus(preset: str, files: Sequence[bytes]) -> tuple[float, float]:
-    """Wall and CPU seconds that two processes take for all files."""
-    with ProcessPoolExecutor(WORKERS, SPAWN) as pool:
-        chunks = [files[at : at + 32] for at in range(0, len(files), 32)]
-        list(pool.map(encode_all, [preset] * 8 * WORKERS, [files[:4]] * 8 * WORKERS))
-        begin = time.perf_counter()
-        done = list(pool.map(encode_all, [preset] * len(chunks), chunks))
-        return time.perf_counter() - begin, sum(seconds for _, seconds in done)
-
-
 def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
     """The rows of the table."""
     for own, other, steps in COMPARED:
-        try:
-            pair = CODECS[own](), CODECS[other]()
-        except ImportError as error:
-            yield [own, other, f"not installed ({error.name})"]
-            continue
+        pair = CODECS[own](), CODECS[other]()
         for step in steps:
             yield [own, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
     if sys.platform == "linux":
@@ -238,36 +168,24 @@ def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> It
         for own, other in (("piano-2", "MidiTok"), ("multitrack-2", "MidiTok, programs")):
             grown = [in_new_process(grown_megabytes, name, largest) for name in (own, other)]
             yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
-    for preset in ("piano-2", "multitrack-2"):
-        what = f"whole corpus, {len(files)} files, s"
-        yield [preset, "(processor time)", what, *whole_corpus(preset, files)]
 
 
-def main() -> None:
+def main(corpora: Sequence[str], /, *, files: int = 60, rounds: int = 7) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Comparison of tokenizers, as CSV")
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument(
-        "--files", type=int, default=60, help="number of files, evenly spread over each corpus"
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
     ratios = ("ratio_median", "ratio_low", "ratio_high", "ratio_of_best")
     out = csv_output(
         *("corpus", "ours", "theirs", "what", "ours", "theirs", *ratios),
         packages=("numpy", "miditok", "symusic"),
     )
-    for corpus in options.corpora:
+    for corpus in corpora:
         named = list(midi_files(corpus))
         if not named:
-            parser.error(f"{corpus} has no .mid files")
-        files = [content for _, content in named]
-        sample = [content for _, content in spread(named, options.files)]
-        for texts in rows(files, sample, options.rounds):
-            shown = (f"{value:.3g}" if isinstance(value, float) else value for value in texts)
-            out.writerow([Path(corpus).name, *shown])
-            sys.stdout.flush()
+            sys.exit(f"{corpus} has no .mid files")
+        contents = [content for _, content in named]
+        sample = [content for _, content in spread(named, files)]
+        for row in rows(contents, sample, rounds):
+            out(Path(corpus).name, *row)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -14,7 +14,6 @@ released confidence.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.timing import run
 from benchmarks.tokenization.bench_beats import f_measure, recorded
 from benchmarks.tokenization.midi_corpora import spread
 from benchmarks.tokenization.performances import Performance, perform, read_scores, score_names
@@ -176,42 +176,41 @@ def fit_confidence(performances: list[Performance], weights: dict[str, np.ndarra
     return coefficients
 
 
-def main() -> None:
+def main(
+    data: Path,
+    /,
+    *,
+    minutes: float = 60,
+    seed: int = 0,
+    output: Path = beat_salience.WEIGHTS,
+    check: bool = False,
+) -> None:
     """Fit and write."""
-    parser = argparse.ArgumentParser(description="Fit the beat tracker")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=beat_salience.WEIGHTS)
-    parser.add_argument(
-        "--check", action="store_true", help="only compare the confidence of the released network"
-    )
-    options = parser.parse_args()
 
     def read(corpus: str, split: str, at_most: int) -> list[Score]:
-        names = spread(score_names(options.data, corpus, split), at_most)
-        return [score for _, score in read_scores(options.data, corpus, names)]
+        names = spread(score_names(data, corpus, split), at_most)
+        return [score for _, score in read_scores(data, corpus, names)]
 
-    if options.check:
+    if check:
         arrays = {name: x for name, x in beat_salience.load().items() if name != "confidence"}
     else:
         scores = {corpus: read(corpus, "train", 10_000) for corpus in SHARES}
-        arrays = fit(scores, 60 * options.minutes, options.seed).arrays()
+        arrays = fit(scores, 60 * minutes, seed).arrays()
         arrays = {name: value.astype(np.float16) for name, value in arrays.items()}
     held_out = [
         perform(score, seed)
         for corpus in SHARES
         for seed, score in enumerate(read(corpus, "validation", 10))
     ]
-    held_out += recorded(options.data, "validation")
+    held_out += recorded(data, "validation")
     weights = {name: value.astype(np.float32) for name, value in arrays.items()}
     confidence = fit_confidence(held_out, weights)
     print("confidence:", *(f"{number:.4f}" for number in confidence))
-    if options.check:
+    if check:
         print("released:  ", *(f"{number:.4f}" for number in beat_salience.load()["confidence"]))
     else:
-        np.savez_compressed(options.output, allow_pickle=False, **arrays, confidence=confidence)
+        np.savez_compressed(output, allow_pickle=False, **arrays, confidence=confidence)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,8 +1,7 @@
-"""MIDI files of corpora; options and output of benchmarks that measure some of them."""
+"""MIDI files of corpora, of which benchmarks measure some."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -33,14 +32,6 @@ def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
 def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
     """At most `at_most` items, evenly spread, and at least one if there are any."""
     return items[:: max(1, -(-len(items) // max(1, at_most)))]
-
-
-def corpora_parser(description: str) -> argparse.ArgumentParser:
-    """Options of a benchmark that measures some files of each corpus."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
-    return parser
 
 
 def scores_of(corpus: str, at_most: int | None) -> list[Score]:

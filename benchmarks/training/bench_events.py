@@ -8,9 +8,8 @@ shares of the forward pass, the backward pass and the optimizer, and tokens and 
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 import training
+from benchmarks.timing import csv_output, run
 from relpe.models.decoder import DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
@@ -76,20 +76,20 @@ class Trained:
         self.times.append((float(times[0]), float(times[1]), float(times[2])))
 
 
-def main() -> None:
+def main(
+    data: Path,
+    *,
+    length: int = 1024,
+    rows: int = 8,
+    steps: int = 4,
+    models: Sequence[str] = ("flat", "events", "events, 3:1"),
+    bfloat16: bool = False,
+) -> None:
     """Measures all models in turns."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--models", nargs="+", default=["flat", "events", "events, 3:1"])
-    parser.add_argument("--bfloat16", action="store_true", help="train with autocast to bfloat16")
-    options = parser.parse_args()
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / "recall" / "base.yaml"
     experiment = build_experiment(read_yaml(path))
-    tokenizer = load_tokenizer(options.data)
+    tokenizer = load_tokenizer(data)
     flat = replace(experiment.task.model, vocabulary_size=len(tokenizer.vocabulary))
     events = EventsConfig(closing=EventsConfig.ranges(closing_ids(tokenizer.vocabulary)))
     configs = {
@@ -99,34 +99,30 @@ def main() -> None:
         "events, 3:1": replace(flat, layers=HYBRID, events=events),
         "events, delta 3:1": replace(flat, layers=DELTA, num_heads=4, events=events),
     }
-    models = {
-        name: Trained(configs[name], experiment.optimizer, bfloat16=options.bfloat16)
-        for name in options.models
+    trained = {
+        name: Trained(configs[name], experiment.optimizer, bfloat16=bfloat16) for name in models
     }
-    steps = options.steps + 1  # the first is not counted
-    corpus = Corpus.load(options.data, "validation")
-    rows = torch.from_numpy(windows(corpus, tokenizer, options.length, steps * options.rows))
+    steps += 1  # the first is not counted
+    corpus = Corpus.load(data, "validation")
+    tokens = torch.from_numpy(windows(corpus, tokenizer, length, steps * rows))
     names = np.array(tokenizer.vocabulary.names)
     notes = np.char.startswith(names, "Pitch_") | np.char.startswith(names, "Drum_")
-    share = float(notes[rows[:, 1:].numpy()].mean())
-    for batch in rows.split(options.rows):
-        for model in models.values():
+    share = float(notes[tokens[:, 1:].numpy()].mean())
+    for batch in tokens.split(rows):
+        for model in trained.values():
             model.step(batch)
-    print(f"# {' '.join(sys.argv)}")
-    print("model,parameters,seconds,forward,backward,optimizer,tokens_per_s,notes_per_s,ratio")
+    columns = ("forward", "backward", "optimizer", "tokens_per_s", "notes_per_s", "ratio")
+    out = csv_output("model", "parameters", "seconds", *columns, packages=["torch"])
     first = 0.0
-    for name, model in models.items():
+    for name, model in trained.items():
         size = sum(weight.numel() for weight in model.decoder.parameters())
         times = np.array(model.times[1:])
         seconds = median(times.sum(1).tolist())
         shares = times.sum(0) / times.sum()
-        speed = options.rows * options.length / seconds
+        speed = rows * length / seconds
         first = first or speed
-        print(
-            f'"{name}",{size},{seconds:.3f},{shares[0]:.2f},{shares[1]:.2f},{shares[2]:.3f},'
-            f"{speed:.0f},{speed * share:.0f},{speed / first:.2f}"
-        )
+        out(name, size, seconds, *shares, speed, speed * share, speed / first)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

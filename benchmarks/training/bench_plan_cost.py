@@ -14,16 +14,14 @@ split; bars of drums alone have no chords.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from benchmarks.relpe.timing import csv_output
+from benchmarks.timing import csv_output, run
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -43,25 +41,25 @@ KINDS = {
 SHIFTS = range(-5, 7)
 
 
-def main() -> None:
+def main(
+    data: Path,
+    /,
+    *,
+    split: str = "test",
+    order: int = 5,
+    models: Sequence[str] = (),
+    pieces: int = 100,
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Nats per bar of plan tokens, as CSV")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--order", type=int, default=5)
-    parser.add_argument("--models", nargs="+", default=[], help="folders of runs or models")
-    parser.add_argument("--pieces", type=int, default=100, help="maximum number for --models")
-    options = parser.parse_args()
-    tokenizer = load_tokenizer(options.data)
+    tokenizer = load_tokenizer(data)
     families = tokenizer.families
-    train, held = (Corpus.load(options.data, split) for split in ("train", options.split))
-    if options.models:
+    train, held = (Corpus.load(data, split) for split in ("train", split))
+    if models:
         out = csv_output("model", "pieces", "notes", "plans", "plan", "tempo", "music", "sum")
-        for model in options.models:
-            for plans, (pieces, notes, parts) in of_model(model, options).items():
-                shown = [f"{value:.4f}" for value in (*parts.values(), sum(parts.values()))]
-                out.writerow([model, pieces, notes, plans, *shown])
-                sys.stdout.flush()
+        for model in models:
+            for plans, (count, notes, parts) in of_model(model, data, split, pieces).items():
+                nats = (*parts.values(), sum(parts.values()))
+                out(model, count, notes, plans, *nats)
         return
     out = csv_output("model of", "order", "cost of", "bars", "nats", "bits")
     bars = sum(len(held.piece_bars(index)) for index in range(len(held)))
@@ -75,26 +73,24 @@ def main() -> None:
         plans = [plan_of(train, index) for index in tqdm(range(len(train)), desc=name)]
         moved = plans if name == "Return" else list(transposed(plans, tokenizer))
         heard = [plan_of(held, index) for index in range(len(held))]
-        for order in (1, options.order):
-            model = NGram(Counts.of(moved, order, len(tokenizer.vocabulary)), "kneser_ney")
+        for length in (1, order):
+            model = NGram(Counts.of(moved, length, len(tokenizer.vocabulary)), "kneser_ney")
             nats = np.concatenate([-np.log(model.probabilities(plan)) for plan in heard])
             of_kind = families.kinds[np.concatenate(heard)]
             rows = {"Return": of_kind == Kind.RETURN, "Chord, Bass": of_kind != Kind.RETURN}
             for cost, which in rows.items():
                 if name in (cost, "all"):
                     per_bar = nats[which].sum() / bars
-                    shown = [f"{value:.3f}" for value in (per_bar, per_bar / np.log(2))]
-                    out.writerow([name, order, cost, bars, *shown])
-            sys.stdout.flush()
+                    out(name, length, cost, bars, per_bar, per_bar / np.log(2))
 
 
 def of_model(
-    model: str, options: argparse.Namespace
+    model: str, data: Path, split: str, most: int
 ) -> dict[str, tuple[int, int, dict[str, float]]]:
     """Numbers of pieces and notes, and nats per note by part, with and without plans."""
-    subject = load_subject(model, options.data, "best")
-    corpus, pieces = load_pieces(options.data, options.split)
-    chosen = spread(list(range(len(pieces))), options.pieces)
+    subject = load_subject(model, data, "best")
+    corpus, pieces = load_pieces(data, split)
+    chosen = spread(list(range(len(pieces))), most)
     families = Families(subject.tokenizer.vocabulary)
     of_plans = np.isin(families.kinds, KINDS["all"]) | (families.kinds == Kind.KEY)
     found: dict[str, tuple[int, int, dict[str, float]]] = {}
@@ -125,4 +121,4 @@ def transposed(plans: list[NDArray[np.int32]], tokenizer: Remi) -> Iterator[NDAr
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,14 +1,13 @@
 """Cost of preparing and reading a corpus of many files, as CSV.
 
 `python -m benchmarks.training.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
-[--tokenizer piano-2] [--data FOLDER ...] > x.csv`: prepares files, once without interruption and
-once killed in the middle and resumed. Draws training examples from the result and from other
-prepared corpora, without augmentation and with that of the released groove model. Without
-`--corpus`, files are generated: 24 bars of random notes each, in 250 folders.
+[--tokenizer piano-2] [--data FOLDER ...] > x.csv`: prepares files. Draws training examples from the
+result and from other prepared corpora, without augmentation and with that of the released groove
+model. Without `--corpus`, files are generated: 24 bars of random notes each, in 250 folders.
 `python -m benchmarks.training.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names
 in a folder and in a zip archive, assigns them to splits and plans the work.
 `python -m benchmarks.training.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches
-of a million tokens, 2 MB each, and draws examples from them.
+of a million tokens, 2 MB each.
 
 Rates are per CPU second of one process, so that other work on the machine matters little. Each
 measurement runs in a separate process. Its memory is in MB: `anonymous` is allocated memory at the
@@ -17,20 +16,19 @@ end, `mapped` are pages of files, which the system can reclaim, `peak` is the ma
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
-import subprocess
 import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from benchmarks.relpe.timing import csv_output, in_new_process
+from benchmarks.timing import csv_output, in_new_process, run, shown
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.losses import Losses
@@ -83,12 +81,8 @@ def planning(path: Path, output: Path) -> dict[str, Any]:
 def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
     """Joins batches to the split train of a corpus."""
     folder.mkdir()
-    tokenizer = PRESETS["piano-2"].build()
-    tokenizer.save(folder)
     encoded = [Encoded(batch, 0, "train") for batch in batches]
-    data = join(encoded, [Member()], [], folder, tokenizer.vocabulary.hash)
-    (folder / "data.json").write_text(json.dumps({"format": 2} | data))
-    facts = data["splits"]["train"]
+    facts = join(encoded, [Member()], [], folder, "")["splits"]["train"]
     return {key: facts[key] for key in ("files", "tokens")}
 
 
@@ -96,9 +90,7 @@ def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> 
     """Converts all files to tokens, in one process."""
     data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
     facts = data["splits"].values()
-    return {
-        key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")
-    } | {"hash": data["hash"][:8]}
+    return {key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")}
 
 
 def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
@@ -127,32 +119,23 @@ def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[st
     return in_new_process(_timed, call, arguments)
 
 
-def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
-    """Prepare in a process that is killed after it has written `batches` batches."""
-    words = [sys.executable, "-m", "training.cli", "prepare", "--workers", "1"]
-    words += ["--corpus", str(corpus), "--output", str(output), "--tokenizer", tokenizer]
-    words += [] if include is None else ["--include", include]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    left = output.with_name(output.name + ".partial") / "batches"
-    while process.poll() is None and len([*left.glob("*/*.npz")]) < batches:
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-
-
-COLUMNS = ("files", "tokens", "notes", "bars", "cpu_seconds", "seconds")
-COLUMNS = (*COLUMNS, "anonymous", "mapped", "peak", "hash")
+COLUMNS = (
+    "files",
+    "tokens",
+    "notes",
+    "bars",
+    "cpu_seconds",
+    "seconds",
+    "anonymous",
+    "mapped",
+    "peak",
+)
 
 
 def show(what: str, found: dict[str, Any]) -> None:
     """Print a line of the table."""
-    rates = [
-        f"{found[key] / found['cpu_seconds']:.0f}" if key in found else ""
-        for key in ("files", "tokens")
-    ]
-    cells = [found.get(key, "") for key in COLUMNS]
-    cells = [round(cell, 2) if isinstance(cell, float) else cell for cell in cells]
-    csv.writer(sys.stdout).writerow([what, *cells, *rates])
+    rates = [found[key] / found["cpu_seconds"] for key in ("files", "tokens") if key in found]
+    csv.writer(sys.stdout).writerow(map(shown, [what, *map(found.get, COLUMNS), *rates]))
     sys.stdout.flush()
 
 
@@ -163,26 +146,30 @@ def read_all(folder: Path, label: str, steps: int) -> None:
         show(f"read {label}, augmented", measured(reading, folder, GROOVE, steps))
 
 
-def bench_files(work: Path, options: argparse.Namespace) -> None:
-    """Prepare files, without and with an interruption, and read them."""
-    corpus = options.corpus or work / "midi"
-    if options.corpus is None:
-        make_files(corpus, options.count or 20_000)
-    whole = measured(preparing, corpus, options.include, work / "whole", options.tokenizer)
+def bench_files(
+    work: Path,
+    count: int | None,
+    corpus: Path | None,
+    include: str | None,
+    tokenizer: str,
+    data: Sequence[Path],
+    steps: int,
+) -> None:
+    """Prepare files, and read them."""
+    if corpus is None:
+        corpus = work / "midi"
+        make_files(corpus, count or 20_000)
+    whole = measured(preparing, corpus, include, work / "whole", tokenizer)
     show("prepare", whole)
     size = sum(path.stat().st_size for path in (work / "whole").rglob("*") if path.is_file())
     show(f"on disk: {size / whole['tokens']:.3f} bytes a token", {})
-    arguments = (corpus, options.include, work / "parts", options.tokenizer)
-    killed(max(1, whole["files"] // 400), *arguments)
-    show("prepare: the rest, after being killed in the middle", measured(preparing, *arguments))
-    read_all(work / "whole", "the prepared corpus", options.steps)
-    for folder in options.data:
-        read_all(folder, folder.name, options.steps)
+    read_all(work / "whole", "the prepared corpus", steps)
+    for folder in data:
+        read_all(folder, folder.name, steps)
 
 
-def bench_names(work: Path, options: argparse.Namespace) -> None:
+def bench_names(work: Path, count: int) -> None:
     """Find names, assign them to splits and plan the work."""
-    count = options.count or 1_000_000
     names = [f"{n % 4096:03x}/{n * 2654435761 % 2**64:016x}{n:016x}.mid" for n in range(count)]
     with zipfile.ZipFile(work / "midi.zip", "w") as archive:
         for name in names:
@@ -196,13 +183,13 @@ def bench_names(work: Path, options: argparse.Namespace) -> None:
     show("plan a folder", measured(planning, work / "midi", work / "out"))
 
 
-def bench_shards(work: Path, options: argparse.Namespace) -> None:
-    """Join batches of 200 pieces of 5,000 tokens, 130 bars each, and read them."""
+def bench_shards(work: Path, count: int) -> None:
+    """Join batches of 200 pieces of 5,000 tokens, 130 bars each."""
     tokenizer = PRESETS["piano-2"].build()
     piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
     bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
     ids = np.tile(piece, (200, 1))
-    batches = [work / f"batch-{number}.npz" for number in range(options.count or 1000)]
+    batches = [work / f"batch-{number}.npz" for number in range(count)]
     for number, path in enumerate(batches):
         ids[:, -3], ids[:, -2] = number % 500, 5 + number // 500  # no piece is a copy
         ids[:, -4] = np.arange(200)
@@ -218,27 +205,30 @@ def bench_shards(work: Path, options: argparse.Namespace) -> None:
             counts=np.zeros((200, 1 + len(COUNTS) + len(Losses._fields)), np.int64),
             texts=np.array(json.dumps([[f"{number}-{n}.mid" for n in range(200)], {}, {}])),
         )
-    found = measured(joining, batches, work / "out")
-    show("join", found)
-    read_all(work / "out", "the joined corpus", options.steps)
+    show("join", measured(joining, batches, work / "out"))
 
 
-def main() -> None:
+def main(
+    what: Literal["files", "names", "shards"],
+    /,
+    *,
+    count: int | None = None,
+    corpus: Path | None = None,
+    include: str | None = None,
+    tokenizer: str = "piano-2",
+    data: Sequence[Path] = (),
+    steps: int = 200,
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Preparing and reading corpora, as CSV")
-    parser.add_argument("what", choices=("files", "names", "shards"))
-    parser.add_argument("--count", type=int, help="number of files, names or batches")
-    parser.add_argument("--corpus", type=Path, help="folder or zip of MIDI files")
-    parser.add_argument("--include")
-    parser.add_argument("--tokenizer", default="piano-2")
-    parser.add_argument("--data", type=Path, nargs="*", default=[], help="prepared corpora")
-    parser.add_argument("--steps", type=int, default=200, help="batches to draw")
-    options = parser.parse_args()
     csv_output("what", *COLUMNS, "files_per_cpu_second", "tokens_per_cpu_second")
-    benches = {"files": bench_files, "names": bench_names, "shards": bench_shards}
     with tempfile.TemporaryDirectory() as name:
-        benches[options.what](Path(name), options)
+        if what == "names":
+            bench_names(Path(name), count or 1_000_000)
+        elif what == "shards":
+            bench_shards(Path(name), count or 1000)
+        else:
+            bench_files(Path(name), count, corpus, include, tokenizer, data, steps)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

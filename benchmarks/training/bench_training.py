@@ -9,48 +9,40 @@ the step: torch, the weights and a step of 32 tokens.
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
+import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 import training
-from benchmarks.relpe.timing import peak_megabytes, print_machine
+from benchmarks.timing import csv_output, in_new_process, peak_megabytes, run
 from training.config import read_yaml
 from training.experiment import build_experiment
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
 
 CONFIGS = ("recall/flat_delta", "recall/flat_windowed")
-WAYS = ("whole", "recomputed", "chunks", "truncated")
+Way = Literal["whole", "recomputed", "chunks", "truncated"]
 
 
-def main() -> None:
-    """Measures all cases, each in a separate process; with `--one`, one case in this process."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--configs", nargs="+", default=CONFIGS)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[4096, 65536])
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["chunks", "truncated"])
-    parser.add_argument("--chunk", type=int, default=1024)
-    parser.add_argument("--one", action="store_true", help="measure the first case here")
-    options = parser.parse_args()
-    if options.one:
-        print(measure(options.configs[0], options.lengths[0], options.ways[0], options.chunk))
-        return
-    print_machine("torch")
-    print("config,length,way,chunk,base_MB,peak_MB,seconds", flush=True)
-    for config in options.configs:
-        for length in options.lengths:
-            for way in options.ways:
-                case = ["--configs", config, "--lengths", str(length), "--ways", way]
-                command = [sys.executable, "-m", "benchmarks.training.bench_training", "--one"]
-                subprocess.run([*command, *case, "--chunk", str(options.chunk)], check=True)
+def main(
+    configs: Sequence[str] = CONFIGS,
+    lengths: Sequence[int] = (4096, 65536),
+    ways: Sequence[Way] = ("chunks", "truncated"),
+    chunk: int = 1024,
+) -> None:
+    """Measure all cases, each in a separate process."""
+    columns = ("config", "length", "way", "chunk", "base_MB", "peak_MB", "seconds")
+    out = csv_output(*columns, packages=["torch"])
+    for config, length, way in itertools.product(configs, lengths, ways):
+        cut = chunk if way in ("chunks", "truncated") else None
+        out(config, length, way, cut, *in_new_process(measure, config, length, way, cut))
 
 
-def measure(config: str, length: int, way: str, chunk: int) -> str:
-    """One row of the table."""
+def measure(config: str, length: int, way: Way, cut: int | None) -> tuple[float, float, float]:
+    """Megabytes before the step, and at most; seconds of the step."""
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / f"{config}.yaml"
     model = build_experiment(read_yaml(path)).task.model
@@ -59,7 +51,6 @@ def measure(config: str, length: int, way: str, chunk: int) -> str:
     if way == "recomputed":
         compute_again(decoder)
     tokens = torch.randint(1, model.vocabulary_size, (1, length + 1))
-    cut = chunk if way in ("chunks", "truncated") else None
 
     def step(batch: torch.Tensor) -> None:
         state = decoder.init_state(1, seed=1)
@@ -72,9 +63,8 @@ def measure(config: str, length: int, way: str, chunk: int) -> str:
     started = time.monotonic()
     step(tokens)
     seconds = time.monotonic() - started
-    taken = "" if cut is None else cut
-    return f"{config},{length},{way},{taken},{base:.0f},{peak_megabytes():.0f},{seconds:.1f}"
+    return base, peak_megabytes(), seconds
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

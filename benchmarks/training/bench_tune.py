@@ -10,16 +10,16 @@ thread (`OMP_NUM_THREADS=1`).
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import random
-import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
+from benchmarks.timing import run, table_output
 from training.tuning.methods import LEARNING_RATES, Method
 from training.tuning.tune import TuneOptions, tune
 
@@ -32,46 +32,40 @@ COMPOSERS = {
 _NOTES = range(200, 6001)
 
 
-def main() -> int:
+def main(
+    from_: Path,
+    *,
+    model: str = "piano",
+    minutes: float = 2.0,
+    pieces: int = 30,
+    composers: Sequence[str] = tuple(COMPOSERS),
+    methods: Sequence[Method] = get_args(Method),
+    learning_rates: Sequence[float] = (),
+    original: Path | None = None,
+) -> None:
     """Run the comparison."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    option = parser.add_argument
-    option("--from", dest="folder", type=Path, required=True, help="folder of the corpora")
-    option("--model", default="piano", help="the model to tune (default: piano)")
-    option("--minutes", type=float, default=2.0, help="CPU minutes of each trial (default: 2)")
-    option("--pieces", type=int, default=30, help="pieces of each composer (default: 30)")
-    option("--composers", nargs="+", choices=COMPOSERS, default=[*COMPOSERS])
-    option("--methods", nargs="+", choices=get_args(Method), default=[*get_args(Method)])
-    option("--learning-rates", nargs="+", type=float, help="(default: that of each method)")
-    option("--original", type=Path, help="prepared corpus of the model (default: not measured)")
-    given = parser.parse_args()
-    print("| composer | method | learning rate | before | after | change | steps | original |")
-    print("|---|---|---|---|---|---|---|---|")
-    for composer in given.composers:
+    columns = ("composer", "method", "learning rate", "before", "after", "change", "steps", "of")
+    out = table_output(*columns, "original")
+    for composer in composers:
         with tempfile.TemporaryDirectory() as folder:
-            music = _extract(composer, given.folder, given.pieces, Path(folder) / "music")
-            for method in given.methods:
-                for rate in given.learning_rates or [LEARNING_RATES[method]]:
+            music = _extract(composer, from_, pieces, Path(folder) / "music")
+            for method in methods:
+                for rate in learning_rates or [LEARNING_RATES[method]]:
                     options = TuneOptions(
-                        model=given.model,
+                        model=model,
                         corpus=(music,),
                         output=Path(folder) / f"{method}-{rate:g}",
-                        minutes=given.minutes,
+                        minutes=minutes,
                         method=method,
                         learning_rate=rate,
-                        original=given.original,
+                        original=original,
                         clock="cpu",
                     )
                     made = tune(options).tuned
                     old, new = made.original_before, made.original_after
                     forgot = "" if old is None or new is None else f"{new[0] / old[0] - 1:+.1%}"
-                    print(
-                        f"| {composer} | {method} | {rate:g} | {made.before.decoder:.3f} | "
-                        f"{made.after.decoder:.3f} | {-made.gain:+.1%} | {made.steps} of "
-                        f"{made.all_steps} | {forgot} |",
-                        flush=True,
-                    )
-    return 0
+                    nats = made.before.decoder, made.after.decoder, f"{-made.gain:+.1%}"
+                    out(composer, method, rate, *nats, made.steps, made.all_steps, forgot)
 
 
 def _extract(composer: str, corpora: Path, count: int, folder: Path) -> Path:
@@ -98,4 +92,4 @@ def _is_wanted(row: dict[str, str], composer: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

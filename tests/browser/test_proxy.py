@@ -40,7 +40,7 @@ class Proxy(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Proxy  # pyright: ignore
+    server: Proxy  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def log_message(self, format, *_):  # noqa: A002 - named so by the base class
         """Logs nothing."""

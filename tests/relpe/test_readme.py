@@ -35,9 +35,9 @@ def test_there_are_examples_of_layers() -> None:
 
 def test_all_encodings_are_exported_and_in_the_table() -> None:
     for config in get_args(EncodingConfig):
-        assert config.__name__ in relpe.__all__  # pyright: ignore
+        assert config.__name__ in relpe.__all__  # pyright: ignore[reportAttributeAccessIssue]
         assert f"`{config.kind}`" in TEXT
-    assert all(hasattr(relpe, name) for name in relpe.__all__)  # pyright: ignore
+    assert all(hasattr(relpe, name) for name in relpe.__all__)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_package_has_types() -> None:

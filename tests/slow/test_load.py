@@ -116,7 +116,7 @@ def load(folder: Path, seconds: float, users: int, rest: float = 0) -> tuple[int
             done = 0
             while not over.is_set():
                 try:
-                    files, facts = client.predict(prompt, **settings, api_name="/continue")  # pyright: ignore
+                    files, facts = client.predict(prompt, **settings, api_name="/continue")  # pyright: ignore[reportArgumentType]
                     assert len(files) == 3 * settings["variations"], facts
                 except Exception as error:  # noqa: BLE001 - reported at the end
                     if BUSY not in str(error):

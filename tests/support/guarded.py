@@ -74,7 +74,7 @@ def guard_of(blocks: gr.Blocks, **how: object) -> Guard:
 
 def client_of(guard: Guard, address: str = ADDRESS) -> TestClient:
     """A client of a page at an address."""
-    return TestClient(guard, base_url=address, raise_server_exceptions=True)
+    return TestClient(guard, base_url=address, raise_server_exceptions=False)
 
 
 def post(client: TestClient, route: str, body: object, **headers: str) -> Response:

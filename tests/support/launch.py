@@ -10,25 +10,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 import torch
 from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]  # public in its documentation
 )
 
-from training.data.examples import Examples
+from tests.support.runs import stop_at
 from training.experiment import build_experiment
 from training.runs.fit import fit
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | None) -> int:
@@ -53,7 +48,7 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
         code = 1
         try:
             if rank == world - 1 and stop is not None:
-                stop_at(stop)
+                stop_at(pytest.MonkeyPatch(), stop)
             result = fit(build_experiment(experiment), folder, show=False)
             code = 0 if result.rank == rank and (result.stopped_by is None) == (stop is None) else 3
         except Exception:  # noqa: BLE001 - the child must not run the code of its parent
@@ -62,18 +57,6 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
             sys.stderr.flush()
             os._exit(code)
     return sum(os.waitpid(child, 0)[1] for child in children)
-
-
-def stop_at(step: int) -> None:
-    """Send SIGTERM to this process when it draws the rows of a step."""
-    draw = Examples.__getitem__
-
-    def drawn(self: Examples, index: int) -> NDArray[np.int64]:
-        if index == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return draw(self, index)
-
-    setattr(Examples, "__getitem__", drawn)  # noqa: B010 - the signatures differ
 
 
 if __name__ == "__main__":

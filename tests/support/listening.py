@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import numpy as np
 import soundfile
 
 from app.batch.complete import STUDY_NAME
-from app.batch.manifest import NAME, Row, write_manifest
+from app.batch.manifest import NAME, write_manifest
 from app.batch.study import StudyConfig, as_yaml
 from relpe.models.config import from_plain
+from tests.support.blind_studies import clip_row
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def study_folder(
     }
     config = from_plain(StudyConfig, told, "study")
     (folder / "stimuli").mkdir(parents=True)
-    rows: list[Row] = []
+    rows = []
     for prompt in told["prompts"]:
         for place, condition in enumerate(CONDITIONS):
             for repetition in range(1, (1 if condition == "real" else repetitions) + 1):
@@ -61,27 +61,12 @@ def study_folder(
                 sound = 0.1 * np.sin(2 * np.pi * (220 + 40 * place) * times)
                 path = folder / "stimuli" / f"{name}.wav"
                 soundfile.write(path, np.tile(sound[:, None], channels), rate, subtype="PCM_16")
-                rows.append(_row(name, prompt, condition, repetition, seconds))
+                lengths = {"clip_seconds": str(seconds), "new_seconds": str(seconds / 4)}
+                audio = f"stimuli/{name}.wav"
+                rows.append(clip_row(name, prompt, condition, repetition, audio=audio, **lengths))
     write_manifest(folder / NAME, rows, blind=True)
     (folder / STUDY_NAME).write_text(as_yaml(config), encoding="utf-8")
     return folder
-
-
-def _row(name: str, prompt: str, condition: str, repetition: int, seconds: float) -> Row:
-    return Row(
-        file=f"midi/{name}.mid",
-        audio=f"stimuli/{name}.wav",
-        prompt=prompt,
-        condition=condition,
-        repetition=str(repetition),
-        model="",
-        model_sha256="",
-        backend="",
-        seed="",
-        settings=json.dumps({}),
-        new_seconds=str(seconds / 4),
-        clip_seconds=str(seconds),
-    )
 
 
 def answers_to(state: dict, choose: Callable[[str], int] = lambda _: 3) -> list[dict]:

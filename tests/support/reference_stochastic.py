@@ -68,7 +68,7 @@ def apply_filtered_noise(
 ) -> tuple[Float[Tensor, "b l h r"], Float[Tensor, "b l h r"]]:
     """Encoded queries and keys, computed from codes with explicit products."""
     codes = filtered_codes(encoding, positions, state)
-    return _gated(encoding, q, k, codes, state.gates, layer)
+    return gated(encoding, q, k, codes, state.gates, layer)
 
 
 def sine_codes(encoding: SineSPE, positions: Tensor, noise: SineNoise) -> tuple[Tensor, Tensor]:
@@ -93,10 +93,10 @@ def apply_sine_spe(
 ) -> tuple[Tensor, Tensor]:
     """Encoded queries and keys (b, l, h, r), computed from codes with explicit products."""
     codes = sine_codes(encoding, positions, noise)
-    return _gated(encoding, q, k, codes, noise.gates, layer)
+    return gated(encoding, q, k, codes, noise.gates, layer)
 
 
-def _gated(
+def gated(
     encoding: FilteredNoise | SineSPE,
     q: Tensor,
     k: Tensor,

@@ -18,6 +18,8 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.data.corpus import Corpus
 from training.data.documents import Documents
 from training.data.examples import Examples
+from training.experiment import ExperimentConfig, build_experiment
+from training.runs.fit import Result, fit
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -64,6 +66,32 @@ def changed(experiment, **sections):
 def with_model(experiment, **settings):
     """Plain values of an experiment, with some settings of its model replaced."""
     return changed(experiment, task={"model": experiment["task"]["model"] | settings})
+
+
+def short_experiment(task: dict[str, Any], steps: int = 4, **trainer: Any) -> ExperimentConfig:
+    """An experiment of a task with as many tokens as some steps need."""
+    settings: dict[str, Any] = {
+        **{"token_budget": 1, "threads": 1, "device": "cpu", "precision": "32"},
+        **{"validate_every": 2, "samples": 0, "loggers": []},
+        **trainer,
+    }
+    plain = {"task": task, "trainer": settings}
+    settings["token_budget"] = steps * build_experiment(plain).task.tokens_per_step
+    return build_experiment(plain)
+
+
+def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Examples) -> Result:
+    """Assert that the run `parts` of a folder, in two parts, equals `whole`, without a break.
+
+    Returns the result of `whole`.
+    """
+    result = fit(config, folder / "whole", show=False)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 3, examples)
+        assert fit(config, folder / "parts", show=False).step == 3
+    assert fit(config, folder / "parts", show=False).step == result.step > 3
+    assert_same_weights(checkpoint(folder / "whole"), checkpoint(folder / "parts"))
+    return result
 
 
 def stop_at(patch, step, examples: type = Examples):

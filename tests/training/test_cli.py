@@ -147,10 +147,10 @@ def test_missing_packages_and_ctrl_c_while_loading_are_reported_in_one_sentence(
         ModuleNotFoundError("No module named 'relpe.x'", name="relpe.x"),
     ]
 
-    def refused(options):
+    def refused(command):
         raise raised.pop(0)
 
-    monkeypatch.setattr(cli, "_fit", refused)
+    monkeypatch.setattr(cli.Fit, "run", refused)
     words = ["fit", "--config", "x.yaml", "--run", "x"]
     for code, said in (
         (2, "the package yaml.nodes is not installed; run pip install "),

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import argparse
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -17,10 +15,8 @@ from relpe.models.config import to_plain
 from training.config import (
     OptimizerConfig,
     TrainerConfig,
-    add_options,
     build,
     describe,
-    given_options,
     read_yaml,
 )
 from training.errors import TrainingError
@@ -169,51 +165,3 @@ def test_every_field_has_help():
             f"  x.{f.name}" for f in fields(kind)
         ]
         assert all(not line.endswith(": ") for line in lines)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings with fields of every kind that an option can have."""
-
-    place: Path = field(metadata={"flag": "place", "metavar": "PLACE"})
-    """Folder to read."""
-    files: tuple[Path, ...] = field(metadata={"flag": "--file"})
-    """MIDI files."""
-    count: int | None = None
-    """CPU threads; None: all of 100 %."""
-    kind: Literal["one", "two"] = "two"
-    """Which kind."""
-    names: Sequence[str] = field(default=(), metadata={"action": "append", "nargs": None})
-    """Names; none: no names."""
-    quick: bool = False
-    """Be quick."""
-    inner: object = field(default=None, metadata={"flag": None})
-    """No option."""
-
-
-def test_options_of_a_dataclass_have_its_names_types_defaults_and_docstrings():
-    parser = argparse.ArgumentParser()
-    add_options(parser, Settings, kind={"default": "one"})
-
-    def read(words):
-        return given_options(parser.parse_args(words.split()), Settings, inner=1)
-
-    least = {"place": Path("x"), "files": (Path("a"), Path("b")), "kind": "one", "inner": 1}
-    assert read("x --file a b") == least
-    assert read("x --file a b --count 3 --kind two --names c --names d --quick") == {
-        **least,
-        **{"count": 3, "kind": "two", "names": ("c", "d"), "quick": True},
-    }
-    for words in ("x", "--file a", "x --file a --kind three", "x --file a --count y"):
-        with pytest.raises(SystemExit):
-            read(words)
-    text = " ".join(parser.format_help().split())
-    for line in (
-        "PLACE folder to read ",
-        "MIDI files ",
-        "CPU threads (default: all of 100 %)",
-        "which kind (default: one)",
-        "names (default: no names)",
-    ):
-        assert line in text
-    assert text.endswith("--quick be quick")

@@ -30,13 +30,14 @@ _WIDTHS: Final = (1 / 96, 1 / 48, 1 / 24, 1 / 12, 1 / 8)
 """Standard deviations of onsets around their places, as shares of the beat or bar."""
 _CHANCE: Final = 4.0
 """Onsets at any place alike that are added to those of the other bars."""
+_BLOCK_BEATS: Final = 4
 _FEWEST_ONSETS: Final = 8
 _COARSE_TICKS: Final = 24
-_SURE: Final = 0.999
+_SURE: Final = 0.99
 """Probability by the file alone from which no beats are estimated."""
 _WEIGHTS: Final = {
-    "file alone": (-5.193, 3.931, 1.525),
-    "beside the estimate": (-3.183, 1.423, 4.906, -1.934, -2.501),
+    "file alone": (-6.140, 1.181, 1.873),
+    "beside the estimate": (-1.818, 4.967, 3.115, -4.775, -1.382),
 }
 """Coefficients of logistic regressions, fitted by `benchmarks.tokenization.fit_bars`."""
 
@@ -97,18 +98,18 @@ def file_probability(score: Score) -> float:
     if score.is_notated or score.num_notes < FEWEST_NOTES or is_coarse:
         return 1.0
     file = file_evidence(score)
-    alone = _logistic("file alone", file_features(score, file))
+    alone = _logistic("file alone", file_features(file))
     if alone > _SURE:
         return alone
     try:
         beats = estimate_beats(score)
     except MidiError:  # there is nothing else to choose
         return alone
-    features = [*file_features(score, file), *estimate_features(estimate_evidence(score, beats))]
+    features = [*file_features(file), *estimate_features(estimate_evidence(score, beats))]
     return _logistic("beside the estimate", features)
 
 
-def file_features(score: Score, file: Evidence) -> list[float]:
+def file_features(file: Evidence) -> list[float]:
     """What the probability depends on: 1, the gain and the total of the file."""
     return [1.0, file.gain, float(np.log1p(file.total))]
 
@@ -140,36 +141,35 @@ def _evidence(grid: Grid) -> Evidence:
     """The better of all tracks together and each by itself, by beats or by bars."""
     if not grid.beats:
         return Evidence(0.0, 0)
-    bars = np.concatenate(grid.bars)
-    together, index = np.unique(bars, return_index=True)
-    gains = []
-    for counted in (grid.beats, grid.bars):
-        gains.append(_gain(np.concatenate(counted)[index], together))
-        total = sum(
-            len(bar) * _gain(place, bar) for place, bar in zip(counted, grid.bars, strict=True)
-        )
-        gains.append(total / len(bars))
-    return Evidence(max(0.0, *gains), len(together))
+    _, index = np.unique(np.concatenate(grid.beats), return_index=True)
+    gains: list[float] = []
+    for tracks, length in ((grid.beats, _BLOCK_BEATS), (grid.bars, 1)):
+        together = np.concatenate(tracks)[index]
+        gains.append(_gain(together, together // length))
+        totals = [len(track) * _gain(track, track // length) for track in tracks]
+        gains.append(sum(totals) / sum(map(len, tracks)))
+    return Evidence(max(0.0, *gains), len(index))
 
 
-def _gain(places: NDArray[np.float64], bars: NDArray[np.float64]) -> float:
-    """Mean log-density of onsets by those of other bars, with the best of a few widths; nats.
+def _gain(places: NDArray[np.float64], blocks: NDArray[np.float64]) -> float:
+    """Mean log-density of onsets by those of other blocks, with the best of a few widths; nats.
 
-    The density at any place alike is 1.
+    The density at any place alike is 1. Onsets of one block are never predicted by each other,
+    since those of a chord are near each other in any music.
     """
     if len(places) < _FEWEST_ONSETS:
         return 0.0
     place = np.floor((places % 1) * _PLACES).astype(np.int64) % _PLACES
-    numbers, bar = np.unique(np.floor(bars), return_inverse=True)
+    numbers, block = np.unique(blocks, return_inverse=True)
     counts = np.zeros((len(numbers), _PLACES))
-    np.add.at(counts, (bar, place), 1)
+    np.add.at(counts, (block, place), 1)
     others = counts.sum(axis=0) - counts
     spectra = np.fft.rfft(others)
     room = (others.sum(axis=1) + _CHANCE)[:, None]
-    gains = []
+    gains: list[float] = []
     for kernel in _kernels():
         density = (np.maximum(np.fft.irfft(spectra * kernel, _PLACES), 0) + _CHANCE) / room
-        gains.append(float(np.log(density[bar, place]).mean()))
+        gains.append(float(np.log(density[block, place]).mean()))
     return max(gains)
 
 

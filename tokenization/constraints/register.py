@@ -52,8 +52,7 @@ _RANGES = (
 )  # fmt: skip
 """Lowest and highest pitch of each General MIDI program.
 
-About the ranges that General MIDI 2 recommends, some of them wider; `bench_registers` compares them
-with music.
+About the ranges that General MIDI 2 recommends, some of them wider.
 """
 
 

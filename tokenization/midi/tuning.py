@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.midi.events import DRUM_CHANNEL
 from tokenization.score import Score, Track
 
 _RECENT_NOTES: Final = 64
@@ -40,6 +39,7 @@ class ChannelEvents(NamedTuple):
     """Ticks, controllers and values (c, 3) in time."""
     bend_range: float = _DEFAULT_RANGE
     """Default range of the pitch bend, in cents."""
+    is_drum: bool = False
 
 
 class _Channel(NamedTuple):
@@ -77,7 +77,7 @@ class Tuning:
         offsets = [
             channel.cents(channel.bend)
             for number, channel in channels.items()
-            if number != DRUM_CHANNEL and channel.has_notes and channel.bend is not None
+            if not played[number].is_drum and channel.has_notes and channel.bend is not None
         ]
         return cls(channels, _shared(np.array(offsets)))
 
@@ -91,7 +91,8 @@ class Tuning:
         for number, tracks in parts.items():
             notes = np.concatenate([track.notes[:, :2] for track in tracks])
             spans = np.column_stack([notes[:, 0], notes.sum(1)])
-            played[number] = ChannelEvents(spans, tracks[0].bends, tracks[0].controls)
+            events = ChannelEvents(spans, tracks[0].bends, tracks[0].controls)
+            played[number] = events._replace(is_drum=any(track.is_drum for track in tracks))
         return cls.of(played)
 
     def bend(self, number: int) -> int:

@@ -66,19 +66,9 @@ class Corpus:
         """Index of the first piece of each shard, then the number of pieces: (shards + 1,)."""
         return np.append(0, np.cumsum([len(shard) for shard in self.shards]))
 
-    @cached_property
-    def _first_tokens(self) -> NDArray[np.int64]:
-        """Index of the first token of each shard, then the number of tokens: (shards + 1,)."""
-        return np.append(0, np.cumsum([shard.offsets[-1] for shard in self.shards]))
-
     def __len__(self) -> int:
         """Number of pieces."""
         return int(self._first_pieces[-1])
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens in all pieces."""
-        return int(self._first_tokens[-1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -94,13 +84,6 @@ class Corpus:
     def names(self) -> list[str]:
         """Names of the pieces."""
         return [name for shard in self.shards for name in shard.names()]
-
-    def piece_at(self, place: int) -> int:
-        """Index of the piece that contains the token at index `place` of the split."""
-        index = int(np.searchsorted(self._first_tokens, place, side="right")) - 1
-        within = place - self._first_tokens[index]
-        piece = np.searchsorted(self.shards[index].offsets, within, side="right") - 1
-        return int(self._first_pieces[index] + piece)
 
     def length(self, index: int) -> int:
         """Number of tokens of a piece."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import pytorch_lightning as pl
@@ -73,6 +74,65 @@ def parts_of(numbers: Sequence[int], size: int, label: str = "evaluate") -> tqdm
     """Parts of at most `size` numbers, with a progress bar."""
     parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
     return tqdm(parts, desc=label, disable=None, delay=2)
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """Examples as tensors, whose first axis is the examples, or 1 if they are equal for all.
+
+    The first field of a subclass has the first axis of all examples; others may be None.
+    """
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self._first)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of all tensors."""
+        return self._first.device
+
+    @property
+    def _first(self) -> Tensor:
+        return getattr(self, fields(self)[0].name)
+
+    def to(self, device: Any, **options: Any) -> Self:  # noqa: ANN401 - as of Tensor.to
+        """A copy on a device."""
+        return self._map(lambda x: x.to(device, **options))
+
+    def pin_memory(self) -> Self:
+        """A copy in pinned memory, from which copies to a GPU do not wait."""
+        return self._map(Tensor.pin_memory)
+
+    def chunk(self, parts: int) -> list[Self]:
+        """The batch split into at most `parts` parts of equal size; the last may be smaller."""
+        count = len(self)
+        size = -(-count // parts)
+        whole = self._map(lambda x: x.expand(count, *x.shape[1:]))
+        return [
+            whole._map(lambda x, start=start: x[start : start + size])
+            for start in range(0, count, size)
+        ]
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return replace(self, **{name: change(x) for name, x in values if x is not None})
+
+
+def padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
+    """Ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
+    longest = max(map(len, arrays)) if length is None else length
+    kind = np.int64 if arrays[0].ndim == 1 else arrays[0].dtype
+    rows = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), kind)
+    for row, array in zip(rows, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(rows)
+
+
+def exists(arrays: Sequence[NDArray[Any]]) -> Tensor:
+    """Which places of `padded` arrays are not padding: (n, l)."""
+    lengths = torch.tensor([*map(len, arrays)])
+    return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
 class NewNumbers:

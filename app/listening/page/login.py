@@ -14,8 +14,6 @@ _MOST_LOGINS = 10_000
 class Accounts:
     """Who may use the page, and who has logged in; the guard asks it about cookies."""
 
-    cookie_id = COOKIE
-
     def __init__(self, accounts: Sequence[tuple[str, str]]) -> None:
         self._passwords = dict(accounts)
         self.tokens: dict[str, str] = {}

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from app.listening.answers import PREFERENCE, Answer
 from app.listening.page.clips import MEDIA_TYPES, Material, with_tones
 from app.listening.page.login import Accounts
-from app.listening.page.routes import ListeningRoutes, NoCalls
+from app.listening.page.routes import listening_route
 from app.listening.page.store import Listener, NoListenerError, PastTrialError, Store
 from app.listening.page.trials import Side, Trial, trials_of
 from app.player.assets import COLOURS, Modules
@@ -63,9 +63,8 @@ def guarded(material: Material, store: Store, serving: ListeningServing) -> Guar
     server = ListeningServer(material, store, accounts, root)
     return Guard(
         server.app,
-        routes=ListeningRoutes(),
-        calls=NoCalls(),
-        logins=accounts,
+        route_of=listening_route,
+        is_known=accounts.knows,
         health=server.health,
         hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
         policy=policy,
@@ -80,7 +79,8 @@ class ListeningServer:
     def __init__(self, material: Material, store: Store, accounts: Accounts, root: str) -> None:
         self.material, self.store, self.accounts = material, store, accounts
         self._root = root
-        self._joins, self._wrong_codes = Recent(JOIN_SECONDS), Recent(JOIN_SECONDS)
+        self._joins = Recent(JOINS, JOIN_SECONDS)
+        self._wrong_codes = Recent(WRONG_CODES, JOIN_SECONDS)
         self._with_tones = lru_cache(CLIPS_IN_MEMORY)(self._clip_with_tones)
         pages = [("/", self._page), ("/listen.css", self._style), ("/favicon.ico", self._no_icon)]
         pages += [(path, partial(self._font, name)) for path, name in _FONTS.items()]
@@ -159,10 +159,8 @@ class ListeningServer:
 
     async def _join(self, request: Request) -> Response:
         address = _address(request)
-        used, wait = self._joins.of(address)
-        if used >= JOINS:
-            raise RefusedError(429, "Too many listeners begin from here now.", retry_after=wait)
-        self._joins.add(address, 1)
+        self._joins.check(address, "Too many listeners begin from here now")
+        self._joins.add(address)
         plan = partial(trials_of, self.material)
         code = self.material.listening.completion_code
         joined = await asyncio.to_thread(self.store.join, plan, code)
@@ -174,13 +172,11 @@ class ListeningServer:
     async def _found(self, request: Request) -> Listener:
         """The listener of a request. Raises RefusedError for an unknown code."""
         address = _address(request)
-        used, wait = self._wrong_codes.of(address)
-        if used >= WRONG_CODES:
-            raise RefusedError(429, "Too many wrong codes came from here.", retry_after=wait)
+        self._wrong_codes.check(address, "Too many wrong codes came from here")
         try:
             return await asyncio.to_thread(self.store.listener, _code(request))
         except NoListenerError:
-            self._wrong_codes.add(address, 1)
+            self._wrong_codes.add(address)
             raise _unknown() from None
 
     def _state(self, listener: Listener) -> dict[str, object]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from app.listening.report.power import LEVEL, WANTED
+from app.listening.report.power import LEVEL, WANTED, least_listeners
 from app.text import plural
 
 if TYPE_CHECKING:
@@ -26,21 +25,8 @@ ABOUT_RANGES = (
 
 
 def findings(report: Report) -> list[str]:
-    """All sentences, that about simulated listeners first."""
-    told = [sentence for _, sentences in findings_by_subject(report) for sentence in sentences]
-    return [note, *told] if (note := simulated_note(report)) else told
-
-
-def simulated_note(report: Report) -> str:
-    """The sentence about simulated listeners; empty if there are none."""
-    if not report.simulated:
-        return ""
-    who = (
-        "All listeners"
-        if report.simulated == len(report.screened)
-        else (f"{report.simulated:,} of the {len(report.screened):,} listeners")
-    )
-    return f"{who} are simulated: these results say nothing about the music."
+    """All sentences."""
+    return [sentence for _, sentences in findings_by_subject(report) for sentence in sentences]
 
 
 def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
@@ -49,7 +35,7 @@ def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
     if report.preferences:
         found.append(("Preferences", _of_preferences(report.preferences)))
     if report.ratings:
-        found.append(("Ratings", _of_ratings(report.ratings[0]) + _of_best(report)))
+        found.append(("Ratings", _of_ratings(report.ratings[0])))
     if not found:
         none = "No two conditions have answers to the same question; nothing was compared."
         found.append(("Answers", [none]))
@@ -145,14 +131,6 @@ def _differences(
     ]
 
 
-def least_listeners(tests: int) -> int:
-    """Listeners from which the signed rank test can find a difference if all of them agree.
-
-    Its smallest p for n listeners is 2 / 2^n, and Holm's correction multiplies it by `tests`.
-    """
-    return math.floor(2 + math.log2(tests / LEVEL)) if tests else 0
-
-
 def _not_found(one: Comparison, shown: str, sized: str) -> str:
     power = one.power
     said = (
@@ -183,20 +161,6 @@ def _points(one: Comparison, forward: bool) -> str:
 def signed(value: float) -> str:
     """A number with its sign and two digits: `+0.25`, `−0.25`."""
     return f"{value:+.2f}".replace("-", "−")
-
-
-def _of_best(report: Report) -> list[str]:
-    rated = [one for one in report.best if one.measure == "rating"]
-    if not rated:
-        return []
-    said = [
-        f"{one.condition} {one.best.value:.2f} (mean {one.mean.value:.2f}, k = {one.most})"
-        for one in rated
-    ]
-    return [
-        "If the clip that other listeners found best is chosen from the repetitions, the ratings "
-        f"are: {listed(said)}."
-    ]
 
 
 def _of_listeners(report: Report) -> str:

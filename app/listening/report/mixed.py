@@ -4,19 +4,18 @@ Conditions are fixed effects. Listeners, prompts, and what each of them adds to 
 random effects, so that all sources of variation are estimated together, by REML, instead of
 resampled. Answers are treated as normal and intervals as symmetric, which is only an approximation:
 a check, not a result of its own.
-
-Source: Bates, Mächler, Bolker and Walker (2015), Fitting linear mixed-effects models using lme4.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, optimize
+from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
 from app.listening.report.bootstrap import Interval
 from app.listening.report.comparisons import pairs
@@ -27,8 +26,10 @@ if TYPE_CHECKING:
 
     from app.listening.report.judgements import Judgements
 
-MOST_COLUMNS = 400
+MOST_COLUMNS = 200
 """Random effects beyond which those of listeners and conditions are left out, for time."""
+_LEAST_SQUARES = 1e-9
+"""Sum of squares that conditions leave unexplained, below which nothing varies."""
 
 
 class Effect(NamedTuple):
@@ -47,7 +48,7 @@ class Mixed:
     measure: str
     """`rating` (the mean of the questions) or `preference`."""
     effects: list[Effect]
-    """Empty if the equations of the model cannot be solved."""
+    """Empty if there are too few answers, or none that differ, to fit the model."""
     variances: dict[str, float]
     """Of the random effects, and of the rest: `residual`."""
     converged: bool
@@ -91,6 +92,11 @@ def _fit(
     of: list[tuple[str, str]],
 ) -> Mixed:
     """Fits the model; `sides` has the weight of each condition in each answer."""
+    # the last condition is the reference; the constant is its mean, or the order of the pair
+    fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
+    squares = np.linalg.lstsq(fixed, values)[1]
+    if not squares.size or squares[0] < _LEAST_SQUARES:
+        return Mixed(measure, [], {}, converged=False)
     listeners, prompts = (_indicators([key[part] for key in of]) for part in (0, 1))
     effects = {
         "listener": listeners,
@@ -104,80 +110,37 @@ def _fit(
         effects = {name: z for name, z in effects.items() if not name.startswith("prompt")}
     if sum(z.shape[1] for z in effects.values()) > MOST_COLUMNS:
         del effects["listener × condition"]
-    # the last condition is the reference; the constant is its mean, or the order of the pair
-    fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
-    fitted = _fitted(values, fixed, effects)
-    if not np.isfinite(fitted.estimates).all():
-        return Mixed(measure, [], {}, converged=False)
-    place = {name: index + 1 for index, name in enumerate(names[:-1])}
+    # all answers are one group, in which the random effects are crossed
+    columns = [[[str(column) for column in range(z.shape[1])]] for z in effects.values()]
+    crossed = VCSpec(list(effects), columns, [[z] for z in effects.values()])
+    model = _Model(values, fixed, groups=np.zeros(len(values)), exog_vc=crossed)
+    with warnings.catch_warnings():  # variances of zero are shown, and what did not converge
+        warnings.simplefilter("ignore")
+        try:  # methods that use gradients stop too early where a variance is zero
+            fitted: Any = model.fit(reml=True, method="powell")
+        except np.linalg.LinAlgError:
+            return Mixed(measure, [], {}, converged=False)
+    covariance = fitted.cov_params()[: len(names), : len(names)]
+    weights = dict(zip(names, [*np.eye(len(names))[1:], np.zeros(len(names))], strict=True))
     found = []
     for condition, other in pairs(names):
-        contrast = np.zeros(fixed.shape[1])
-        contrast[place[condition]] = 1
-        if other in place:
-            contrast[place[other]] = -1
-        value = float(contrast @ fitted.estimates)
-        half = 1.959964 * math.sqrt(max(0.0, float(contrast @ fitted.covariance @ contrast)))
+        contrast = weights[condition] - weights[other]
+        value = float(contrast @ fitted.fe_params)
+        half = 1.959964 * math.sqrt(max(0.0, float(contrast @ covariance @ contrast)))
         found.append(Effect(condition, other, Interval(value, value - half, value + half)))
-    variances = fitted.variances | {"residual": fitted.residual}
-    return Mixed(measure, found, variances, fitted.converged)
+    variances = dict(zip(effects, map(float, fitted.vcomp), strict=True))
+    variances["residual"] = float(fitted.scale)
+    return Mixed(measure, found, variances, bool(fitted.converged))
 
 
-class _Fitted(NamedTuple):
-    estimates: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-    variances: dict[str, float]
-    residual: float
-    converged: bool
+class _Model(MixedLM):
+    """A model whose likelihood is almost zero for variances with which it cannot be computed."""
 
-
-def _fitted(
-    values: NDArray[np.float64],
-    fixed: NDArray[np.float64],
-    effects: dict[str, NDArray[np.float64]],
-) -> _Fitted:
-    """Fits by REML; nan without convergence if the equations cannot be solved.
-
-    The criterion is that of Bates et al. (2015), section 3.4, a function of the variances divided
-    by that of the residual. These have bounds, so that a variance of zero is found exactly.
-    """
-    columns = np.concatenate(list(effects.values()), 1)
-    of_column = np.repeat(np.arange(len(effects)), [z.shape[1] for z in effects.values()])
-    among, to_fixed, to_values = columns.T @ columns, columns.T @ fixed, columns.T @ values
-    fixed_among, fixed_to_values = fixed.T @ fixed, fixed.T @ values
-    count = len(values) - fixed.shape[1]
-
-    def solved(
-        ratios: NDArray[np.float64],
-    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64], float]:
-        """The criterion, estimates, their covariance and the variance of the residual."""
-        scale = np.sqrt(ratios)[of_column]
-        factor = np.linalg.cholesky(scale[:, None] * among * scale + np.eye(len(scale)))
-        explained = linalg.solve_triangular(factor, scale * to_values, lower=True)
-        shared = linalg.solve_triangular(factor, scale[:, None] * to_fixed, lower=True)
-        left = np.linalg.cholesky(fixed_among - shared.T @ shared)
-        rest = fixed_to_values - shared.T @ explained
-        estimates = linalg.cho_solve((left, True), rest)
-        squares = values @ values - explained @ explained - estimates @ rest
-        logs = np.log(np.diag(factor)).sum() + np.log(np.diag(left)).sum()
-        residual = max(float(squares), np.finfo(float).tiny) / count
-        covariance = residual * linalg.cho_solve((left, True), np.eye(len(left)))
-        return 2 * logs + count * math.log(residual), estimates, covariance, residual
-
-    try:
-        found = optimize.minimize(
-            lambda ratios: solved(ratios)[0],
-            np.full(len(effects), 0.5),
-            method="L-BFGS-B",
-            jac="3-point",
-            bounds=[(0, None)] * len(effects),
-        )
-        _, estimates, covariance, residual = solved(found.x)
-    except np.linalg.LinAlgError:
-        nothing = np.full(fixed.shape[1], math.nan)
-        return _Fitted(nothing, np.diag(nothing), dict.fromkeys(effects, 0.0), math.nan, False)
-    variances = dict(zip(effects, (residual * found.x).tolist(), strict=True))
-    return _Fitted(estimates, covariance, variances, residual, bool(found.success))
+    def loglike(self, params: Any, profile_fe: bool = True) -> float:  # noqa: ANN401
+        try:
+            return super().loglike(params, profile_fe)
+        except np.linalg.LinAlgError:
+            return -1e9  # finite, for the interpolation of Powell's method
 
 
 def _indicators(names: list[str]) -> NDArray[np.float64]:

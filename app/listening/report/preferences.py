@@ -178,7 +178,7 @@ def _comparisons(
         differences(told),
         apart,
         [sum(map(len, told[pair].values())) for pair in both],
-        lambda values, tests: power_of(values, size, tests, has_steps=True),
+        lambda values, tests: power_of(values, size, tests, are_shares=True),
     )
     return [one._replace(estimate=one.estimate.through(probability)) for one in found]
 

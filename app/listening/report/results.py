@@ -57,7 +57,6 @@ def as_json(report: Report) -> str:
     said = {
         "title": report.title,
         "findings": findings(report),
-        "simulated_listeners": report.simulated,
         "options": asdict(report.options),
         "listeners": len(judged.listeners),
         "conditions": list(judged.conditions),
@@ -67,7 +66,6 @@ def as_json(report: Report) -> str:
         "screening": [_plain(one) for one in report.screened],
         "preferences": _preferences(report),
         "ratings": [_plain(one) for one in report.ratings],
-        "best_of": [_plain(one) for one in report.best],
         "mixed_models": [_plain(one) for one in report.mixed],
     }
     return json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -88,9 +86,6 @@ def _lines(report: Report) -> Iterator[Line]:
             )
         for one in ratings.comparisons:
             yield _compared("difference", ratings.question, one)
-    for best in report.best:
-        yield _line(f"best of {best.most}", best.measure, best.condition, best.best)
-        yield _line(f"mean beside best of {best.most}", best.measure, best.condition, best.mean)
     for model in report.mixed:
         for effect in model.effects:
             line = _line("mixed model", model.measure, effect.condition, effect.estimate)

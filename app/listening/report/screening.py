@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.listening.answers import PREFERENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from app.listening.answers import Answer
     from app.listening.report.judgements import Clip, Test
+    from app.listening.report.options import Thresholds
 
 LEAST_COUNT = 4
 """Repeated answers and comparisons with anchors that a listener is judged by at least."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Thresholds:
-    """Listeners beyond any of these values are excluded."""
-
-    least_attention: float = 0.75
-    """Lowest share of attention trials answered as expected."""
-    least_agreement: float = 0.25
-    """Lowest share of repeated preferences for the same clip; judged from four. Chance is a half;
-    lower shares mean that sides were chosen, not clips."""
-    most_difference: float = 1.25
-    """Highest mean difference, in points, of repeated ratings; judged from four."""
-    most_anchor_wins: float = 0.5
-    """Highest share of comparisons won by low anchors; judged from four."""
-    least_heard: float = 0.5
-    """Lowest median share of a clip played before the answer."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            most = 4.0 if name == "most_difference" else 1.0
-            if not 0.0 <= value <= most:
-                raise ValueError(f"{name} is {value:g}, expected 0 to {most:g}")
 
 
 class Screened(NamedTuple):
@@ -75,47 +53,22 @@ def _screened(
     repeated = _repeated(answers)
     pairs = [_chosen(a) == _chosen(b) for a, b in repeated if a.question == PREFERENCE]
     apart = [abs(int(a.answer) - int(b.answer)) for a, b in repeated if a.question != PREFERENCE]
-    agreement = _share(pairs) if len(pairs) >= LEAST_COUNT else None
-    difference = statistics.fmean(apart) if len(apart) >= LEAST_COUNT else None
     wins = _anchor_wins(answers, test)
-    anchor_wins = statistics.fmean(wins) if len(wins) >= LEAST_COUNT else None
     shares = [share for a in answers for share in _heard(a, test.clips)]
-    heard = statistics.median(shares) if shares else None
-    limits: tuple[tuple[float | None, float, bool, Callable[[float, float], str]], ...] = (
-        (attention, thresholds.least_attention, False, _attention_failed),
-        (agreement, thresholds.least_agreement, False, _disagreed),
-        (difference, thresholds.most_difference, True, _differed),
-        (anchor_wins, thresholds.most_anchor_wins, True, _liked_anchors),
-        (heard, thresholds.least_heard, False, _heard_little),
-    )
-    reasons = [
-        reason(value, limit)
-        for value, limit, is_most, reason in limits
-        if value is not None and (value > limit if is_most else value < limit)
-    ]
-    return Screened(
-        listener, len(answers), attention, agreement, difference, anchor_wins, heard, tuple(reasons)
-    )
-
-
-def _attention_failed(value: float, limit: float) -> str:
-    return f"{value:.0%} of the attention trials right, expected at least {limit:.0%}"
-
-
-def _disagreed(value: float, limit: float) -> str:
-    return f"same choice in {value:.0%} of the repeated pairs, expected at least {limit:.0%}"
-
-
-def _differed(value: float, limit: float) -> str:
-    return f"repeated ratings differ by {value:.2f} points, expected at most {limit:.2f}"
-
-
-def _liked_anchors(value: float, limit: float) -> str:
-    return f"low anchors won {value:.0%} of their comparisons, expected at most {limit:.0%}"
-
-
-def _heard_little(value: float, limit: float) -> str:
-    return f"played {value:.0%} of a clip in the median, expected at least {limit:.0%}"
+    measures = {
+        "attention": attention,
+        "agreement": _share(pairs) if len(pairs) >= LEAST_COUNT else None,
+        "difference": statistics.fmean(apart) if len(apart) >= LEAST_COUNT else None,
+        "anchor_wins": statistics.fmean(wins) if len(wins) >= LEAST_COUNT else None,
+        "heard": statistics.median(shares) if shares else None,
+    }
+    reasons = []
+    for one in fields(thresholds):
+        bound, _, measure = one.name.partition("_")
+        value, limit = measures[measure], getattr(thresholds, one.name)
+        if value is not None and (value > limit if bound == "most" else value < limit):
+            reasons.append(one.metadata["reason"].format(value, limit))
+    return Screened(listener, len(answers), **measures, reasons=tuple(reasons))
 
 
 def _attention_trials(answers: Sequence[Answer]) -> dict[int, bool]:

@@ -73,11 +73,12 @@ class JobCallbacks:
                 model = None if upload else self._view.new_model(work)
                 if unable := self._view.unable(work, work.style):
                     raise AlertError(unable)
+                frame = waiting(upload, options.bars)
                 job = self._studio.begin(session_of(request))
                 session.asked = Asked(upload, options, model, job, work.step)
                 session.dropped, session.lost_in = False, None
                 work.replay = None  # no longer waits for its file
-                work.go(work.step._replace(frame=waiting(upload, options.bars)))
+                work.go(work.step._replace(frame=frame))
                 return options.seed, *self._view.show(session)
         except AlertError as alert:
             session.alert = str(alert)

@@ -82,8 +82,8 @@ class SettingsCallbacks:
         try:
             with alerting():
                 upload = for_model(self._models, work.upload, saved.model)
-                if upload.whole.facts.beats != saved.beats:
-                    upload = upload.counted_by(saved.beats)
+                if upload.whole.facts.beats != saved.options.beats:
+                    upload = upload.counted_by(saved.options.beats)
                 if saved.sections:
                     upload = upload.with_sections(saved.sections)
                 last = saved.last_bar or upload.whole.bars

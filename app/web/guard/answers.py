@@ -24,7 +24,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_SCRIPT = re.compile(rb"<script(?P<attributes>[^>]*)>(?P<code>.*?)</script>", re.DOTALL)
+_SCRIPT = re.compile(rb"<script(?![^>]*src=)[^>]*>(.*?)</script>", re.DOTALL)
+_SAME_SITE = re.compile(r"; *samesite=\w+", re.IGNORECASE)
 
 
 def policy(scripts: Iterable[bytes] = ()) -> str:
@@ -60,57 +61,48 @@ def gradio_policy(scripts: Iterable[bytes] = ()) -> str:
 class Sent:
     """An ASGI `send` that adds the headers.
 
-    A page of HTML is held back until it is complete, since the policy has hashes of its scripts,
-    and is compressed if the client accepts it (`zipped`). An answer with status 500 is held back
-    until `end`: Gradio sends one when it refuses a call, and Starlette before it raises an error.
+    Two kinds of answers are held back until `end`: a page of HTML, since its policy has hashes of
+    its scripts, and an answer with status 500, since Starlette raises the error after it. They are
+    compressed if the client accepts it (`zipped`).
     """
 
-    def __init__(self, send: Send, *, zipped: bool, policy: Policy) -> None:
-        self._send, self._zipped, self._policy = send, zipped, policy
+    def __init__(self, send: Send, policy: Policy, *, zipped: bool) -> None:
+        self._send, self._policy, self._zipped = send, policy, zipped
         self.begun = False
         """Whether a part of the answer was sent."""
         self.status = 0
+        self._holds = False
         self._held: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
         """Sends a message, or holds it back."""
-        if self._held:
-            self._held.append(message)
-            if self.status != 500 and not message.get("more_body", False):
-                await self._send_page()
-            return
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(raw=message["headers"])
             _restrict(headers)
-            if self.status == 500 or headers.get("content-type", "").startswith("text/html"):
-                self._held.append(message)
-                return
-        self.begun = True
-        await self._send(message)
-
-    async def end(self) -> None:
-        """Sends the answer to a call that Gradio has refused, as an error of the client."""
-        for message in self._held:
-            if message["type"] == "http.response.start":
-                message["status"] = 400
+            is_page = headers.get("content-type", "").startswith("text/html")
+            self._holds = is_page or self.status == 500
+        if self._holds:
+            self._held.append(message)
+        else:
             self.begun = True
             await self._send(message)
 
-    async def _send_page(self) -> None:
+    async def end(self) -> None:
+        """Sends what is held back; Gradio answers calls that it refuses with 500 instead of 400."""
+        if not self._held:
+            return
         start, *parts = self._held
-        self._held = []
+        if self.status == 500:
+            start["status"] = 400
         page = b"".join(part.get("body", b"") for part in parts)
-        scripts = [
-            found["code"] for found in _SCRIPT.finditer(page) if b"src=" not in found["attributes"]
-        ]
         headers = MutableHeaders(raw=start["headers"])
-        headers["Content-Security-Policy"] = self._policy(scripts)
+        headers["Content-Security-Policy"] = self._policy(_SCRIPT.findall(page))
         headers["Vary"] = "Accept-Encoding"
         if self._zipped and page:
             page = gzip.compress(page, compresslevel=5)
             headers["Content-Encoding"] = "gzip"
-        headers["Content-Length"] = str(len(page))
+            headers["Content-Length"] = str(len(page))
         self.begun = True
         await self._send(start)
         await self._send({"type": "http.response.body", "body": page})
@@ -118,39 +110,29 @@ class Sent:
 
 def _restrict(headers: MutableHeaders) -> None:
     headers.update({**HEADERS, "Content-Security-Policy": policy()})
-    for name in list(headers):
-        if name.lower().startswith("access-control-"):
-            del headers[name]
     cookies = headers.getlist("set-cookie")
     del headers["set-cookie"]
     for cookie in cookies:
-        parts = [part.strip() for part in cookie.split(";")]
-        kept = [part for part in parts if not part.lower().startswith("samesite")]
-        headers.append("set-cookie", "; ".join([*kept, "SameSite=Lax"]))
+        headers.append("set-cookie", f"{_SAME_SITE.sub('', cookie)}; SameSite=Lax")
 
 
 async def answer(
     send: Send,
     status: int,
     content: Mapping[str, object],
-    *,
-    body: bool = True,
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Answers with JSON; without it if `body` is False, as for HEAD."""
-    data = json.dumps(content).encode()
+    """Answers with JSON."""
     kind = {"Content-Type": "application/json", "Cache-Control": "no-store"}
-    await respond(send, status, data, kind | dict(headers or {}), body=body)
+    await respond(send, status, json.dumps(content).encode(), kind | dict(headers or {}))
 
 
-async def respond(
-    send: Send, status: int, data: bytes, headers: Mapping[str, str], *, body: bool = True
-) -> None:
+async def respond(send: Send, status: int, data: bytes, headers: Mapping[str, str]) -> None:
     """Answers with any content."""
     own = MutableHeaders({**headers, "Content-Length": str(len(data))})
     _restrict(own)
     await send({"type": "http.response.start", "status": status, "headers": own.raw})
-    await send({"type": "http.response.body", "body": data if body else b""})
+    await send({"type": "http.response.body", "body": data})
 
 
 def error(message: str) -> dict[str, str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import cookie_parser
@@ -15,16 +13,23 @@ from starlette.requests import cookie_parser
 from app.errors import DiskError
 from app.player.assets import Modules
 from app.web.guard.answers import Policy, Send, Sent, answer, error, respond
-from app.web.guard.bodies import Body, Incoming, Receive, again, too_large
-from app.web.guard.failures import FAILED, described
+from app.web.guard.bodies import Body, Receive, again, too_large
 from app.web.guard.hosts import Hosts
-from app.web.guard.limits import Limits, address_of
+from app.web.guard.limits import (
+    LOGIN_SECONDS,
+    MAX_LOGINS,
+    UPLOAD_SECONDS,
+    UPLOADS,
+    Recent,
+    address_of,
+)
 from app.web.guard.refused import RefusedError
-from app.web.guard.routes import API, Route
+from app.web.guard.routes import Route
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+FAILED = "The call failed; see the program's log."
 HEALTH = "/healthz"
 _FOREVER = {
     "Content-Type": "text/javascript; charset=utf-8",
@@ -35,57 +40,25 @@ _TEXT = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store
 _log = logging.getLogger(__name__)
 
 
-class Routes(Protocol):
-    """The routes of a page."""
-
-    def at(self, method: str, path: str) -> Route:
-        """The route of a request. Raises RefusedError if there is none."""
-        ...
-
-
-class Calls(Protocol):
-    """Checks of requests that may use a route."""
-
-    def check(self, route: Route, body: bytes) -> None:
-        """Raises RefusedError for a malformed call."""
-        ...
-
-    def check_stream(self, path: str, query: bytes) -> None:
-        """Raises RefusedError for the stream of an unknown session."""
-        ...
-
-
-class Logins(Protocol):
-    """Who has logged in."""
-
-    cookie_id: str
-    tokens: dict[str, str]
-
-    @property
-    def auth(self) -> object:
-        """The accounts; None if the page needs no login."""
-        ...
-
-
 class Guard:
     """ASGI middleware around a page's server.
 
-    In this order, it checks the host and the origin of a request, its route, the limits of its
-    address, the login, and the size, deadline and shape of its body; and it adds security headers
-    to the answer.
+    In this order, it checks the host and the origin of a request, its route, the login, the size
+    of its body and what a call names; and it adds security headers to the answer. Slow clients,
+    the number of connections and the rate of requests are left to a proxy.
     """
 
     def __init__(
         self,
         app: App,
         *,
-        routes: Routes,
-        calls: Calls,
-        logins: Logins,
+        route_of: Callable[[str, str], Route],
+        is_known: Callable[[Mapping[str, str]], bool],
         health: Callable[[], Mapping[str, object]],
         hosts: Hosts,
         policy: Policy,
         modules: Sequence[Modules],
+        check_call: Callable[[bytes], None] = lambda _: None,
         max_upload_bytes: int = 0,
         root_path: str = "",
         make_room: Callable[[], object] = lambda: None,
@@ -94,44 +67,46 @@ class Guard:
 
         Args:
             app: the page's server.
-            routes: the routes that may be used.
-            calls: the calls of the page.
-            logins: knows whose cookie is valid.
+            route_of: returns the route of a method and a path, or raises RefusedError.
+            is_known: whether cookies are those of a login, or the page needs none.
             health: returns the state of the page; it needs no login.
             hosts: the names under which the page is served.
             policy: the Content-Security-Policy of the page.
             modules: JavaScript of the page.
+            check_call: raises RefusedError if the body of a call is malformed.
             max_upload_bytes: maximum size of an uploaded file.
             root_path: the page's path behind a proxy, which may be part of paths.
             make_room: called before a file is uploaded.
         """
-        self.app, self.calls, self.logins, self.health = app, calls, logins, health
-        self.hosts, self.make_room = hosts, make_room
-        self.routes, self.limits = routes, Limits(max_upload_bytes)
-        self._policy, self._modules = policy, modules
-        self._root = root_path
+        self.app, self.route_of, self.is_known, self.health = app, route_of, is_known, health
+        self.hosts, self.check_call, self.make_room = hosts, check_call, make_room
+        self.passwords = Recent(MAX_LOGINS, LOGIN_SECONDS)
+        self.uploads = Recent(UPLOADS * max_upload_bytes, UPLOAD_SECONDS)
+        self._policy, self._modules, self._root = policy, modules, root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it to the page."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # the page uses no WebSockets
-            await send({"type": "websocket.close", "code": 1008})
-            return
         method, path = scope["method"], scope["path"].removeprefix(self._root) or "/"
         headers = MutableHeaders(raw=scope["headers"])
         zipped = "gzip" in headers.get("accept-encoding", "")
-        sent, route = Sent(send, zipped=zipped, policy=self._policy), Route()
-        receive = Incoming(receive)
+        sent = Sent(send, self._policy, zipped=zipped)
+        body, route = Body(receive, 0), Route()
         try:
             self.hosts.check(method, path, headers)
-            if method in {"GET", "HEAD"} and await self._own(method, path, send):
+            if method in {"GET", "HEAD"} and await self._answer(path, send):
                 return
-            route = self.routes.at(method, path)
-            address = address_of(scope.get("client"))
-            with self.limits.request(address):
-                await self._pass(scope, receive, sent, headers, route, address)
+            route = self.route_of(method, path)
+            if not (route.is_public or self.is_known(cookie_parser(headers.get("cookie", "")))):
+                raise RefusedError(401, "found no login, expected one; log in first")
+            if path == "/":
+                del headers["accept-encoding"]  # the guard reads the page
+            if int(headers.get("content-length", "0")) > route.most_bytes:
+                raise too_large(route.most_bytes)
+            body = Body(receive, route.most_bytes)
+            await self._pass(scope, body, sent, route)
             await sent.end()
         except RefusedError as refused:
             if sent.begun:
@@ -139,76 +114,50 @@ class Guard:
             wait = refused.retry_after
             more = {} if wait is None else {"Retry-After": f"{max(1, round(wait))}"}
             if method == "POST":  # the body may be longer than what is read of it
-                await receive.discard(headers.get("content-length", ""))
+                await body.discard()
                 more["Connection"] = "close"
-            if route.is_upload:  # the page shows all of the answer
+            if route.kind == "upload":  # the page shows all of the answer
                 await respond(send, refused.status, str(refused).encode(), _TEXT | more)
                 return
-            await answer(send, refused.status, error(str(refused)), headers=more)
-        except Exception as caught:
+            await answer(send, refused.status, error(str(refused)), more)
+        except Exception:
             if sent.begun:
                 raise
-            # without the rest of the path, which may name files and sessions
-            name = path.partition(API)[2].split("/")[0].partition("=")[0]
-            _log.warning("%s %.40s: %s", method, name or "/", described(caught))
+            _log.exception("a request failed")
             await answer(send, 400, error(FAILED))
 
-    async def _own(self, method: str, path: str, send: Send) -> bool:
+    async def _answer(self, path: str, send: Send) -> bool:
         """Answers a health check, or a request for a module; returns whether it was one."""
         if path == HEALTH:
-            await answer(send, 200, self.health(), body=method == "GET")
+            await answer(send, 200, self.health())
             return True
         for modules in self._modules:
             module = modules.at(path)
             if module is not None:
-                await respond(send, 200, module, _FOREVER, body=method == "GET")
+                await respond(send, 200, module, _FOREVER)
                 return True
         return False
 
-    async def _pass(
-        self,
-        scope: Scope,
-        receive: Receive,
-        sent: Sent,
-        headers: MutableHeaders,
-        route: Route,
-        address: str,
-    ) -> None:
-        """Passes a request to the page, if it may use this route and its body is well formed."""
-        path = scope["path"].removeprefix(self._root) or "/"
-        if not (route.is_public or self._is_known(headers)):
-            raise RefusedError(401, "found no login, expected one; log in first")
-        if path == "/":
-            del headers["accept-encoding"]  # the guard reads the page
-        if scope["method"] != "POST":
-            self.calls.check_stream(path, scope["query_string"])
-            await self.app(scope, receive, sent)
-            return
-        with suppress(ValueError):
-            if int(headers.get("content-length", "0")) > route.most_bytes:
-                raise too_large(route.most_bytes)
-        if route.is_upload:
+    async def _pass(self, scope: Scope, body: Body, sent: Sent, route: Route) -> None:
+        """Passes a request to the page, if its address is within the limits."""
+        address = address_of(scope.get("client"))
+        if route.kind == "upload":
+            self.uploads.check(address, f"found over {self.uploads.most:,} bytes of uploads")
             await asyncio.to_thread(self.make_room)
-            count = partial(self.limits.upload, address)
             try:
-                await self.app(scope, Body(receive, route.most_bytes, count), sent)
+                await self.app(scope, body, sent)
             except OSError as caught:
-                _log.warning("an uploaded file was not stored: %s", described(caught))
+                _log.warning("an uploaded file was not stored: %s", caught.strerror)
                 raise RefusedError(507, str(DiskError(caught, "file"))) from caught
+            finally:
+                self.uploads.add(address, body.size)
             return
-        if route.is_login:
-            self.limits.login(address)
-        body = await Body(receive, route.most_bytes).read()
-        if route.call:
-            self.calls.check(route, body)
-        await self.app(scope, again(body, receive), sent)
-        if route.is_login and sent.status == 200:
-            self.limits.logged_in(address)
-
-    def _is_known(self, headers: MutableHeaders) -> bool:
-        """Whether a request has the cookie of a login, or the page needs none."""
-        if self.logins.auth is None:
-            return True
-        cookies = cookie_parser(headers.get("cookie", ""))
-        names = (f"access-token-{kind}{self.logins.cookie_id}" for kind in ("", "unsecure-"))
-        return any(cookies.get(name) in self.logins.tokens for name in names)
+        if route.kind == "login":
+            self.passwords.check(address, f"found {MAX_LOGINS} wrong passwords within a minute")
+            self.passwords.add(address)
+        read = await body.read() if scope["method"] == "POST" else b""
+        if route.kind == "call":
+            self.check_call(read)
+        await self.app(scope, again(read, body), sent)
+        if route.kind == "login" and sent.status == 200:
+            self.passwords.forget(address)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from app.web.guard.connections import Connection
-
 if TYPE_CHECKING:
     from app.web.guard.middleware import Guard
 
@@ -36,7 +34,7 @@ def served(app: Guard, host: str, port: int | None) -> Iterator[str]:
     listening = _listen(host, port)
     config = uvicorn.Config(
         app,
-        http=Connection,
+        http="h11",
         ws="none",
         log_level="error",
         server_header=False,

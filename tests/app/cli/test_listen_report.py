@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.cli.main import main
-from app.listening import simulate
 from app.listening.answers import CREATE, DATABASE, TABLE, read_answers, save_answer, write_answers
-from tests.support.blind_studies import write_study
+from tests.support.blind_studies import answer_all, write_study
 from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A study with the answers of twelve listeners, one of whom is careless."""
+    """A study with the answers of twelve listeners, one of whom heard little."""
     folder = tmp_path_factory.mktemp("study") / "study"
-    write_study(folder, ("piano", "real", "shuffled notes"), prompts=3, repetitions=2)
-    given = ["--listeners", "12", "--careless", "1", "--quality", "real=1"]
-    assert simulate.main([str(folder), *given]) == 0
+    write_study(folder, ("piano", "real", "shuffled notes"), prompts=3)
+    answer_all(folder, {"real": 1.0, "shuffled notes": -1.5})
     return folder
 
 
@@ -65,7 +63,7 @@ def test_the_same_answers_give_the_same_report_from_database_and_table_in_any_or
     told = json.loads((study / "report" / "results.json").read_text("utf-8"))
     assert told["listeners"] == 11
     excluded = [one["listener"] for one in told["screening"] if one["reasons"]]
-    assert excluded == ["simulated-012"]
+    assert excluded == ["listener-12"]
 
 
 def test_options(study, tmp_path, capsys):

@@ -57,7 +57,7 @@ def test_notices_name_what_the_model_reads_of_a_band():
     assert "the model ignores drums (1 note)" in facts.notices
     rows = [(480 * beat + 13 * (beat % 3), 400, 60, 80) for beat in range(16)]
     events = {"controls": [(0, 7, 90), (5, 64, 127), (9, 64, 0)], "bends": [(0, 50)]}
-    data = write_midi(Score(480, (Track(rows, **events),)))  # pyright: ignore
+    data = write_midi(Score(480, (Track(rows, **events),)))  # pyright: ignore[reportArgumentType]
     assert (
         "the model does not read 1 controller change and 1 pitch bend; it reads the times of notes "
         "rounded by 9 ms on average"

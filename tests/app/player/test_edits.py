@@ -81,7 +81,7 @@ def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
         ({"later": -10, "higher": -1}, [[0, 20, 60, 81], [192, 48, 61, 82]]),
         ({"longer": 400}, [[0, 96, 60, 80], [10, 182, 61, 81], [192, 48, 61, 82]]),
     ):
-        edit = Edit((NoteChange(ids[0], 10, 61, **change),))  # pyright: ignore
+        edit = Edit((NoteChange(ids[0], 10, 61, **change),))  # pyright: ignore[reportArgumentType]
         assert notes_of(edit.apply(data, score, ids)) == [notes]
     # tracks may be one in the frame
     data, score, _ = piece(Track.of([(0, 96, 60, 80)]), Track.of([(96, 96, 62, 81)]))

@@ -302,7 +302,7 @@ def test_tracks_are_muted_by_the_ids_of_the_frames(heard, upload):
     tracks = [Track.of([(onset, 12, pitch, 80)], program) for onset, pitch, program in rows]
     score = Score(12, tuple(tracks), end_ticks=96)
     piece = Piece(b"", b"", read_midi(write_midi(score)), score, 1, 1, 3, 1.0)
-    notes = {frame["id"]: frame["notes"] for frame in pack_tracks(score)}  # pyright: ignore
+    notes = {frame["id"]: frame["notes"] for frame in pack_tracks(score)}  # pyright: ignore[reportTypedDictNotRequiredAccess]
     numbers = job_audio.ids_in_frames(piece, None)
     assert sorted(numbers) == [0, 1, 2]
     for number, track in zip(numbers, piece.score.tracks, strict=True):

@@ -81,7 +81,7 @@ def until_counts(scheduler, counts):
 def test_a_piece_has_the_same_bytes_alone_and_beside_other_jobs(small_model, prompt_bytes):
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
     jobs = [(prompt, options(0, bars=1)), (prompt, options(1, bars=1, variations=2))]
-    jobs.append((None, options(2, bars=1)))  # pyright: ignore
+    jobs.append((None, options(2, bars=1)))  # pyright: ignore[reportArgumentType]
     alone = [
         files(last(continuation.continue_prompt(small_model, prompt, asked)))
         if prompt
@@ -318,9 +318,9 @@ def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
     seconds = scheduler.seconds_needed("small", None, result.bars, 1)
     assert seconds == pytest.approx(result.seconds - result.reading_seconds)
     twice = scheduler.seconds_needed("small", None, 2 * result.bars, 1)
-    assert twice == pytest.approx(2 * seconds)  # pyright: ignore
+    assert twice == pytest.approx(2 * seconds)  # pyright: ignore[reportOperatorIssue]
     four = scheduler.seconds_needed("small", None, result.bars, 4)
-    assert four == pytest.approx(4**0.7 * seconds)  # rows share their steps  # pyright: ignore
+    assert four == pytest.approx(4**0.7 * seconds)  # rows share their steps  # pyright: ignore[reportOperatorIssue]
     assert scheduler.seconds_needed("other", None, 2, 1) is None
     (piece,) = result.pieces
     assert scheduler.bar_seconds("small", None) == pytest.approx(piece.seconds / piece.bars)

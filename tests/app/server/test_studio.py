@@ -293,7 +293,7 @@ def test_a_piece_from_nothing_has_no_new_part_and_is_heard_from_its_start_if_ask
     assert frames[-1]["title"] == "A new piece"
     shutil.rmtree(studio.folders.root)
     for how in ({"listens": False}, {"takes": 2}):
-        assert not any("live" in frame for frame in heard(studio, **how))  # pyright: ignore
+        assert not any("live" in frame for frame in heard(studio, **how))  # pyright: ignore[reportArgumentType]
         assert not list(studio.folders.root.rglob(".*"))
     # the player shows the bars that are waited for
     frame = waiting(upload, 7)

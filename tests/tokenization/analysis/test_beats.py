@@ -135,17 +135,14 @@ def test_pedal_is_applied_before_warping():
     rows = [(0, 240, 60, 64), (960, 240, 60, 64), (960, 240, 67, 64), (1920, 240, 72, 64)]
     pedal = np.array([(120, 64, 64), (1440, 64, 63)])
     score = Score(480, (Track(np.array(rows), controls=pedal),))
-    assert [row[1] for row in extend_by_pedal(score).tracks[0].notes.tolist()] == [
-        *(960, 480, 480, 240),
-    ]
     warped = warp(score, [0, 1, 2], pedal=True)
     assert [row[1] for row in warped.tracks[0].notes.tolist()] == [480, 240, 240, 120]
 
 
-@pytest.mark.parametrize("beats", [[], [1.0], [0.0, 1.0, 1.0], [[0.0, 1.0]], [0.0, np.nan, 1.0]])
-def test_beats_must_rise(beats):
-    with pytest.raises(ValueError, match="ascending seconds, at least two"):
-        warp(Score(480), beats)
+def test_beats_must_rise():
+    for beats in ([], [1.0], [0.0, 1.0, 1.0], [[0.0, 1.0]], [0.0, np.nan, 1.0]):
+        with pytest.raises(ValueError, match="ascending seconds, at least two"):
+            warp(Score(480), beats)
     with pytest.raises(ValueError, match="downbeats are not ascending"):
         warp(Score(480), [0, 1, 2], [1, 1])
 
@@ -178,8 +175,3 @@ def test_the_pedal_holds_until_it_is_released_or_the_pitch_struck(score):
     for before, after in zip(score.tracks, extended.tracks, strict=True):
         assert sorted(after.notes.tolist()) == slow_pedal(before, score.end_ticks)
     assert extend_by_pedal(extended) == extended
-
-
-@given(score=scores())
-def test_without_a_pedal_nothing_is_extended(score):
-    assert extend_by_pedal(score) == score

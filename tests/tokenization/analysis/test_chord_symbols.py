@@ -19,12 +19,10 @@ def test_a_symbol_is_read_as_its_chord(chord, key):
     assert parse_chord(chord_symbol(chord, key)) == chord
 
 
-@pytest.mark.parametrize(
-    ("symbol", "reduced"),
-    [("C6", "C"), ("Am9", "Am7"), ("G13", "G7"), ("Dm6", "Dm"), ("C6/9", "C"), ("E♭9", "D#7")],
-)
-def test_added_notes_are_left_out(symbol, reduced):
-    assert chord_symbol(parse_chord(symbol)) == reduced
+def test_added_notes_are_left_out():
+    added = {"C6": "C", "Am9": "Am7", "G13": "G7", "Dm6": "Dm", "C6/9": "C", "E♭9": "D#7"}
+    for symbol, reduced in added.items():
+        assert chord_symbol(parse_chord(symbol)) == reduced
 
 
 def test_every_quality_has_endings_and_no_ending_has_two():
@@ -33,24 +31,19 @@ def test_every_quality_has_endings_and_no_ending_has_two():
     assert len(endings) == len(set(endings))
 
 
-C, F, D_MINOR, E_MINOR = Key(0, False), Key(5, False), Key(2, True), Key(4, True)
-
-
-@pytest.mark.parametrize(
-    ("key", "symbols"),
-    [
-        (C, "Bb Eb Ab Db F#m7b5 C#dim7 G#dim A/C# E7/G# Fm/Ab Bdim7/Ab Caug/G#"),
-        (F, "Bb/D Eb Gm/Bb D7/F# A7/C# F#dim7 B"),
-        (D_MINOR, "Bb/D Gm/Bb A/C# C#dim7 Eb/G E7/G# Fdim7 Cdim7"),
-        (E_MINOR, "F# B7/D# D#dim7 F C#m7b5 A#dim7"),
+def test_chords_are_spelled_as_musicians_do_in_the_key():
+    for key, symbols in (
+        (Key(0, minor=False), "Bb Eb Ab Db F#m7b5 C#dim7 G#dim A/C# E7/G# Fm/Ab Bdim7/Ab Caug/G#"),
+        (Key(5, minor=False), "Bb/D Eb Gm/Bb D7/F# A7/C# F#dim7 B"),
+        (Key(2, minor=True), "Bb/D Gm/Bb A/C# C#dim7 Eb/G E7/G# Fdim7 Cdim7"),
+        (Key(4, minor=True), "F# B7/D# D#dim7 F C#m7b5 A#dim7"),
         (Key(6, minor=False), "Gb Cb/Eb Db7/F Ebm Abm/Cb Bb7/D"),
         (Key(6, minor=True), "F#m C#7/E# E#dim D Bm/D G#m7b5"),
         (Key(1, minor=True), "C#m G#7/B# B#dim A E/G#"),
         (None, "C# D# F# G# A# A/C#"),
-    ],
-)
-def test_chords_are_spelled_as_musicians_do_in_the_key(key, symbols):
-    assert [chord_symbol(parse_chord(one), key) for one in symbols.split()] == symbols.split()
+    ):
+        spelled = [chord_symbol(parse_chord(one), key) for one in symbols.split()]
+        assert spelled == symbols.split()
 
 
 @given(st.builds(Key, st.integers(0, 11), st.booleans()))
@@ -62,7 +55,7 @@ def test_the_chords_of_a_key_have_its_signs(key):
     assert not ("b" in "".join(names) and "#" in "".join(names))
 
 
-@pytest.mark.parametrize("symbol", ["", "H", "c", "Cx", "C/", "C/H", "C" * 30])
-def test_other_texts_are_refused(symbol):
-    with pytest.raises(ValueError, match="is not understood"):
-        parse_chord(symbol)
+def test_other_texts_are_refused():
+    for symbol in ("", "H", "c", "Cx", "C/", "C/H", "C" * 30):
+        with pytest.raises(ValueError, match="is not understood"):
+            parse_chord(symbol)

@@ -111,13 +111,12 @@ def test_no_path_has_a_larger_sum(rows):
 # ---- examples
 
 
-@pytest.mark.parametrize("quality", QUALITIES)
 @pytest.mark.parametrize("length", [1, 4])
-def test_textbook_chords_are_recognised(quality, length):
-    for root in range(12):
-        assert recognise_chords(played([(root, quality, length)])).names == [
-            f"{ROOTS[root]}_{quality}"
-        ]
+def test_textbook_chords_are_recognised(length):
+    for place, quality in enumerate(QUALITIES):
+        for root in {place, (5 * place + 7) % 12}:
+            found = recognise_chords(played([(root, quality, length)]))
+            assert found.names == [f"{ROOTS[root]}_{quality}"]
 
 
 def test_a_progression_with_its_beats():
@@ -165,9 +164,3 @@ def test_beats_may_be_anywhere_and_must_rise():
     assert chords.beats.tolist() == [0, 3]
     with pytest.raises(ValueError, match="not ascending"):
         recognise_chords(score, [0, 2, 1])
-
-
-def test_names_are_those_of_the_vocabulary():
-    assert len(CHORD_NAMES) == 133
-    assert CHORD_NAMES[1 * 11 + QUALITIES.index("m7")] == "C#_m7"
-    assert CHORD_NAMES[NO_CHORD] == CHORD_NAMES[132] == "N_N"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,11 +22,10 @@ def piece(*sections: str) -> Plan:
     return Plan(tuple(bars))
 
 
-@pytest.mark.parametrize("form", ["AABA", "ABAB", "ABCA", "AABB", "ABAC"])
-def test_sections_that_return_have_one_letter(form):
-    found = find_form(piece(*form))
-    letters = "".join(phrase.letter * phrase.num_bars for phrase in found)
-    assert letters == "".join(letter * 8 for letter in form)
+def test_sections_that_return_have_one_letter():
+    for form in ("AABA", "ABAB", "ABCA", "AABB", "ABAC"):
+        letters = "".join(phrase.letter * phrase.num_bars for phrase in find_form(piece(*form)))
+        assert letters == "".join(letter * 8 for letter in form)
 
 
 some_bars = st.lists(

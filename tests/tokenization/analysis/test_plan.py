@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.score import Score, TimeSignature, Track
 
-BAR_STEPS = 48
 MANY = scores(programs=(0, 32, 48))
 
 
@@ -72,7 +69,6 @@ def symbols(score: Score) -> list[list[str]]:
 # ---- properties
 
 
-@settings(max_examples=60)
 @given(score=MANY, share=st.floats(0, 1))
 def test_the_plan_of_the_first_bars_is_the_beginning_of_the_plan(score, share):
     bars = ScoreBars.of(score)
@@ -82,7 +78,6 @@ def test_the_plan_of_the_first_bars_is_the_beginning_of_the_plan(score, share):
     assert part.bars[:kept] == whole.bars[:kept]
 
 
-@settings(max_examples=60)
 @given(score=MANY, semitones=st.integers(-6, 6))
 def test_transposed_music_has_transposed_chords_and_the_same_returns(score, semitones):
     pitched = [track for track in score.tracks if not track.is_drum]
@@ -93,7 +88,6 @@ def test_transposed_music_has_transposed_chords_and_the_same_returns(score, semi
     assert analyse(moved(score, semitones)) == moved_plan(analyse(score), semitones)
 
 
-@settings(max_examples=60)
 @given(score=MANY, order=st.randoms(use_true_random=False))
 def test_neither_order_of_tracks_nor_velocities_nor_tempos_matter(score, order):
     tracks = [replace(t, notes=np.minimum(t.notes, [2**40, 2**40, 127, 9])) for t in score.tracks]
@@ -101,7 +95,6 @@ def test_neither_order_of_tracks_nor_velocities_nor_tempos_matter(score, order):
     assert analyse(replace(score, tracks=tuple(tracks), tempos=())) == analyse(score)
 
 
-@settings(max_examples=60)
 @given(score=MANY)
 def test_any_score_has_a_plan_of_its_bars(score):
     plan = analyse(score)
@@ -147,23 +140,6 @@ def test_returns_are_those_of_a_slow_implementation(score):
     assert sources(score) == found
 
 
-@pytest.mark.parametrize("tracks", [1, 16])
-def test_three_thousand_bars_take_less_than_two_seconds(tracks):
-    rng = np.random.default_rng(0)
-    riff = rng.integers(40, 80, (2, 16))
-    played = []
-    for _ in range(tracks):
-        places = np.arange(3000 * 16)
-        pitches = riff[(places // 256) % 2, places % 16] + rng.integers(0, 2, len(places))
-        ones = np.ones_like(places)
-        played.append(Track(np.stack([3 * places, 3 * ones, pitches, 64 * ones], 1)))
-    score = Score(12, tuple(played))
-    begin = time.process_time()
-    plan = analyse(score)
-    assert time.process_time() - begin < 2
-    assert len(plan.bars) == 3000
-
-
 # ---- where bars return
 
 
@@ -183,15 +159,6 @@ def test_the_distance_of_the_bar_before_wins_near_ties():
     other = tuple(range(70, 91))
     near = pattern(other, almost, exact, other, exact, metre=7, step=4)
     assert sources(near) == [0, 0, 1, 3, 3]
-
-
-def test_bars_of_other_lengths_and_empty_bars_do_not_return():
-    score = pattern(A, A, (), (), A)
-    assert sources(score) == [0, 1, 0, 0, 3]
-    shorter = replace(
-        pattern(A[:3], A[:3]), time_signatures=(TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
-    )
-    assert sources(shorter)[:2] == [0, 0]
 
 
 def test_drums_have_one_vote():
@@ -224,19 +191,17 @@ def test_a_second_chord_where_it_changes():
     assert [chord.beat for chord in analyse(score).bars[1].chords] == [0, 2]
 
 
-@pytest.mark.parametrize(
-    ("metre", "step", "beat"),
-    [((3, 4), 24, 2), ((6, 8), 18, 3), ((5, 4), 36, 3), ((2, 2), 24, 1), ((12, 8), 36, 6)],
-)
-def test_the_second_half_of_a_bar_begins_after_the_odd_beat(metre, step, beat):
-    end = 48 * metre[0] // metre[1]
-    score = block(
-        (0, step, (48, 64, 67)),
-        (step, end - step, (53, 60, 69)),
-        time_signatures=(TimeSignature(0, *metre),),
-    )
-    assert symbols(score) == [["C", "F"]]
-    assert analyse(score).bars[0].chords[1].beat == beat
+def test_the_second_half_of_a_bar_begins_after_the_odd_beat():
+    metres = {(3, 4): (24, 2), (6, 8): (18, 3), (5, 4): (36, 3), (2, 2): (24, 1), (12, 8): (36, 6)}
+    for metre, (step, beat) in metres.items():
+        end = 48 * metre[0] // metre[1]
+        score = block(
+            (0, step, (48, 64, 67)),
+            (step, end - step, (53, 60, 69)),
+            time_signatures=(TimeSignature(0, *metre),),
+        )
+        assert symbols(score) == [["C", "F"]]
+        assert analyse(score).bars[0].chords[1].beat == beat
 
 
 def test_a_bass_that_alternates_is_no_inversion():
@@ -273,7 +238,6 @@ def test_bars_after_a_gap_are_analysed_by_themselves_and_first():
     assert [bar.source for bar in plan.bars] == [0, 0, 2, 0, 0]
 
 
-@settings(max_examples=60)
 @given(score=MANY, places=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_gap_does_not_change_the_plan_around_it(score, places):
     bars = ScoreBars.of(MULTITRACK.decode(MULTITRACK.encode(score).ids))

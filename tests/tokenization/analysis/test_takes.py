@@ -80,9 +80,10 @@ def test_the_choice_does_not_depend_on_the_order_of_takes(takes, prompt, random)
     assert choose(takes[:1], prompt).best == 0
 
 
-@pytest.mark.parametrize(
-    "worse",
-    [
+@pytest.mark.parametrize("prompt", [None, PLAIN])
+def test_takes_at_either_end_are_not_chosen(prompt):
+    good = [Take(1.0, PLAIN), Take(1.02, PLAIN), Take(0.98, PLAIN)]
+    worse = (
         Take(0.1, PLAIN),  # far too likely
         Take(3.0, PLAIN),  # far too unlikely
         Take(1.0, PLAIN._replace(loops=0.6)),
@@ -90,14 +91,10 @@ def test_the_choice_does_not_depend_on_the_order_of_takes(takes, prompt, random)
         Take(1.0, PLAIN._replace(silence=0.4)),
         Take(1.0, PLAIN._replace(histograms=shares(4))),
         Take(1.0, PLAIN._replace(histograms=0 * shares(0))),
-    ],
-)
-@pytest.mark.parametrize("prompt", [None, PLAIN])
-def test_takes_at_either_end_are_not_chosen(worse, prompt):
-    good = [Take(1.0, PLAIN), Take(1.02, PLAIN), Take(0.98, PLAIN)]
-    for place in range(4):
-        takes = [*good[:place], worse, *good[place:]]
-        chosen = choose(takes, prompt)
+    )
+    for number, bad in enumerate(worse):
+        place = number % 4
+        chosen = choose([*good[:place], bad, *good[place:]], prompt)
         assert chosen.best != place
         assert chosen.penalties[place] == max(chosen.penalties)
         assert f"take {chosen.best + 1} of 4" in chosen.line()

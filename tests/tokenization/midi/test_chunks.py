@@ -12,38 +12,32 @@ from tokenization.midi import append_to_midi, read_midi
 from tokenization.score import Score, Track
 
 
-@pytest.mark.parametrize("wrong", [-9, -1, 1, 500])
-@pytest.mark.parametrize("track", [0, 1])
-def test_tracks_after_a_wrong_length_are_found(track, wrong):
+def test_tracks_after_a_wrong_length_are_found():
     parts = [midi_files.melody(3) + END for _ in range(3)]
-    sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
-    chunks = [b"MTrk" + n.to_bytes(4, "big") + p for n, p in zip(sizes, parts, strict=True)]
-    data = b"".join([midi_files.header(3), *chunks])
-    score = read_midi(data)
-    assert [len(found) for found in score.tracks] == [
-        3 - (wrong == -9 and at == track) for at in range(3)
-    ]
-    assert "1 track has a wrong length" in score.damage
-    with pytest.raises(MidiError, match=r"1 track has .* length.*; expected an undamaged file"):
-        read_midi(data, strict=True)
+    for track, wrong in ((0, -9), (0, 1), (1, -9), (1, -1), (1, 500)):
+        sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
+        chunks = [b"MTrk" + n.to_bytes(4, "big") + p for n, p in zip(sizes, parts, strict=True)]
+        data = b"".join([midi_files.header(3), *chunks])
+        score = read_midi(data)
+        lost = [wrong == -9 and at == track for at in range(3)]
+        assert [len(found) for found in score.tracks] == [3 - gone for gone in lost]
+        assert "1 track has a wrong length" in score.damage
+        with pytest.raises(MidiError, match=r"1 track has .* length.*; expected an undamaged file"):
+            read_midi(data, strict=True)
 
 
-@pytest.mark.parametrize("kind", [b"junk", b"\0\0\0\0", b"trk\0"])
-def test_bytes_after_the_last_track_are_ignored(kind):
+def test_bytes_after_the_last_track_are_ignored():
     """They may look like a track; players stop after the number of tracks in the header."""
     good = midi_file(midi_files.melody(3) + END)
-    junk = kind + b"\xff\xff\xff\xff....MTrk\0\0\0\4" + END
-    score = read_midi(good + junk)
-    assert score.damage == "24 bytes after the last track are not part of the music"
-    assert replace(score, damage="") == read_midi(good)
-    with pytest.raises(MidiError, match=r"24 bytes after .*; expected an undamaged"):
-        read_midi(good + junk, strict=True)
     new = Score(480, (Track.of([(9600, 480, 72, 80)]),))
-    assert append_to_midi(good + junk, new, 9600) == append_to_midi(good, new, 9600)
-
-
-def test_a_single_byte_after_the_last_track_is_told():
-    good = midi_file(midi_files.melody(3) + END)
+    for kind in (b"junk", b"\0\0\0\0", b"trk\0"):
+        data = good + kind + b"\xff\xff\xff\xff....MTrk\0\0\0\4" + END
+        score = read_midi(data)
+        assert score.damage == "24 bytes after the last track are not part of the music"
+        assert replace(score, damage="") == read_midi(good)
+        with pytest.raises(MidiError, match=r"24 bytes after .*; expected an undamaged"):
+            read_midi(data, strict=True)
+        assert append_to_midi(data, new, 9600) == append_to_midi(good, new, 9600)
     assert read_midi(good + b"\n").damage == "1 byte after the last track is not part of the music"
     assert not read_midi(midi_files.riff(good), strict=True).damage
 

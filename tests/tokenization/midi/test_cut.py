@@ -75,12 +75,3 @@ def test_sounding_notes_are_ended_once_each_and_endless_ones_once_for_a_key() ->
     assert [event.content for event in first] == [b"\x80\x3c\x40"] * 2
     assert [event.content for event in second] == [b"\x80\x3c\x40", b"\x80\x3d\x40"]
     assert {event.tick for event in (*first, *second)} == {120}
-
-
-def test_bytes_before_the_end_are_unchanged() -> None:
-    data = write_midi(Score(480, (Track.of([(i * 480, 400, 60 + i, 80) for i in range(8)]),)))
-    cut = cut_midi(data, 4, 1)
-    track, original = cut[cut.rindex(b"MTrk") + 8 :], data[data.rindex(b"MTrk") + 8 :]
-    kept = len(track) - 5  # without the new end of track
-    assert original.startswith(track[:kept])
-    assert kept > 20

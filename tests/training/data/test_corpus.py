@@ -1,27 +1,14 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.runs import documents
 from tokenization.remi.remi import PianoRemi
 from training.data.corpus import Corpus, windows
 from training.errors import TrainingError
-
-
-@settings(max_examples=5)
-@given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))
-def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
-    first, second = documents(data, seed=seed), documents(data, seed=seed)
-    second[step + 1]  # an earlier draw must not affect the next one
-    batch = first[step]
-    assert batch.shape == (4, 65)
-    assert np.array_equal(batch, second[step])
-    assert not np.array_equal(batch, first[step + 1])
 
 
 def test_windows_contain_every_target_once(data):
@@ -63,11 +50,14 @@ def test_a_folder_without_a_corpus_is_refused(data, tmp_path):
         Corpus.load(tmp_path, "train")
     with pytest.raises(TrainingError, match="no split 'dev'"):
         Corpus.load(data, "dev")
-    for content in ("", '{"format": 2, "sp', "[1]", '{"format": 2}'):
+    for content, message in (
+        ("", "damaged"),
+        ('{"format": 2, "sp', "damaged"),
+        ("[1]", "damaged"),
+        ('{"format": 2}', "damaged"),
+        ('{"format": 1}', "format 1, expected 2"),
+        ('{"format": 99}', "format 99, expected 2"),
+    ):
         (tmp_path / "data.json").write_text(content)
-        with pytest.raises(TrainingError, match=r"data\.json: damaged, [^\n]*; prepare again$"):
-            Corpus.load(tmp_path, "train")
-    for other in (1, 99):
-        (tmp_path / "data.json").write_text(json.dumps({"format": other}))
-        with pytest.raises(TrainingError, match=f"format {other}, expected 2; prepare again"):
+        with pytest.raises(TrainingError, match=rf"data\.json: [^\n]*{message}.*; prepare again"):
             Corpus.load(tmp_path, "train")

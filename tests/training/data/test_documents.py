@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.planned import write_corpus
@@ -33,10 +33,8 @@ from training.data.shards import MASKED_VELOCITIES as VELOCITIES
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.experiment import build_experiment
-from training.learning.distributed import ALONE, Processes
 from training.learning.seeding import generator
 from training.runs.fit import fit
-from training.runs.weights import load_decoder
 
 CORPORA = ({"name": "one", "weight": 0.7}, {"name": "two", "weight": 0.3})
 FACTS = [(0, 3, 0), (0, -1, VELOCITIES), (1, -1, TEMPOS), (1, 5, VELOCITIES | TEMPOS), (0, 2, 0)]
@@ -70,7 +68,6 @@ def drawn(examples: Documents, count: int) -> list[Drawn]:
 
 
 @BOTH
-@settings(max_examples=25)
 @given(step=st.integers(0, 10**6), length=st.sampled_from([40, 300, 1200]), change=st.booleans())
 def test_documents_are_accepted_by_the_grammar_and_decoded(folders, kind, step, length, change):
     remi = REMI[kind]
@@ -191,8 +188,7 @@ def test_gaps_are_anywhere_and_short_ones_more_frequent(folders):
 
 
 @BOTH
-def test_examples_depend_only_on_seed_step_and_row(folders, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", 1500)
+def test_examples_depend_only_on_seed_step_and_row(folders, kind, tmp_path):
     values = {"augmentation": ALL, "length": 200}
     whole = documents(folders, kind, **values)
     batch = whole[5]
@@ -222,9 +218,8 @@ def test_examples_depend_only_on_seed_step_and_row(folders, kind, tmp_path, monk
     np.testing.assert_array_equal(many[5], batch)
 
 
-@BOTH
-def test_examples_have_little_padding(folders, kind):
-    examples = documents(folders, kind, length=1500, batch_size=40)
+def test_examples_have_little_padding(folders):
+    examples = documents(folders, "band", length=1500, batch_size=40)
     assert (examples[0] == 0).mean() < 0.05
 
 
@@ -248,15 +243,14 @@ def test_default_velocities_and_tempos_are_read_but_not_predicted(folders, kind)
     assert hidden == {"Velocity", "Tempo"} | ({"DrumVelocity"} if kind == "band" else set())
 
 
-@pytest.mark.parametrize("wrong", [{"plan": 1.5}, {"infilling": -1}])
-def test_values_that_are_not_shares_are_refused(wrong):
-    with pytest.raises(TrainingError, match="expected 0 to 1"):
-        DocumentShares(**wrong)
-
-
-def test_shares_without_a_kind_for_one_track_are_refused():
-    with pytest.raises(TrainingError, match="expected one above 0"):
-        DocumentShares(from_nothing=0, continuation=0, infilling=0)
+def test_values_that_are_not_shares_are_refused():
+    for wrong, message in (
+        ({"plan": 1.5}, "expected 0 to 1"),
+        ({"infilling": -1.0}, "expected 0 to 1"),
+        ({"from_nothing": 0.0, "continuation": 0.0, "infilling": 0.0}, "expected one above 0"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            DocumentShares(**wrong)
 
 
 # ---- runs
@@ -281,62 +275,31 @@ def test_a_run_resumes_bit_for_bit_and_does_not_depend_on_workers(planned, tmp_p
     assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
 
 
-def test_a_run_with_events_is_loaded_with_the_closing_ids_of_its_tokenizer(planned, tmp_path):
-    values = with_model(planned, events={"hidden": 8})
-    config = build_experiment(changed(values, trainer={"token_budget": 400}))
-    fit(config, tmp_path, show=False)
-    decoder, _ = load_decoder(tmp_path)
-    assert decoder.config.events is not None
-    assert decoder.config.events.closing
-    assert decoder.config == config.task.decoder_config(config.task.data)
-
-
-def test_processes_divide_the_rows_of_a_batch(planned):
-    config = build_experiment(planned)
-    alone, *parts = (
-        config.task.build_data(config.trainer, processes).examples[5]
-        for processes in (ALONE, Processes(2, 1, 0), Processes(2, 1, 1))
-    )
-    np.testing.assert_array_equal(np.concatenate(parts), alone)
-
-
 def test_validation_counts_only_tokens_that_are_predicted(planned, folders, tmp_path):
     fit(build_experiment(planned), tmp_path, show=False)
-    results = evaluate(
-        EvaluateOptions(
-            model=str(tmp_path),
-            data=folders["band"],
-            split="validation",
-            length=100,
-            reach=300,
-            map_length=8,
-            ngram=2,
-        )
-    )
+    options = {"split": "validation", "length": 100, "reach": 300, "map_length": 8, "ngram": 2}
+    results = evaluate(EvaluateOptions(model=str(tmp_path), data=folders["band"], **options))
     names = MULTITRACK.vocabulary.names
     corpus = Corpus.load(folders["band"], "validation")
-    every = [names[token].split("_")[0] for i in range(2) for token in corpus.piece(i)[1:]]
-    kept = [name for name in every if name != "Tempo"]
-    kept = len(kept) - sum(
-        names[token].split("_")[0] in ("Velocity", "DrumVelocity") for token in corpus.piece(1)
-    )
+    kinds = [[names[token].split("_")[0] for token in corpus.piece(i)] for i in range(2)]
+    every = [kind for piece in kinds for kind in piece[1:]]
+    loudness = sum(kind in ("Velocity", "DrumVelocity") for kind in kinds[1])
+    kept = len(every) - every.count("Tempo") - loudness
     assert results["tokens"] == kept < len(every)
-    families, notes = results["by_family"], results["notes"]
+    families, notes, whole = results["by_family"], results["notes"], results["streaming"]
     assert "Tempo" not in families
     assert sum(family["tokens"] for family in families.values()) == kept
-    for name in ("Return", "Chord", "DrumVelocity", "Last"):
-        assert families[name]["tokens"] == every.count(name) or name == "DrumVelocity"
+    for name in ("Return", "Chord", "Last"):
+        assert families[name]["tokens"] == every.count(name)
     parts = results["by_part"]["streaming"]
-    assert sum(parts.values()) == pytest.approx(results["streaming"]["nats_per_note"])
+    assert sum(parts.values()) == pytest.approx(whole["nats_per_note"])
     plan = sum(
         families[name]["tokens"] * families[name]["streaming"]
         for name in ("Return", "Chord", "Bass", "Key")
         if name in families
     )
     assert parts["plan"] == pytest.approx(plan / notes)
-    assert results["streaming"]["nats_per_token"] * kept / notes == pytest.approx(
-        results["streaming"]["nats_per_note"]
-    )
+    assert whole["nats_per_token"] * kept / notes == pytest.approx(whole["nats_per_note"])
     assert results["streaming_without_plan"]["nats_per_note"] != parts["music"]
     corpora = results["by_corpus"]
     assert sum(of["pieces"] for of in corpora.values()) == len(corpus)

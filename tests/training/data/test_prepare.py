@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 import zipfile
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
-from tokenization.score import Score, Track
+from tokenization.score import Score
 from training.cli import main
 from training.data import shards
 from training.data.corpus import Corpus, read_facts
@@ -36,7 +36,7 @@ def test_prepare_counts_and_lists_refused_files(data):
     assert list(facts["refused"]) == ["songs/broken.mid"]
     train = Corpus.load(data, "train")
     tokens = np.concatenate([train.piece(index) for index in range(len(train))])
-    assert facts["splits"]["train"]["tokens"] == len(tokens) == train.num_tokens
+    assert facts["splits"]["train"]["tokens"] == len(tokens) == train.lengths.sum()
     assert facts["splits"]["train"]["bars"] == (tokens == ids["Bar"]).sum()
     for index in range(len(train)):
         whole = train.piece(index)
@@ -53,30 +53,26 @@ def test_a_zip_gives_the_same_tokens_as_its_folder(data, midi_folder, tmp_path):
     assert facts["hash"] == read_facts(data)["hash"]
 
 
-def test_files_are_split_by_name_if_no_splits_are_given(midi_folder, tmp_path):
-    facts = prepare(midi_folder / "songs", tmp_path / "out", PianoRemi())
-    assert sum(split["files"] for split in facts["splits"].values()) == 8
-
-
-@pytest.mark.parametrize("splits", ["[1]", "{", '{"train": 1}'])
-def test_an_invalid_table_of_splits_is_refused(midi_folder, tmp_path, splits):
-    (tmp_path / "s.json").write_text(splits)
-    with pytest.raises(TrainingError, match="split -> names"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), splits=tmp_path / "s.json")
-
-
-def test_an_empty_corpus_is_refused_and_nothing_is_written(midi_folder, tmp_path):
-    with pytest.raises(TrainingError, match=r"no \.mid, \.midi or \.kar"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*.xyz")
-    with pytest.raises(TrainingError, match="no music"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*/broken.mid")
-    with pytest.raises(TrainingError, match="found no such file or folder"):
-        prepare(tmp_path / "none", tmp_path / "out", PianoRemi())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
-    (tmp_path / "thesis.txt").write_text("")
+def test_what_cannot_be_prepared_is_refused_and_nothing_is_written(midi_folder, tmp_path):
+    splits, songs = tmp_path / "s.json", midi_folder / "songs"
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (midi_folder, {"include": "*.xyz"}, r"no \.mid, \.midi or \.kar"),
+        (midi_folder, {"include": "*/broken.mid"}, "no music"),
+        (tmp_path / "none", {}, "found no such file or folder"),
+        (midi_folder, {"workers": 0}, "--workers is 0"),
+        ([midi_folder, midi_folder], {}, "--corpus: found corpora named .* different names"),
+        ([midi_folder, songs], {"include": ["*.mid"] * 3}, "--include: found 3 patterns for 2"),
+        (midi_folder, {"splits": splits}, "split -> names"),
+    ]
+    for source, changes, message in cases:
+        splits.write_text('{"train": 1}')
+        with pytest.raises(TrainingError, match=message):
+            prepare(source, tmp_path / "out", PianoRemi(), **changes)
+        assert list(tmp_path.iterdir()) == [splits]
+    for content in ("[1]", "{"):
+        splits.write_text(content)
+        with pytest.raises(TrainingError, match="split -> names"):
+            prepare(midi_folder, tmp_path / "out", PianoRemi(), splits=splits)
     with pytest.raises(TrainingError, match="not a prepared corpus"):
         prepare(midi_folder, tmp_path, PianoRemi())
 
@@ -113,29 +109,17 @@ def test_folders_named_after_splits_define_the_splits(midi_folder, tmp_path):
 
 
 def test_a_stopped_run_resumes_and_workers_change_nothing(data, midi_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
-    read: list[str] = []
-    encode = preparation._encode
-
-    def stopped(batch):
-        if len(read) >= 4:
-            raise KeyboardInterrupt
-        read.extend(batch.source.names)
-        return encode(batch)
-
-    monkeypatch.setattr(preparation, "_encode", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
+    with monkeypatch.context() as patch:
+        before = stop_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert not (tmp_path / "out").exists()
-    before = list(read)
-    read.clear()
-    monkeypatch.setattr(
-        preparation, "_encode", lambda batch: (read.extend(batch.source.names), encode(batch))[1]
-    )
-    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
+    with monkeypatch.context() as patch:
+        read = stop_after(patch, 100)
+        facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
+    assert before
     assert not set(before) & set(read)
     assert facts == read_facts(data)
-    monkeypatch.setattr(preparation, "_encode", encode)
     assert prepare(midi_folder, tmp_path / "two", PianoRemi(), workers=2) == facts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "two"]
 
@@ -166,16 +150,13 @@ def stop_after(monkeypatch, batches):
 def test_a_stopped_run_is_not_resumed_if_the_result_would_differ(
     midi_folder, tmp_path, monkeypatch, what
 ):
-    source, tokenizer = tmp_path / "midi", PianoRemi()
-    shutil.copytree(midi_folder, source)
+    source, tokenizer = shutil.copytree(midi_folder, tmp_path / "midi"), PianoRemi()
     if what == "archive":
         source = Path(shutil.make_archive(str(tmp_path / "midi"), "zip", source))
     with monkeypatch.context() as patch:
-        read = stop_after(patch, 2)
+        before = stop_after(patch, 2)
         with pytest.raises(KeyboardInterrupt):
             prepare(source, tmp_path / "out", tokenizer, workers=1)
-    before = list(read)
-    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     if what == "file":
         shutil.copy(source / "songs" / "7.mid", source / "songs" / "0.mid")
     elif what == "archive":
@@ -185,9 +166,8 @@ def test_a_stopped_run_is_not_resumed_if_the_result_would_differ(
         monkeypatch.setattr(preparation, "BATCH_FORMAT", 99)
     else:
         tokenizer = MultitrackRemi()
-    with monkeypatch.context() as patch:
-        read = stop_after(patch, 100)
-        facts = prepare(source, tmp_path / "out", tokenizer, workers=1)
+    read = stop_after(monkeypatch, 100)
+    facts = prepare(source, tmp_path / "out", tokenizer, workers=1)
     assert set(before) <= set(read)
     assert facts == prepare(source, tmp_path / "new", tokenizer, workers=1)
 
@@ -209,29 +189,6 @@ def test_names_need_not_be_utf8(midi_folder, tmp_path):
     assert len(Corpus.load(out, "train")) == 3
     dealt = prepare(tmp_path / "midi" / "train", tmp_path / "dealt", PianoRemi())
     assert sum(split["files"] for split in dealt["splits"].values()) == 3
-
-
-def test_zero_workers_are_refused(midi_folder, tmp_path):
-    with pytest.raises(TrainingError, match="--workers is 0, expected at least 1"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_several_tracks(tmp_path):
-    score = Score(
-        480,
-        (
-            Track.of([(tick, 60, 36, 90) for tick in range(0, 9600, 480)], is_drum=True),
-            Track.of([(tick, 400, 40, 90) for tick in range(0, 9600, 960)], program=33),
-        ),
-    )
-    (tmp_path / "midi" / "train").mkdir(parents=True)
-    (tmp_path / "midi" / "test").mkdir()
-    (tmp_path / "midi" / "train" / "a.mid").write_bytes(write_midi(score))
-    drums = replace(score, tracks=score.tracks[:1])
-    (tmp_path / "midi" / "test" / "a.mid").write_bytes(write_midi(drums))
-    facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi())
-    assert facts["splits"]["train"]["notes"] == 30
 
 
 def test_a_run_stopped_while_joining_encodes_nothing_again(
@@ -303,20 +260,6 @@ def test_several_corpora_are_split_separately(midi_folder, tmp_path):
         for key in ("tokens", "notes", "files"):
             parts = [some["splits"][split][key] for some in alone]
             assert facts["splits"][split][key] == sum(parts)
-
-
-def test_equal_corpus_names_and_a_wrong_number_of_patterns_are_refused(midi_folder, tmp_path):
-    for corpora, patterns, said in (
-        ([midi_folder, midi_folder], None, "--corpus: found corpora named .* different names"),
-        (
-            [midi_folder, midi_folder / "songs"],
-            ["*.mid"] * 3,
-            "--include: found 3 patterns for 2 corpora, expected one for all or one for each",
-        ),
-    ):
-        with pytest.raises(TrainingError, match=said):
-            prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_damaged_files_are_read_unless_reading_is_strict(tmp_path):

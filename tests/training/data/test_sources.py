@@ -20,40 +20,31 @@ def source(*members):
 
 
 @given(names=names)
-def test_splitting_by_hash_fills_every_split_and_loses_nothing(names):
+def test_splitting_by_hash_fills_every_split_in_any_order_and_loses_nothing(names):
     names = [f"{name}.mid" for name in names]
     dealt, unassigned, _ = deal(source(*names), names, None)
     assert not unassigned
     assert sorted(name for members in dealt.values() for name in members) == sorted(names)
     assert list(dealt) == ["train", "validation", "test"]
     assert len(names) < 3 or all(dealt.values())
-
-
-@given(names=names)
-def test_splitting_by_hash_does_not_depend_on_the_order(names):
-    names = [f"{name}.mid" for name in names]
-    first, *_ = deal(source(*names), names, None)
-    second, *_ = deal(source(*names), names[::-1], None)
-    assert {split: sorted(members) for split, members in first.items()} == {
-        split: sorted(members) for split, members in second.items()
+    again, *_ = deal(source(*names), names[::-1], None)
+    assert {split: {*members} for split, members in dealt.items()} == {
+        split: {*members} for split, members in again.items()
     }
 
 
-@pytest.mark.parametrize("other", ["val", "valid", "validation"])
-def test_tables_and_folders_may_call_validation_val(other, tmp_path):
-    table = {"training": ["a"], other: ["b"], "test": ["c"], "extra": ["d"]}
-    (tmp_path / "s.json").write_text(json.dumps(table))
-    names = ["a.mid", "b.mid", "c.mid", "d.mid", "e.mid"]
-    wanted = {
-        "train": ["a.mid"],
-        "validation": ["b.mid"],
-        "test": ["c.mid"],
-        "extra": ["d.mid"],
-    }
-    assert deal(source(*names), names, tmp_path / "s.json") == (wanted, ["e.mid"], [])
-    names = ["training/a.mid", f"{other}/b.mid", "test/c.mid", "extra/d.mid"]
-    dealt, *_ = deal(source(*names), names, None)
-    assert {split: [Path(n).name for n in members] for split, members in dealt.items()} == wanted
+def test_tables_and_folders_may_call_validation_val(tmp_path):
+    names = [f"{name}.mid" for name in "abcde"]
+    wanted = dict(
+        zip(("train", "validation", "test", "extra"), ([name] for name in names), strict=False)
+    )
+    for other in ("val", "valid", "validation"):
+        table = {"training": ["a"], other: ["b"], "test": ["c"], "extra": ["d"]}
+        (tmp_path / "s.json").write_text(json.dumps(table))
+        assert deal(source(*names), names, tmp_path / "s.json") == (wanted, ["e.mid"], [])
+        placed = ["training/a.mid", f"{other}/b.mid", "test/c.mid", "extra/d.mid"]
+        dealt, *_ = deal(source(*placed), placed, None)
+        assert {s: [Path(n).name for n in members] for s, members in dealt.items()} == wanted
 
 
 @pytest.fixture
@@ -126,10 +117,7 @@ def test_a_stamp_depends_on_names_sizes_and_times(tree):
 def test_a_name_in_two_splits_is_refused(tmp_path):
     table = tmp_path / "splits.json"
     table.write_text('{"train": ["a", "b"], "test": ["b"]}')
-    with pytest.raises(
-        TrainingError,
-        match=r"splits\.json: 'b' is in the splits train and test, expected each name",
-    ):
+    with pytest.raises(TrainingError, match=r"splits\.json: 'b' is in the splits train and test"):
         deal(source("a.mid", "b.mid"), ["a.mid", "b.mid"], table)
 
 

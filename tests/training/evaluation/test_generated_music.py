@@ -62,21 +62,11 @@ def test_prompts_are_spread_over_the_split():
 
 
 def test_options_out_of_range_are_refused():
-    for changes, message in (
-        ({"continuations": 0}, "--continuations is 0"),
-        ({"per_prompt": 0}, "--per-prompt is 0"),
-        ({"prompt_bars": 0}, "--prompt-bars is 0"),
-        ({"bars": 0}, "--bars is 0"),
-        ({"takes": 0}, "--takes is 0"),
-        ({"seed": -1}, "--seed is -1"),
-        ({"temperature": -0.1}, "--temperature is -0.1"),
-        ({"top_p": 1.5}, "--top-p is 1.5, expected 0 to 1"),
-        ({"presence": 2}, "--presence is 2"),
-        ({"recall": 2}, "--recall is 2"),
-        ({"memory": 2}, "--memory is 2"),
-    ):
-        with pytest.raises(TrainingError, match=message):
-            GenerationOptions(**changes)  # pyright: ignore
+    wrong = {"continuations": 0, "per_prompt": 0, "prompt_bars": 0, "bars": 0, "takes": 0}
+    wrong |= {"seed": -1, "temperature": -0.1, "top_p": 1.5, "presence": 2, "recall": 2}
+    for name, value in {**wrong, "memory": 2}.items():
+        with pytest.raises(TrainingError, match=f"--{name.replace('_', '-')} is {value}"):
+            GenerationOptions(**{name: value})
 
 
 def passage(notes, bars, prompt_bars=2):

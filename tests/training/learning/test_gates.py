@@ -56,7 +56,7 @@ def tables(gates):
 
 @pytest.fixture(scope="module")
 def pieces():
-    return [copied(seed, 800) for seed in range(6)]
+    return [copied(seed, 500) for seed in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,9 @@ def test_tokens_that_are_not_predicted_are_left_out(pieces):
     expected = mixed_nats(examples(CONFIG, short, whole), tables(GATES)).numpy()[counted]
     found = mixed_nats(examples(CONFIG, short, some), tables(GATES)).numpy()
     np.testing.assert_allclose(found, expected)
+    short = [pieces[0][:1], pieces[0][:50]]  # a piece of one token has none
+    given = examples(CONFIG, short, decoded(short))
+    assert given.tokens.max() < len(given.nats) == 49
 
 
 def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
@@ -93,10 +96,6 @@ def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
     np.testing.assert_allclose(flat, np.concatenate(by_piece), atol=1e-12)
 
 
-def test_every_table_of_the_gates_is_fitted():
-    assert vars(GATES).keys() == TABLES.keys()
-
-
 def test_the_likelihood_ignores_the_balance_of_generation(pieces):
     balanced = replace(CONFIG, balance=BalanceConfig(strength=1.0, near=-1.0))
     nats = decoded(pieces[:1])[0]
@@ -105,7 +104,7 @@ def test_the_likelihood_ignores_the_balance_of_generation(pieces):
 
 
 def test_a_fit_recovers_the_gates_that_sequences_were_drawn_from(fitted):
-    fresh = [copied(seed, 800) for seed in (100, 101)]
+    fresh = [copied(seed, 500) for seed in (100, 101)]
     given = examples(CONFIG, fresh, decoded(fresh))
     with_fit, with_truth = (mixed_nats(given, tables(g)) for g in (fitted.gates, GATES))
     decoder = given.nats.mean().item()
@@ -166,7 +165,7 @@ def test_a_fit_is_reproducible_and_ignores_earlier_gates(pieces):
 def test_a_token_does_not_depend_on_later_ones_nor_a_piece_on_others(pieces):
     nats = decoded(pieces[:2])
     whole = pointer_nats(CONFIG, pieces[0], nats[0])
-    for stop in (2, 3, 700):
+    for stop in (2, 3, 400):
         part = pointer_nats(CONFIG, pieces[0][:stop], nats[0][: stop - 1])
         np.testing.assert_array_equal(part, whole[: stop - 1])
     both = mixed_nats(examples(CONFIG, pieces[:2], nats), tables(GATES))
@@ -177,12 +176,6 @@ def test_several_draws_may_be_mixed_in_one_call(pieces):
     nats = np.random.default_rng(0).exponential(1, (3, len(pieces[0]) - 1))
     rows = [pointer_nats(CONFIG, pieces[0], row) for row in nats]
     np.testing.assert_array_equal(pointer_nats(CONFIG, pieces[0], nats), rows)
-
-
-def test_pieces_of_one_token_are_skipped(pieces):
-    short = [pieces[0][:1], pieces[0][:50]]
-    given = examples(CONFIG, short, decoded(short))
-    assert given.tokens.max() < len(given.nats) == 49
 
 
 def test_progress_counts_tokens_and_evaluations(pieces):

@@ -59,7 +59,7 @@ def test_a_change_of_arithmetic_is_refused():
         ({}, {"device": "cuda"}, "the run started on a GPU, and none was found"),
     ):
         with pytest.raises(TrainingError, match=f"^{FOLDER}: {message}"):
-            resume_arithmetic(TrainerConfig(**settings), STORED | stored, FOLDER)  # pyright: ignore
+            resume_arithmetic(TrainerConfig(**settings), STORED | stored, FOLDER)  # pyright: ignore[reportArgumentType]
 
 
 def test_slow_arithmetic_is_reported(monkeypatch, caplog):
@@ -83,6 +83,6 @@ def test_a_missing_gpu_is_reported():
 
 def test_gpus_use_tf32_while_a_run_trains():
     for kind, expected in (("cpu", "highest"), ("cuda", "high")):
-        with machine.fast_products(kind):  # pyright: ignore
+        with machine.fast_products(kind):  # pyright: ignore[reportArgumentType]
             assert torch.get_float32_matmul_precision() == expected
         assert torch.get_float32_matmul_precision() == "highest"

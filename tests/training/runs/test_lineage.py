@@ -119,7 +119,7 @@ def test_released_models_list_their_runs():
 
 def test_a_history_survives_writing_and_reading(tmp_path):
     segment = PastSegment(
-        **{"step": 3, "command": "c", "machine": "m"},  # pyright: ignore
+        **{"step": 3, "command": "c", "machine": "m"},  # pyright: ignore[reportArgumentType]
         **{"python": "3", "torch": "2", "lightning": "2"},
     )
     runs = (

@@ -99,7 +99,7 @@ def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypat
     for room in (0, 100, 8000, 16500):
         with monkeypatch.context() as patch:
             full = partial(FullDisk, room=room)
-            patch.setattr(torch, "save", lambda x, stream, full=full: save(x, full(stream)))  # pyright: ignore
+            patch.setattr(torch, "save", lambda x, stream, full=full: save(x, full(stream)))  # pyright: ignore[reportArgumentType]
             with pytest.raises(
                 TrainingError, match=rf"^{path}: cannot be written \(No space left on device\)"
             ):
@@ -146,7 +146,7 @@ def test_styles_keep_their_weights_when_others_are_added():
     sizes = {"vocabulary_size": size, "width": 8, "num_layers": 1, "num_heads": 1, "hidden": 8}
     events = {"closing": [[4, 5]], "hidden": 8}
     decoder = build(DecoderConfig, {**sizes, "events": events}).build()
-    layers = (decoder.embedding, decoder.project_out, decoder.events.embedding)  # pyright: ignore
+    layers = (decoder.embedding, decoder.project_out, decoder.events.embedding)  # pyright: ignore[reportOptionalMemberAccess]
     first = [layer.weight.detach().clone() for layer in layers]
     keep_styles(decoder, before, after)
     for layer, weight in zip(layers, first, strict=True):

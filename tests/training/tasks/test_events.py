@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import torch
 
 from relpe.models.checkpoint import load_model
-from relpe.models.events import EventsConfig
 from tests.support.runs import with_model
 from tokenization.presets import load_tokenizer
-from training.config import read_yaml
 from training.experiment import build_experiment
 from training.learning.muon import parameter_groups
 from training.release import export
@@ -42,16 +38,3 @@ def test_a_run_with_events_and_a_pattern_of_layers(experiment, tmp_path):
     trained, _ = load_decoder(tmp_path / "run")
     for name, weight in trained.state_dict().items():
         torch.testing.assert_close(weight, released.state_dict()[name], rtol=0.01, atol=0.01)
-
-
-def test_a_pattern_can_be_set_on_the_command_line(tmp_path, experiment):
-    file = tmp_path / "experiment.yaml"
-    file.write_text(json.dumps(experiment))
-    windowed = "{attention: {kind: windowed, span: 9}, encoding: {kind: algebraic}}"
-    values = read_yaml(
-        file, [f"task.model.layers=[{{count: 3}}, {windowed}]", "task.model.events={}"]
-    )
-    model = build_experiment(values).task.model
-    assert [layer.count for layer in model.layers] == [3, 1]
-    assert model.layers[1].attention.span == 9
-    assert model.events == EventsConfig()

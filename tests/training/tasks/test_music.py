@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -9,11 +11,11 @@ from torch.nn.functional import cross_entropy
 
 from relpe.models.checkpoint import load_model, save_model
 from tests.support.runs import (
+    assert_resumes,
     assert_same_weights,
     changed,
     checkpoint,
     metrics,
-    stop_at,
     with_model,
 )
 from training.errors import TrainingError
@@ -67,23 +69,16 @@ def test_pictures_and_spans_of_layers_are_logged_and_change_nothing(windowed, tm
     assert {"span/layer_1", "span/layer_2", "window_width/layer_1"} <= set(tags[0]["scalars"])
 
 
-@pytest.mark.parametrize(("ema_decay", "step"), [(None, 3), (0.5, 4)])
-def test_a_resumed_run_continues_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
-    config = windowed({"ema_decay": ema_decay})
+def test_a_resumed_run_continues_with_its_spans(windowed, tmp_path):
+    assert_resumes(windowed({"ema_decay": 0.5}), tmp_path)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert fit(config, whole, show=False).stopped_by is None
-    with monkeypatch.context() as patch:
-        stop_at(patch, step)
-        assert fit(config, parts, show=False).step == step
-    assert fit(config, parts, show=False).step == 6
-    first, second = checkpoint(whole), checkpoint(parts)
-    assert_same_weights(first, second)
-    assert first["spans"] == second["spans"]
-    assert first["spans"]["calls"] == 6
+    assert checkpoint(whole)["spans"] == checkpoint(parts)["spans"]
+    assert checkpoint(whole)["spans"]["calls"] == 6
     columns = (*SPANS, "encoding_change", "validation/nats_per_token")
     seen = [[[row[key] for key in columns] for row in metrics(run)] for run in (whole, parts)]
     assert seen[0] == seen[1]
-    assert len({row["mean_span"] for row in trained(whole)}) > 1  # refreshes change them
+    spans = {tuple(row[key] for key in SPANS) for row in trained(whole)}
+    assert len(spans) == 3  # each refresh changes them
 
 
 def test_a_penalty_narrows_windows_and_is_not_part_of_the_validation(windowed, tmp_path):
@@ -91,27 +86,24 @@ def test_a_penalty_narrows_windows_and_is_not_part_of_the_validation(windowed, t
         fit(windowed(penalty=penalty), tmp_path / name, show=False)
     free, dear = trained(tmp_path / "free"), trained(tmp_path / "dear")
     assert free[0]["train/nats_per_token"] == dear[0]["train/nats_per_token"]
-    assert all(float(row["train/nats_per_token"]) < 8 for row in dear)
+    guess = math.log(1246)
+    assert all(float(row["train/nats_per_token"]) < guess for row in dear)
     assert float(dear[-1]["mean_span"]) < float(free[-1]["mean_span"])
     [_, validation] = metrics(tmp_path / "dear", "validation/nats_per_token")
-    assert float(validation["validation/nats_per_token"]) < 8
+    assert float(validation["validation/nats_per_token"]) < 7
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"chunk": 0}, "chunk is 0, expected at least 1"),
+def test_invalid_chunks_are_refused(experiment):
+    for values, message in (
+        ({"chunk": 0}, "chunk is 0"),
         ({"truncated": True}, "truncated is true without a chunk"),
-    ],
-)
-def test_invalid_chunks_are_refused(experiment, values, message):
-    with pytest.raises(TrainingError, match=message):
-        build_experiment(changed(experiment, task=values))
+    ):
+        with pytest.raises(TrainingError, match=message):
+            build_experiment(changed(experiment, task=values))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_gradients_are_those_of_the_mean_loss_and_the_penalty(windowed, accumulate):
-    config = windowed({"accumulate": accumulate}, penalty=3.0)
+def test_gradients_are_those_of_the_mean_loss_and_the_penalty(windowed):
+    config = windowed({"accumulate": 2}, penalty=3.0)
     module = config.task.build_module(config.optimizer, config.trainer)
     trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     module.trainer = trainer

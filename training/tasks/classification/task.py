@@ -17,7 +17,7 @@ from relpe.models.classifier import Classifier, ClassifierConfig, ClassifierStat
 from training.errors import TrainingError
 from training.learning.distributed import total
 from training.tasks.batches import parts_of
-from training.tasks.classification.examples import Batch, Examples, batch_of, some
+from training.tasks.classification.examples import Batch, Examples, batch_of
 from training.tasks.module import SeededModule
 from training.tasks.task import Measured, Results, Split, Task, mean_of
 
@@ -121,7 +121,7 @@ class ClassificationTask(Task):
 
     def test_set(self) -> Examples:
         """The examples that `relpe-train evaluate` measures."""
-        return some(self.split("test"), self.test_examples)
+        return self.split("test").some(self.test_examples)
 
     def training_examples(self) -> Examples:
         """The training split."""
@@ -129,7 +129,7 @@ class ClassificationTask(Task):
 
     def held_out(self, world: int) -> Examples:
         """Some of the validation split."""
-        return some(self.split("validation"), self.validation_examples)
+        return self.split("validation").some(self.validation_examples)
 
     def batch(self, examples: Examples, numbers: Sequence[int]) -> Batch:
         """A batch of some examples."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,29 +72,18 @@ class LoadedImageTask(ImageTask):
     def split(self, name: Split) -> Examples:
         """The examples of a split."""
         images, labels = self.images(name)
-        return Images(images, labels, as_values=not isinstance(self.model.input, TokenInputConfig))
+        as_values = not isinstance(self.model.input, TokenInputConfig)
+        return Examples(len(labels), partial(_image, images, labels, as_values))
 
 
-@dataclass
-class Images(Examples):
-    """Images in memory, converted when they are needed."""
-
-    images: NDArray[Any]
-    labels: NDArray[np.int64]
-    as_values: bool
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Example:
-        """An image as values (..., c), or as ids (...)."""
-        image = self.images[index]
-        if not self.as_values:
-            image = image[..., 0].astype(np.int64)
-        elif image.dtype == np.uint8:
-            image = image.astype(np.float32) / 127.5 - 1
-        return Example((image,), int(self.labels[index]))
+def _image(images: NDArray[Any], labels: NDArray[np.int64], as_values: bool, index: int) -> Example:
+    """An image as values (..., c), or as ids (...)."""
+    image = images[index]
+    if not as_values:
+        image = image[..., 0].astype(np.int64)
+    elif image.dtype == np.uint8:
+        image = image.astype(np.float32) / 127.5 - 1
+    return Example((image,), int(labels[index]))
 
 
 def part_of_train(name: Split, count: int) -> slice:

@@ -7,19 +7,18 @@ parsed.
 from __future__ import annotations
 
 import csv
-import hashlib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Arrays, Example, Examples
+from training.tasks.classification.examples import Example, Examples, in_memory
 from training.tasks.classification.task import Split
+from training.tasks.generated import split_of
 from training.tasks.lra.released import SequenceTask, released
 
 OPERATORS = ("[MAX", "[MIN", "[MED", "[SM")
@@ -56,7 +55,7 @@ class ListOpsTask(SequenceTask):
     def split(self, name: Split) -> Examples:
         """The examples of a split; see `ClassificationTask`."""
         if self.data is None:
-            return Generated(name, self.shortest, self.max_length)
+            return generated(name, self.shortest, self.max_length)
         path = released(self.data, "listops-1000", "listops") / f"basic_{_FILES[name]}.tsv"
         return read_listops(path, self.max_length)
 
@@ -116,45 +115,28 @@ def draw_expression(draws: np.random.Generator, most: int) -> list[int] | None:
             return None
 
 
-@dataclass(frozen=True)
-class Generated(Examples):
+def generated(name: Split, shortest: int, longest: int) -> Examples:
     """Random expressions; each depends only on its split and number.
 
-    No expression is in two splits: a hash of it decides.
+    There are as many as in the released files. No expression is in two splits: a hash decides.
     """
-
-    name: Split
-    shortest: int
-    longest: int
-
-    def __len__(self) -> int:
-        """As many as in the released files."""
-        return SIZES[self.name]
-
-    def __getitem__(self, index: int) -> Example:
-        """An expression and its value."""
-        tokens = _drawn(self.name, index, self.shortest, self.longest)
-        return Example((tokens,), value_of(tokens.tolist()))
+    return Examples(SIZES[name], partial(_drawn, name, shortest, longest))
 
 
-def _drawn(name: Split, index: int, shortest: int, longest: int) -> NDArray[np.uint8]:
+def _drawn(name: Split, shortest: int, longest: int, index: int) -> Example:
+    """An expression and its value."""
     stream: Any = "data" if name == "train" else name
     draws = generator(0, index, stream)
     while True:
         tokens = draw_expression(draws, longest)
         if tokens is not None and len(tokens) >= shortest:
             found = np.array(tokens, np.uint8)
-            if _split_of(found) == name:
-                return found
-
-
-def _split_of(tokens: NDArray[np.uint8]) -> Split:
-    part = hashlib.blake2b(tokens.tobytes(), digest_size=1).digest()[0] % 16
-    return "train" if part > 1 else ("validation", "test")[part]
+            if split_of(found) == name:
+                return Example((found,), value_of(tokens))
 
 
 @cache
-def read_listops(path: Path, longest: int) -> Arrays:
+def read_listops(path: Path, longest: int) -> Examples:
     """Expressions of a file with the columns Source and Target.
 
     Parentheses are left out, since brackets say the same.
@@ -162,8 +144,7 @@ def read_listops(path: Path, longest: int) -> Arrays:
     Raises:
         TrainingError: the file is missing or damaged.
     """
-    rows: list[NDArray[np.uint8]] = []
-    labels: list[int] = []
+    rows: list[Example] = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file, delimiter="\t")
@@ -173,8 +154,8 @@ def read_listops(path: Path, longest: int) -> Arrays:
                 try:
                     source, target = row
                     words = source.replace("(", " ").replace(")", " ").split()
-                    rows.append(np.array([IDS[word] for word in words[:longest]], np.uint8))
-                    labels.append(range(10)[int(target)])
+                    ids = np.array([IDS[word] for word in words[:longest]], np.uint8)
+                    rows.append(Example((ids,), range(10)[int(target)]))
                 except (ValueError, KeyError, IndexError) as error:
                     raise TrainingError(
                         f"{path}: line {number} is not an expression and a digit ({error})"
@@ -184,4 +165,4 @@ def read_listops(path: Path, longest: int) -> Arrays:
             f"{path}: not found; expected the released files of ListOps, or leave out task.data to "
             "generate expressions"
         ) from error
-    return Arrays(rows, np.array(labels, np.int64))
+    return in_memory(rows)

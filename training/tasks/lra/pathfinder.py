@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relpe.models.inputs import TokenInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Example, Examples, Part
+from training.tasks.classification.examples import Example, Examples
 from training.tasks.classification.task import Split
 from training.tasks.images.task import ImageTask
 from training.tasks.lra.released import released
@@ -61,13 +61,15 @@ class PathfinderTask(ImageTask):
         """The images of a split; of files, 80, 10 and 10 % in a random order, always the same."""
         as_values = not isinstance(self.model.input, TokenInputConfig)
         if self.data is None:
-            return Drawn(name, self.size, self.dashes, as_values)
+            draw = partial(_drawn, name, self.size, self.dashes, as_values)
+            return Examples(SIZES[name], draw)
         folder = released(self.data, f"pathfinder{self.size}")
-        files = Files(folder / "curv_contour_length_14", self.size, as_values)
+        folder /= "curv_contour_length_14"
+        files = Examples(len(_listed(folder)), partial(_read, folder, self.size, as_values))
         order = generator(0, 0, "data").permutation(len(files))
         first, second = len(files) * 8 // 10, len(files) * 9 // 10
         part = {"train": slice(first), "validation": slice(first, second)}
-        return Part(files, order[part.get(name, slice(second, None))])
+        return files.part(order[part.get(name, slice(second, None))])
 
 
 def _as_input(image: NDArray[np.uint8], *, as_values: bool) -> NDArray[Any]:
@@ -77,39 +79,25 @@ def _as_input(image: NDArray[np.uint8], *, as_values: bool) -> NDArray[Any]:
     return image.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Files(Examples):
-    """Images of the released folder, which are read when they are needed."""
+def _read(folder: Path, size: int, as_values: bool, index: int) -> Example:
+    """An image and whether its circles are joined.
 
-    folder: Path
-    size: int
-    as_values: bool
+    Raises:
+        TrainingError: the image is missing or damaged.
+    """
+    from matplotlib.image import imread
 
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(_listed(self.folder))
-
-    def __getitem__(self, index: int) -> Example:
-        """An image and whether its circles are joined.
-
-        Raises:
-            TrainingError: the image is missing or damaged.
-        """
-        from matplotlib.image import imread
-
-        path, label = _listed(self.folder)[index]
-        try:
-            image = imread(path)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise TrainingError(f"{path}: cannot be read as an image ({error})") from error
-        image = image if image.ndim == 2 else image[..., 0]
-        if image.shape != (self.size, self.size):
-            raise TrainingError(
-                f"{path}: found {image.shape} pixels, expected {self.size} x {self.size}"
-            )
-        if image.dtype != np.uint8:
-            image = np.rint(image * 255).astype(np.uint8)
-        return Example((_as_input(image, as_values=self.as_values),), label)
+    path, label = _listed(folder)[index]
+    try:
+        image = imread(path)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise TrainingError(f"{path}: cannot be read as an image ({error})") from error
+    image = image if image.ndim == 2 else image[..., 0]
+    if image.shape != (size, size):
+        raise TrainingError(f"{path}: found {image.shape} pixels, expected {size} x {size}")
+    if image.dtype != np.uint8:
+        image = np.rint(image * 255).astype(np.uint8)
+    return Example((_as_input(image, as_values=as_values),), label)
 
 
 @cache
@@ -135,26 +123,13 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
     return found
 
 
-@dataclass(frozen=True)
-class Drawn(Examples):
-    """Generated images; each depends only on its split and number."""
-
-    name: Split
-    size: int
-    dashes: int
-    as_values: bool
-
-    def __len__(self) -> int:
-        """As many as in the released files."""
-        return SIZES[self.name]
-
-    def __getitem__(self, index: int) -> Example:
-        """An image and whether its circles are joined."""
-        stream: Any = "noise" if self.name == "train" else self.name
-        draws = generator(0, index, stream, row=self.size)
-        label = int(draws.integers(2))
-        image = draw_image(draws, self.size, self.dashes, joined=bool(label))
-        return Example((_as_input(image, as_values=self.as_values),), label)
+def _drawn(name: Split, size: int, dashes: int, as_values: bool, index: int) -> Example:
+    """An image, which depends on its split and number, and whether its circles are joined."""
+    stream: Any = "noise" if name == "train" else name
+    draws = generator(0, index, stream, row=size)
+    label = int(draws.integers(2))
+    image = draw_image(draws, size, dashes, joined=bool(label))
+    return Example((_as_input(image, as_values=as_values),), label)
 
 
 def draw_image(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -34,45 +34,34 @@ class LraRetrievalTask(SequenceTask):
     def split(self, name: Split) -> Examples:
         """The pairs of a split; see `ClassificationTask`."""
         folder = released(self.data, "tsv_data")
-        return Pairs(folder / f"new_aan_pairs.{_FILES[name]}.tsv", self.max_length)
+        path = folder / f"new_aan_pairs.{_FILES[name]}.tsv"
+        return Examples(len(_starts(path)) - 1, partial(_pair, path, self.max_length))
 
 
-@dataclass(frozen=True)
-class Pairs(Examples):
-    """Lines of a file, which are read when they are needed."""
+def _pair(path: Path, longest: int, index: int) -> Example:
+    """The bytes of both texts, plus one.
 
-    path: Path
-    longest: int
-
-    def __len__(self) -> int:
-        """Number of pairs."""
-        return len(_starts(self.path)) - 1
-
-    def __getitem__(self, index: int) -> Example:
-        """The bytes of both texts, plus one.
-
-        Raises:
-            TrainingError: the line is not a pair.
-        """
-        start, end = _starts(self.path)[index : index + 2]
-        with self.path.open("rb") as file:
-            file.seek(int(start))
-            parts = file.read(int(end - start)).rstrip(b"\r\n").split(b"\t")
-        try:
-            label, _, _, *texts = parts
-            number = int(float(label))
-            if len(texts) != 2 or number not in (0, 1):
-                raise ValueError
-        except ValueError:
-            raise TrainingError(
-                f"{self.path}: line {index + 1} has {len(parts)} columns, expected a class of 0 or "
-                "1, two names and two texts"
-            ) from None
-        first, second = (
-            np.frombuffer(text[: self.longest] or b" ", np.uint8).astype(np.int64) + 1
-            for text in texts
-        )
-        return Example((first, second), number)
+    Raises:
+        TrainingError: the line is not a pair.
+    """
+    start, end = _starts(path)[index : index + 2]
+    with path.open("rb") as file:
+        file.seek(int(start))
+        parts = file.read(int(end - start)).rstrip(b"\r\n").split(b"\t")
+    try:
+        label, _, _, *texts = parts
+        number = int(float(label))
+        if len(texts) != 2 or number not in (0, 1):
+            raise ValueError
+    except ValueError:
+        raise TrainingError(
+            f"{path}: line {index + 1} has {len(parts)} columns, expected a class of 0 or "
+            "1, two names and two texts"
+        ) from None
+    first, second = (
+        np.frombuffer(text[:longest] or b" ", np.uint8).astype(np.int64) + 1 for text in texts
+    )
+    return Example((first, second), number)
 
 
 @cache

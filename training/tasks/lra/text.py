@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from training.errors import TrainingError
-from training.tasks.classification.examples import Example, Examples, Part
+from training.tasks.classification.examples import Example, Examples
 from training.tasks.classification.task import Split
 from training.tasks.lra.released import SequenceTask, released
 
@@ -33,32 +33,21 @@ class LraTextTask(SequenceTask):
     def split(self, name: Split) -> Examples:
         """The reviews of a split; see `ClassificationTask`."""
         folder = released(self.data, "aclImdb")
-        if name == "test" or (name == "validation" and self.lra_compat):
-            return Reviews(folder, "test", self.max_length)
-        reviews = Reviews(folder, "train", self.max_length)
-        if self.lra_compat:
+        whole = name == "test" or self.lra_compat
+        part = "test" if whole and name != "train" else "train"
+        count = len(_files(folder, part))
+        reviews = Examples(count, partial(_review, folder, part, self.max_length))
+        if whole:
             return reviews
-        numbers = np.arange(len(reviews))
-        return Part(reviews, numbers[(numbers % 10 == 9) == (name == "validation")])
+        numbers = np.arange(count)
+        return reviews.part(numbers[(numbers % 10 == 9) == (name == "validation")])
 
 
-@dataclass(frozen=True)
-class Reviews(Examples):
-    """Reviews of a folder, negative and positive ones in turn, which are read when needed."""
-
-    folder: Path
-    name: str
-    longest: int
-
-    def __len__(self) -> int:
-        """Number of reviews."""
-        return len(_files(self.folder, self.name))
-
-    def __getitem__(self, index: int) -> Example:
-        """The bytes of a review, plus one."""
-        path, label = _files(self.folder, self.name)[index]
-        content = path.read_bytes()[: self.longest] or b"\n"
-        return Example((np.frombuffer(content, np.uint8).astype(np.int64) + 1,), label)
+def _review(folder: Path, name: str, longest: int, index: int) -> Example:
+    """The bytes of a review, plus one; negative and positive reviews take turns."""
+    path, label = _files(folder, name)[index]
+    content = path.read_bytes()[:longest] or b"\n"
+    return Example((np.frombuffer(content, np.uint8).astype(np.int64) + 1,), label)
 
 
 @cache

@@ -17,7 +17,7 @@ from relpe.encodings.offset.base import OffsetEncoding
 from relpe.models.inputs import ValueInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Arrays, Example
+from training.tasks.classification.examples import Example, Examples, in_memory
 from training.tasks.classification.task import ClassificationTask, Split
 from training.tasks.series.ts_file import Labelled, Series, read_split
 
@@ -75,15 +75,14 @@ class SeriesTask(ClassificationTask):
         """The largest number of times."""
         return self.max_length
 
-    def split(self, name: Split) -> Arrays:
+    def split(self, name: Split) -> Examples:
         """The series of a split; TRAIN is divided into those for training and for validation."""
         of_file = read_split(self.data, self.name, "TEST" if name == "test" else "TRAIN")
         self.check_classes(len(self._scale.classes))
         chosen = range(len(of_file.series)) if name == "test" else self._part(name)
         series = [self._read(of_file, index, name) for index in chosen]
         self._check_positions(series)
-        labels = np.array([one.label for one in series], np.int64)
-        return Arrays([one.inputs[0] for one in series], labels, [one.positions for one in series])
+        return in_memory(series)
 
     def _part(self, name: Split) -> list[int]:
         """Which series of TRAIN belong to a split: of those of a class, every n-th validates."""

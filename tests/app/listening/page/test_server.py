@@ -160,12 +160,13 @@ def test_a_trial_ends_only_when_all_questions_are_answered(client):
     assert client.post("/next", json={"trial": 3}, headers=who).status_code == 409
 
 
-def test_unknown_codes_and_new_listeners_are_limited(client, monkeypatch):
+def test_unknown_codes_and_new_listeners_are_limited(folder, monkeypatch):
     monkeypatch.setattr(server, "JOINS", 2)
-    statuses = [client.post("/listeners", json={}).status_code for _ in range(3)]
-    assert statuses == [200, 200, 429]
     monkeypatch.setattr(server, "WRONG_CODES", 3)
-    answers = [client.get("/listener", headers={"Listener": "nobody22"}) for _ in range(4)]
+    with page(folder) as client:
+        statuses = [client.post("/listeners", json={}).status_code for _ in range(3)]
+        answers = [client.get("/listener", headers={"Listener": "nobody22"}) for _ in range(4)]
+    assert statuses == [200, 200, 429]
     assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
 
 

@@ -7,7 +7,8 @@ import pytest
 from app.listening.answers import Answer
 from app.listening.clips import Clip
 from app.listening.report.judgements import Test as ListeningTest
-from app.listening.report.screening import Thresholds, screen
+from app.listening.report.options import OptionError, Thresholds
+from app.listening.report.screening import screen
 
 CLIPS = {
     f"{condition}{prompt}": Clip(f"{condition}{prompt}", f"p{prompt}", condition, 10.0)
@@ -110,5 +111,6 @@ def test_thresholds_and_anchors_can_be_chosen():
     assert screened(*GOOD_ANCHOR, anchors=()).anchor_wins is None
     for name in Thresholds.__dataclass_fields__:
         for wrong in (-1.0, float("nan"), 4.5):
-            with pytest.raises(ValueError, match=f"{name} is .*, expected 0 to"):
+            with pytest.raises(OptionError, match=r"is .*, expected 0 to") as refused:
                 Thresholds(**{name: wrong})
+            assert refused.value.name == name

@@ -64,12 +64,26 @@ def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_noth
         ),
     ):
         with pytest.raises(gr.Error):
-            begin(calls, **values)  # pyright: ignore
+            begin(calls, **values)  # pyright: ignore[reportArgumentType]
         assert said(calls) == alert
         assert not calls.studio.stop(SOMEONE.session_hash)
     assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
     assert said(calls) == BROKEN  # each is shown once; then as if Gradio had refused a value
     assert begin(calls, seed=-5, fresh=True)[0] != -5  # `fresh` draws a new one
+
+
+def test_a_job_whose_first_frame_fails_leaves_the_session_free(calls, midi, monkeypatch):
+    def fail(*_):
+        raise RuntimeError
+
+    read(calls, midi)
+    with monkeypatch.context() as broken:
+        broken.setattr("app.web.callbacks.jobs.waiting", fail)
+        with pytest.raises(gr.Error):
+            begin(calls)
+    assert said(calls) == BROKEN
+    assert not calls.studio.stop(SOMEONE.session_hash)  # no job is left
+    assert begin(calls)[1].frame["phase"] == "waiting"
 
 
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.web.guard import limits
-from app.web.guard.limits import Limits, Recent, address_of
+from app.web.guard.limits import Recent, address_of
 from app.web.guard.refused import RefusedError
 
 
@@ -17,26 +17,32 @@ def test_a_user_of_ipv6_has_all_addresses_of_a_network():
 
 def test_amounts_are_forgotten_after_a_while_and_the_oldest_addresses_first(monkeypatch):
     now = [100.0]
-    recent = Recent(10.0, lambda: now[0])
+    recent = Recent(5, 10.0, lambda: now[0])
+
+    def wait_of(address):
+        """The seconds until an address may go on; 0 if it may now."""
+        try:
+            recent.check(address, "found much")
+        except RefusedError as refused:
+            return refused.retry_after
+        return 0
+
     recent.add("a", 3)
     now[0] += 4
+    assert wait_of("a") == 0
     recent.add("a", 2)
-    assert (recent.of("a"), recent.of("b")) == ((5, 6.0), (0, 0.0))
+    assert (wait_of("a"), wait_of("b")) == (6.0, 0)
+    with pytest.raises(RefusedError, match="found much; try again in 6 s") as refused:
+        recent.check("a", "found much")
+    assert refused.value.status == 429
     now[0] += 6
-    assert recent.of("a") == (0, 0.0)
-    recent.add("a", 1)
-    assert recent.of("a") == (1, 10.0)
+    assert wait_of("a") == 0
+    recent.add("a", 5)
+    assert wait_of("a") == 10.0
+    recent.forget("a")
+    assert wait_of("a") == 0
+    recent.add("a", 5)
     monkeypatch.setattr(limits, "MAX_ADDRESSES", 3)
     for name in "bcad":
-        recent.add(name, 1)
-    assert [recent.of(name)[0] for name in "abcd"] == [2, 0, 1, 1]
-
-
-def test_requests_that_ended_no_longer_count(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_OPEN", 1)
-    counted = Limits(100)
-    for _ in range(3):
-        with counted.request("a"), counted.request("b"), pytest.raises(RefusedError) as refused:
-            counted.request("a").__enter__()
-        assert (refused.value.status, refused.value.retry_after) == (429, 5)
-    assert not counted._open
+        recent.add(name, 5)
+    assert [wait_of(name) for name in "abcd"] == [10.0, 0, 10.0, 10.0]

@@ -113,34 +113,23 @@ def test_pieces_know_their_corpus_style_and_what_is_not_predicted(prepared):
     assert tokenizer.config.styles == tuple(facts["styles"])
 
 
-@pytest.mark.parametrize("chosen", [("groove",), ("quartets", "pop909"), ("pop909", "quartets")])
-def test_some_corpora_of_a_mixture_are_the_same_pieces_in_the_same_order(prepared, chosen):
+def test_some_corpora_of_a_mixture_are_the_same_pieces_in_the_same_order(prepared):
     whole = Corpus.load(prepared, "train")
-    some = Corpus.load(prepared, "train", only=chosen)
-    kept = [
-        index
-        for index in range(len(whole))
-        if whole.corpora[whole.facts(index).corpus]["name"] in chosen
-    ]
-    assert 0 < len(some) == len(kept) < len(whole)
-    assert some.names == [whole.names[index] for index in kept]
-    assert some.corpora == whole.corpora
-    assert some.num_tokens == sum(whole.length(index) for index in kept)
-    for index, place in enumerate(kept):
-        assert np.array_equal(some.piece(index), whole.piece(place))
-        assert np.array_equal(some.piece_bars(index), whole.piece_bars(place))
-        assert some.facts(index) == whole.facts(place)
-
-
-def test_all_corpora_together_are_the_mixture(prepared):
-    whole = Corpus.load(prepared, "test")
-    parts = [Corpus.load(prepared, "test", only=[one["name"]]) for one in whole.corpora]
-    assert sorted(name for part in parts for name in part.names) == sorted(whole.names)
-    assert sum(part.num_tokens for part in parts) == whole.num_tokens
-    assert len(parts[2]) == 0  # giantmidi is for training
-
-
-def test_unknown_corpora_are_refused_with_the_names_of_those_there_are(prepared):
+    for chosen in (("groove",), ("quartets", "pop909"), ("pop909", "quartets")):
+        some = Corpus.load(prepared, "train", only=chosen)
+        kept = [
+            index
+            for index in range(len(whole))
+            if whole.corpora[whole.facts(index).corpus]["name"] in chosen
+        ]
+        assert 0 < len(some) == len(kept) < len(whole)
+        assert some.names == [whole.names[index] for index in kept]
+        assert some.corpora == whole.corpora
+        assert some.lengths.sum() == sum(whole.length(index) for index in kept)
+        for index, place in enumerate(kept):
+            assert np.array_equal(some.piece(index), whole.piece(place))
+            assert np.array_equal(some.piece_bars(index), whole.piece_bars(place))
+            assert some.facts(index) == whole.facts(place)
     with pytest.raises(TrainingError, match=r"no corpus 'jazz', expected one of pop909, chopin"):
         Corpus.load(prepared, "train", only=["pop909", "jazz"])
 
@@ -205,49 +194,38 @@ def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora,
     assert "\n- jazz: `instruments` matches `^Piano$`.\n" in card
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_an_invalid_mixture_is_refused(tmp_path):
+    a = "corpora: {a: {source: a"
+    for text, message in (
         ("tokenizer: piano-2", "found no corpora"),
-        ("tokenizer: piano-2\ncorpora: {a: {source: a, wait: 1}}", r"corpora.a.wait: unknown"),
-        ("tokenizer: piano-2\ncorpora: {a: {source: a, pieces: {b: '('}}}", "regular expression"),
-        (
-            "tokenizer: piano-2\ncorpora: {a: {source: a, splits: {b: valid}}}",
-            "found 'valid', expected one of train, validation, test",
-        ),
-        (
-            "tokenizer: piano-2\ncorpora: {a: {source: a, weight: 1}, b: {source: b}}",
-            "found no weight for b",
-        ),
+        (f"tokenizer: piano-2\n{a}, wait: 1}}}}", r"corpora.a.wait: unknown"),
+        (f"tokenizer: piano-2\n{a}, pieces: {{b: '('}}}}}}", "regular expression"),
+        (f"tokenizer: piano-2\n{a}, splits: {{b: valid}}}}}}", "found 'valid', expected one of"),
+        (f"tokenizer: piano-2\n{a}, weight: 1}}, b: {{source: b}}}}", "found no weight for b"),
         ("extends: pino", "no such file"),
-        ("corpora: {a: {source: a}}", r"mine\.yaml: found no tokenizer, which is required$"),
+        (f"{a}}}}}", r"mine\.yaml: found no tokenizer, which is required$"),
         ("tokenizer: piano-2\ncorpora: {a: {weight: 1}}", "corpora.a: found no source, which"),
-    ],
-)
-def test_an_invalid_mixture_is_refused(tmp_path, text, said):
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(TrainingError, match=said):
-        Mixture.load(str(tmp_path / "mine.yaml"), tmp_path)
+    ):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(TrainingError, match=message):
+            Mixture.load(str(tmp_path / "mine.yaml"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--mixture", "alle"], "expected all, or a YAML file"),
-        (["--mixture", "all", "--corpus", "x"], "give either --corpus or --mixture"),
-        ([], "give either --corpus or --mixture"),
-        (["--mixture", "all", "--include", "*"], "only for --corpus"),
-        (["--corpus", "x", "--from", "y"], "--from is only for --mixture"),
-        (["--mixture", "all"], "has the corpora with --from"),
-        (["--mixture", "all", "--from", "nowhere"], "found no pop909/pop909.zip and no "),
-        (["--mixture", "all", "--tokenizer", "x"], "expected piano-2 or multitrack-2"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(tmp_path, capsys, monkeypatch, words, said):
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["prepare", *words, "--output", str(tmp_path / "out")]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    for words, message in (
+        ("--mixture alle", "expected all, or a YAML file"),
+        ("--mixture all --corpus x", "give either --corpus or --mixture"),
+        ("", "give either --corpus or --mixture"),
+        ("--mixture all --include *", "only for --corpus"),
+        ("--corpus x --from y", "--from is only for --mixture"),
+        ("--mixture all", "has the corpora with --from"),
+        ("--mixture all --from nowhere", "found no pop909/pop909.zip and no "),
+        ("--mixture all --tokenizer x", "expected piano-2 or multitrack-2"),
+    ):
+        assert main(["prepare", *words.split(), "--output", str(tmp_path / "out")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
 
 def test_a_corpus_without_chosen_pieces_is_refused(tmp_path):

@@ -69,13 +69,11 @@ def test_runs_match_a_naive_search(seed):
     draw = np.random.default_rng(seed)
 
     def score(notes: int) -> Score:
-        rows = np.stack([
-            np.cumsum(draw.integers(1, 3, notes)),
-            np.ones(notes, int),
-            draw.integers(60, 62, notes),
-            np.full(notes, 80),
-        ], 1)  # fmt: skip
-        return Score(12, (Track(rows),))
+        onsets = np.cumsum(draw.integers(1, 3, notes)).tolist()
+        pitches = draw.integers(60, 62, notes).tolist()
+        return Score(
+            12, (Track.of([(at, 1, p, 80) for at, p in zip(onsets, pitches, strict=True)]),)
+        )
 
     def steps(score: Score) -> list[tuple[int, int]]:
         notes = score.tracks[0].notes
@@ -87,9 +85,9 @@ def test_runs_match_a_naive_search(seed):
     wanted = steps(asked)
     expected = []
     for i in range(len(wanted)):
-        n = max((j - i for j in range(i + 1, len(wanted) + 1) if tuple(wanted[i:j]) in runs),
-                default=0)  # fmt: skip
-        expected.append(n + 1 if n >= 2 else 0)
+        lengths = (j - i for j in range(i + 1, len(wanted) + 1) if tuple(wanted[i:j]) in runs)
+        longest = max(lengths, default=0)
+        expected.append(longest + 1 if longest >= 2 else 0)
     (found,) = NoteIndex.of(corpus).longest_runs([asked], 3)
     assert found.tolist() == expected
 

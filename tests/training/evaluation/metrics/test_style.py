@@ -101,17 +101,6 @@ def test_similarities_match_golden_values():
         assert cosine_similarity(a[key], b[key]) == pytest.approx(value, rel=1e-12)
 
 
-def test_time_and_pitch_differences_by_hand():
-    """C at 0, E and a higher C one beat later: two pairs in sequence, E and C in both orders."""
-    track = Track.of([(0, 12, 60, 80), (12, 24, 64, 80), (12, 25, 72, 80)])
-    found = profiles(Score(12, (track,)), track)
-    pairs = {tuple(place): found["time_pitch_diff"][tuple(place)]
-             for place in np.argwhere(found["time_pitch_diff"])}  # fmt: skip
-    assert pairs == {(24, 6): 1, (32, 6): 1, (28, 0): 1, (12, 0): 1}
-    # two beats are in the last bin; one tick more is not counted
-    assert np.argwhere(found["onset_duration"]).tolist() == [[0, 6], [6, 11]]
-
-
 @few
 @given(
     seed=st.integers(0, 20),

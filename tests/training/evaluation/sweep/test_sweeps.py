@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.runs import assert_same_weights, checkpoint
 from training.evaluation.sweep.config import read_sweep
 from training.evaluation.sweep.processes import is_done, run_cells
 from training.evaluation.sweep.results import tables_of, write_tables
@@ -58,22 +53,3 @@ def test_a_sweep_of_each_kind_of_task_is_trained_and_compared(kind, data, tmp_pa
     assert len(table.results) == 2
     assert all(len(values) == 1 for rows in table.values.values() for values in rows.values())
     assert "Tests need two seeds" in write_tables(sweep, sweep.cells, {}).read_text()
-
-
-def test_an_interrupted_sweep_ends_with_the_weights_of_an_uninterrupted_one(data, tmp_path):
-    path = write_sweep(tmp_path, "listops", data, settings={"trainer.token_budget": 200_000})
-    whole, stopped = (read_sweep(path, tmp_path / name) for name in ("whole", "stopped"))
-    assert run_cells(whole.cells[:1], whole.runs, 1, show=False).failures == {}
-
-    def stop():
-        while not (stopped.cells[0].folder / "last.ckpt").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=stop, daemon=True).start()
-    outcome = run_cells(stopped.cells[:1], stopped.runs, 1, show=False)
-    assert (outcome.failures, outcome.stopped_by) == ({}, signal.SIGINT)
-    folder = stopped.cells[0].folder
-    assert 0 < checkpoint(folder)["global_step"] < checkpoint(whole.cells[0].folder)["global_step"]
-    assert run_cells(stopped.cells[:1], stopped.runs, 1, show=False).stopped_by is None
-    assert_same_weights(checkpoint(folder), checkpoint(whole.cells[0].folder))

@@ -11,10 +11,10 @@ from training.tasks.transduction.parallel_text import TextPair, read_parallel
 PAIRS = [*number_pairs(5), ("naïve\u2028text", "«\u00a0naïf\u00a0»"), ("𝄞", "clé de sol")]
 
 
-@pytest.mark.parametrize("names", [["a.en", "a.fr"], ["a.tsv"]])
-def test_line_files_and_tables_have_the_same_pairs(names, tmp_path):
+def test_line_files_and_tables_have_the_same_pairs(tmp_path):
     write_both(tmp_path, "a", PAIRS)
-    assert read_parallel(tmp_path, names) == PAIRS
+    for names in (["a.en", "a.fr"], ["a.tsv"]):
+        assert read_parallel(tmp_path, names) == PAIRS
 
 
 def test_message_files_have_the_messages_with_translations(tmp_path):
@@ -33,9 +33,8 @@ def test_empty_texts_byte_order_marks_and_ends_of_windows_are_left_out(tmp_path)
     assert read_parallel(tmp_path, ["a.tsv"]) == [("one", "un"), TextPair("two", "deux")]
 
 
-@pytest.mark.parametrize(
-    ("content", "names", "message"),
-    [
+def test_files_that_cannot_be_used_are_refused_in_one_sentence(tmp_path):
+    for content, names, message in (
         ({"a.en": "one\ntwo\n", "a.fr": "un\n"}, "a.en a.fr", r"a.en has 2 lines and .*a.fr has 1"),
         ({"a.en": "", "a.fr": ""}, "a.en a.fr", r"a.en and .*a.fr: found no text"),
         ({"a.tsv": ""}, "a.tsv", "a.tsv: found no text with a translation"),
@@ -43,14 +42,10 @@ def test_empty_texts_byte_order_marks_and_ends_of_windows_are_left_out(tmp_path)
         ({"a.en": "one\n\xe9t\xe9\n", "a.fr": "un\n"}, "a.en a.fr", "a.en: line 2 is not UTF-8"),
         ({"a.mo": "\xde\x12\x04"}, "a.mo", "the .mo file is damaged"),
         ({"a.mo": "no messages, but long enough for a header"}, "a.mo", "the .mo file is damaged"),
-        ({"a.en": "one\n"}, "a.en a.fr", "a.fr: no such file; give the folder"),
+        ({"a.en": "one\n"}, "a.en b.fr", "b.fr: no such file"),
         ({"a.en": "one\n"}, "a.en", "expected a .tsv file, a .mo file, or two files"),
-        ({"a": "one\n"}, "a a a", "expected a .tsv file, a .mo file, or two files"),
-    ],
-)
-def test_files_that_cannot_be_used_are_refused_in_one_sentence(content, names, message, tmp_path):
-    for name, text in content.items():
-        (tmp_path / name).write_bytes(text.encode("latin-1"))
-    with pytest.raises(TrainingError, match=message) as caught:
-        read_parallel(tmp_path, names.split())
-    assert "\n" not in str(caught.value)
+    ):
+        for name, text in content.items():
+            (tmp_path / name).write_bytes(text.encode("latin-1"))
+        with pytest.raises(TrainingError, match=rf"^[^\n]*{message}[^\n]*$"):
+            read_parallel(tmp_path, names.split())

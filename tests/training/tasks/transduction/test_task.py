@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from tests.support.runs import assert_same_weights, checkpoint, stop_at
+from tests.support.runs import assert_resumes, short_experiment
 from training.cli import main
 from training.errors import TrainingError
-from training.experiment import build_experiment
-from training.runs.fit import fit
 from training.tasks.task import Batches
 from training.tasks.transduction.pair_task import START, nats_of
 from training.tasks.transduction.pairs import NO_TARGET, batch_of
@@ -40,29 +37,23 @@ every_task = pytest.mark.parametrize("name", TASKS)
 
 def experiment_of(name, **changes):
     task = {"model": MODEL, "batch_size": 4, "test_examples": 6, "validation_examples": 6}
-    task |= {**TASKS[name], **changes}
-    trainer = {
-        **{"token_budget": 1, "threads": 1, "device": "cpu", "precision": "32"},
-        **{"validate_every": 2, "samples": 0, "loggers": []},
-    }
-    tokens = 4 * build_experiment({"task": task, "trainer": trainer}).task.tokens_per_step
-    return build_experiment({"task": task, "trainer": trainer | {"token_budget": tokens}})
+    return short_experiment({**task, **TASKS[name], **changes})
 
 
 def task_of(name, **changes):
     return experiment_of(name, **changes).task
 
 
-@pytest.mark.parametrize("name", ["copy", "repeat", "reverse"])
-def test_targets_of_sequences_are_functions_of_their_sources(name):
-    task = task_of(name)
+def test_targets_of_sequences_are_functions_of_their_sources():
     images = {"copy": lambda x: x, "repeat": lambda x: x + x, "reverse": lambda x: x[::-1]}
-    for pair in task.test_set(6):
-        source, target = (part[:, 0].tolist() for part in pair)
-        assert source[0] == target[0] == START
-        assert source[-1] == target[-1] == task.end == 21
-        assert target[1:-1] == images[name](source[1:-1])
-        assert set(source[1:-1]) <= set(range(1, 21))
+    for name, image in images.items():
+        task = task_of(name)
+        for pair in task.test_set(6):
+            source, target = (part[:, 0].tolist() for part in pair)
+            assert source[0] == target[0] == START
+            assert source[-1] == target[-1] == task.end == 21
+            assert target[1:-1] == image(source[1:-1])
+            assert set(source[1:-1]) <= set(range(1, 21))
 
 
 @every_task
@@ -167,20 +158,10 @@ def _greedy(model, pair):
     return np.array(tokens)[:, None]
 
 
-@pytest.mark.parametrize("name", ["repeat", "tree rotate"])
-def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
-    name, tmp_path, monkeypatch, capsys
-):
-    config = experiment_of(name)
-    model = replace(config.task.model, dropout=0.2)
-    config = replace(config, task=replace(config.task, model=model))
+def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(tmp_path, capsys):
+    config = experiment_of("tree rotate", model=IN_TREE | {"dropout": 0.2})
+    assert_resumes(config, tmp_path, Batches)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert fit(config, whole, show=False).step == 4
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3, Batches)
-        assert fit(config, parts, show=False).step == 3
-    assert fit(config, parts, show=False).step == 4
-    assert_same_weights(checkpoint(whole), checkpoint(parts))
     for run in (whole, parts):
         assert main(["evaluate", "--run", str(run), "--threads", "1"]) == 0
     assert "beyond training | " in capsys.readouterr().out
@@ -197,9 +178,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
+def test_settings_that_cannot_be_are_refused():
+
+    for name, changes, message in (
         ("copy", {"size": 0}, "size is 0"),
         ("copy", {"test_sizes": []}, "test_sizes are"),
         ("copy", {"num_symbols": 127}, "the task has 129 tokens"),
@@ -208,19 +189,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
         ("tree copy", {"model": MODEL | {"encoding": TREE_ENCODING}}, r"task.model.axes=\[1\]"),
         ("tree copy", {"model": MODEL | {"encoding": {"kind": "tree_sq"}}}, r"axes=\[1\]"),
         ("tree copy", {"order": "width"}, "'width'"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(name, changes, message):
-    with pytest.raises(TrainingError, match=message):
-        task_of(name, **changes)
-
-
-def test_models_that_cannot_be_are_refused_in_one_sentence():
+    ):
+        with pytest.raises(TrainingError, match=message):
+            task_of(name, **changes)
     config = experiment_of("copy", model=MODEL | {"encoding": {"kind": "selective_rope"}})
     with pytest.raises(TrainingError, match="encoding selective_rope depends"):
         config.task.build_module(config.optimizer, config.trainer)
-
-
-def test_too_few_sources_are_refused():
     with pytest.raises(TrainingError, match="too few sources of size 1"):
         task_of("copy", num_symbols=2, deviation=0).example("validation", 0, 1)

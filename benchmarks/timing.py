@@ -1,24 +1,56 @@
-"""Time, memory, machine and output of benchmarks; does not import torch."""
+"""Options, time, memory and output of benchmarks; does not import torch."""
 
 from __future__ import annotations
 
+import argparse
 import csv
+import inspect
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar, get_type_hints
 
-if TYPE_CHECKING:
-    from _csv import Writer
+import numpy as np
 
-Name = TypeVar("Name", bound=str)
+from relpe.command_line import Parser, argument_of
+
+Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
+
+
+def run(main: Callable[..., object]) -> None:
+    """Call a function with the options of the command line, which are its parameters.
+
+    Positional-only parameters have no `--`. The description is the docstring of the module.
+    """
+    parser = Parser(
+        description=inspect.getmodule(main).__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    hints, places = get_type_hints(main), []
+    for name, parameter in inspect.signature(main).parameters.items():
+        words, default = argument_of(hints[name]), parameter.default
+        optional = default is not parameter.empty
+        if optional and default not in (None, False):
+            words |= {"help": f"(default: {default})".replace("%", "%%")}
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            places.append(name)
+            words |= (
+                {"nargs": "*" if "nargs" in words else "?", "default": default} if optional else {}
+            )
+            parser.add_argument(name, **words)
+        else:
+            flag = f"--{name.rstrip('_').replace('_', '-')}"
+            words |= {"default": default} if optional else {"required": True}
+            parser.add_argument(flag, dest=name, **words)
+    options = vars(parser.parse_args())
+    main(*[options.pop(name) for name in places], **options)
 
 
 def turns(
@@ -98,9 +130,32 @@ def print_machine(*packages: str) -> None:
     print(f"# {' '.join(sys.argv)}", flush=True)
 
 
-def csv_output(*columns: str, packages: Sequence[str] = ("numpy",)) -> Writer:
-    """A writer of CSV to standard output, after `print_machine` and the names of the columns."""
+def shown(cell: object) -> object:
+    """A cell of a table; numbers that are not whole have four digits."""
+    if isinstance(cell, float) and np.isfinite(cell):
+        return np.format_float_positional(cell, 4, fractional=False, trim="-")
+    return cell
+
+
+def csv_output(*columns: str, packages: Sequence[str] = ("numpy",)) -> Callable[..., None]:
+    """Print the machine and the names of columns as CSV; return what prints a row."""
     print_machine(*packages)
     writer = csv.writer(sys.stdout)
-    writer.writerow(columns)
-    return writer
+
+    def write(*cells: object) -> None:
+        writer.writerow(map(shown, cells))
+        sys.stdout.flush()
+
+    write(*columns)
+    return write
+
+
+def table_output(*columns: str) -> Callable[..., None]:
+    """Print the names of columns as a Markdown table; return what prints a row."""
+
+    def write(*cells: object) -> None:
+        print(f"| {' | '.join(str(shown(cell)) for cell in cells)} |", flush=True)
+
+    write(*columns)
+    print("|" + "---|" * len(columns), flush=True)
+    return write
