@@ -304,7 +304,7 @@ def replay_command(options: argparse.Namespace) -> None:
         name,
         told.last_bar,
         tokenizer=model.tokenizer,
-        beats=told.beats,
+        beats=music.beats,
         first_bar=told.first_bar,
         heard=told.heard,
         played=told.played,

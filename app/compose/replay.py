@@ -190,7 +190,6 @@ def read(text: str | bytes) -> Replay:
 
 def from_settings(told: dict[str, Any]) -> Replay:
     """Settings from decoded JSON, with their types checked. Raises ReplayError like `read`."""
-    chosen: dict[str, Any] = dict(told["options"])
     found = {
         name: _checked(name, told[name], kind)
         for kind, names in _KINDS.items()
@@ -201,7 +200,9 @@ def from_settings(told: dict[str, Any]) -> Replay:
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     after_prompt = "prompt_sha256" in found
-    options = _options(chosen | {"seed": found.pop("seed")}, after_prompt=after_prompt)
+    chosen: dict[str, Any] = {"beats": "file"} if after_prompt else {}  # those of early versions
+    chosen |= told["options"] | {"seed": found.pop("seed")}
+    options = _options(chosen, after_prompt=after_prompt)
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
     try:
         found["sections"] = read_sections(found.get("sections", ""))

@@ -16,7 +16,7 @@ from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
-from tokenization.score import Score
+from tokenization.score import Score, Track
 from training.cli import main
 from training.data import shards
 from training.data.corpus import Corpus, read_facts
