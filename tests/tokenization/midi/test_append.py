@@ -218,7 +218,7 @@ def test_two_programs_on_one_channel_get_different_channels():
 
 def test_held_events_are_closed_in_their_own_track():
     held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x00\xb0\x42\x01"
-    held += b"\x00\x90\x30\x50" * 3 + b"\x60\xe0\x00\x50"  # every key that never ends is ended
+    held += b"\x00\x90\x30\x50" * 3 + b"\x70\xe0\x00\x50"  # every key that never ends is ended
     closed = b"\x00\xb1\x40\x7f\x10\xb1\x40\x00"
     result = _continue(midi_file(note(60) + END, held + closed + END, division=96), chunk=0)
     contents = [event.content for event in midi_files.slow_tracks(result)[1] if event.tick == 384]

@@ -74,8 +74,10 @@ PROMPT = midi_file(zone(0, 15) + chords(1, 2, 9, glides=False) + END, division=9
 def test_new_notes_play_on_the_manager_channel_and_the_prompt_stays():
     track = replace(read_midi(PROMPT).tracks[0], notes=[(960, 96, 72, 80)], bends=[], controls=[])
     bass = Track.of([(960, 96, 40, 80)], program=33)
-    result = append_to_midi(PROMPT, Score(96, (track, bass)), 960)
+    drums = Track.of([(960, 96, 36, 80)], is_drum=True)
+    result = append_to_midi(PROMPT, Score(96, (track, bass, drums)), 960)
     assert tracks_of(result)[0] == (0, 0, False, 10)
+    assert tracks_of(result)[2] == (9, 0, True, 1)
     before, after = (midi_files.slow_tracks(data)[0] for data in (PROMPT, result))
     assert after[: len(before)] == before
     assert [event.content for event in after[len(before) :]] == [b"\x90\x48\x50", b"\x80\x48\x40"]
