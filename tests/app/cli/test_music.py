@@ -69,7 +69,7 @@ def test_json_contains_what_makes_the_piece_again(folder, capsys):
     assert (told["model"], told["backend"], told["device"]) == ("small", "torch float32", "cpu")
     assert told["prompt_sha256"] == sha256((folder / "prompt.mid").read_bytes()).hexdigest()
     options = {field.name for field in fields(MusicOptions)} - {"seed"}
-    assert told["options"].keys() == options | {"beats"}
+    assert told["options"].keys() == options
     first = [(folder / f"out.{number}.mid").read_bytes() for number in (1, 2)]
     replay = ["replay", str(settings), "--output", str(folder / "again.mid")]
     replay += ["--model", str(folder / "small"), "--backend", "torch"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.compose.continuation import continue_midi, continue_prompt
 from app.compose.fill.passage import Passage
-from app.compose.options import MusicOptions
+from app.compose.options import BeatSource, MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.timing import Timing, find_beats
 from tests.support.commands import relpe
@@ -133,7 +133,8 @@ def test_python_chooses_the_source_of_beats_and_fill_says_the_seconds(quick_mode
     )
     assert by_grid.midi != by_file.midi
     passage = Passage(first_bar=3, last_bar=4)
-    for beats, says in (("grid", True), ("file", False)):
+    sources: tuple[tuple[BeatSource, bool], ...] = (("grid", True), ("file", False))
+    for beats, says in sources:
         facts = read_prompt(data, beats=beats, passage=passage).facts
         said = [text for text in facts.notices if "new music is written from" in text]
         assert len(said) == says
