@@ -28,10 +28,6 @@ def named(ids: Iterable[int]) -> str:
     return " ".join(VOCABULARY.names[token] for token in ids)
 
 
-def notes_of(score: Score) -> list[Note]:
-    return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
-
-
 def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
     """Notes keyed by rank; tracks that are not encoded have rank -1."""
     found: dict[int, list[Note]] = {}
@@ -317,42 +313,6 @@ def test_an_empty_piece():
     assert PIANO.decode([]) == Score(12, (Track.of([]),))
 
 
-def test_a_pickup_and_an_odd_metre_keep_their_bars():
-    score = Score(
-        480,
-        (Track.of([(0, 480, 60, 64), (480, 480, 62, 64), (480 + 1680, 240, 64, 64)]),),
-        (Tempo(0, 100.0), Tempo(960, 90.0)),
-        (TimeSignature(0, 1, 4), TimeSignature(480, 7, 8)),
-    )
-    assert named(PIANO.encode(score).ids) == (
-        "BOS Bar TimeSignature_12 Tempo_100.9 Position_0 Pitch_60 Velocity_16 Duration_12 "
-        "Bar TimeSignature_42 Position_0 Pitch_62 Velocity_16 Duration_12 Position_12 Tempo_89.9 "
-        "Bar Last Position_0 Pitch_64 Velocity_16 Duration_6 EOS"
-    )
-
-
-def test_notes_of_one_pitch_are_merged_and_cut():
-    rows = [(0, 48, 60, 10), (0, 48, 60, 100), (0, 24, 60, 127), (30, 12, 60, 64)]
-    sequence = PIANO.encode(Score(12, (Track.of(rows),)))
-    assert sequence.merged == 2
-    assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
-
-
-def test_empty_bars_at_the_end_are_kept():
-    sequence = PIANO.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
-    assert named(sequence.ids).endswith("Duration_12 Bar Bar Last EOS")
-    assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
-
-
-def test_a_notated_metre_is_restored_where_it_fits():
-    metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
-    sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
-    assert sequence.signatures == metres
-    assert PIANO.decode(sequence.ids, metres).time_signatures == metres
-    longer = [*sequence.ids[:-1], BAR, VOCABULARY.ids["TimeSignature_24"], EOS]
-    assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
-
-
 def test_tempos_out_of_range_are_scaled_with_their_beats_and_counted():
     score = Score(
         12,
@@ -365,16 +325,6 @@ def test_tempos_out_of_range_are_scaled_with_their_beats_and_counted():
     decoded = PIANO.decode(sequence.ids)
     assert decoded.tempos == (Tempo(0, 15.0), Tempo(24, 240.0), Tempo(36, 480.0))
     assert decoded.tracks[0].notes[:, :2].tolist() == [[0, 24], [24, 12], [36, 6]]
-
-
-@pytest.mark.parametrize("bpm", [3, 14, 15, 498, 505, 1000])
-@pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
-def test_a_piece_at_any_tempo_keeps_its_speed(remi, bpm):
-    rows = [(240 * i, 240, 60 + i % 12, 80) for i in range(126)]
-    score = Score(480, (Track.of(rows),), (Tempo(0, bpm),))
-    decoded = remi.decode(remi.encode(score).ids)
-    seconds = [float(s.seconds_at(s.tracks[0].end_ticks)) for s in (score, decoded)]
-    assert seconds[0] == pytest.approx(seconds[1], rel=0.01)
 
 
 @pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
@@ -393,14 +343,6 @@ def test_rests_at_the_end_survive_a_file(remi):
     np.testing.assert_array_equal(again, ids)
 
 
-def test_a_long_bar_that_ends_early_is_split_alike_when_it_is_encoded_again():
-    metres = (TimeSignature(0, 26, 4), TimeSignature(306, 4, 4))
-    score = Score(12, (Track.of([(200, 100, 60, 80)]),), (), metres, 306)
-    sequence = PIANO.encode(score)
-    again = PIANO.encode(PIANO.decode(sequence.ids, sequence.signatures))
-    np.testing.assert_array_equal(again.ids, sequence.ids)
-
-
 def test_a_hostile_gap_is_rejected():
     score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
     with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected all up to 65,536"):
@@ -408,13 +350,6 @@ def test_a_hostile_gap_is_rejected():
     far = Score(1, (Track.of([(2**60, 1, 60, 64)]),))
     with pytest.raises(MidiError, match="remove the silence"):
         PIANO.encode(far)
-
-
-def test_an_endless_note_is_clipped_with_the_piece():
-    score = Score(480, (Track.of([(0, 480, 60, 64), (960, 10**9, 62, 64)]),))
-    sequence = PIANO.encode(score)
-    assert sequence.clipped == 1
-    assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
 
 
 def test_a_crop_out_of_range_is_rejected():

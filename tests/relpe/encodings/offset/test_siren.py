@@ -17,7 +17,6 @@ from relpe.attention.windowed.attention import (
 from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
-from relpe.models.config import from_plain, to_plain
 from tests.support import reference_offsets
 from tests.support.golden_siren import golden, golden_network
 from tests.support.offsets_in_pieces import attend
@@ -239,11 +238,6 @@ def test_modules_match_the_streamed_case_of_the_original() -> None:
             outs.append(out)
             assert memory.keys.shape[1] == int(golden(f"{case}/mask_size")[0]) // 2
     torch.testing.assert_close(torch.cat(outs, 1), expected, rtol=0, atol=1e-9)
-
-
-def test_configs_survive_writing_and_reading() -> None:
-    for config in CONFIGS.values():
-        assert from_plain(SirenConfig, to_plain(config)) == config
 
 
 def test_invalid_configs_are_refused() -> None:
