@@ -11,15 +11,12 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from tokenization.analysis.plan import analyse
-from tokenization.document import Document, Header, Selection
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.tempo_range import in_tempo_range
@@ -27,8 +24,6 @@ from tokenization.score import Score, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
 """Folder that contains groove.zip, pop909.zip and giantmidi_sample.zip at any depth."""
-EVERY = 25
-"""Every n-th file is checked token by token, and as documents with plans."""
 
 
 # ---- the quantizer, written from tokenization/README.md without code of the package
@@ -189,55 +184,6 @@ def violations(preset: str, score: Score) -> tuple[Any, list[str]]:
     return sequence, [name for name, holds in properties.items() if not holds]
 
 
-def violations_of_documents(preset: str, score: Score, seed: int) -> list[str]:
-    """The properties that documents of all kinds violate, with a plan and without."""
-    tokenizer: Any = PRESETS[preset].build()
-    draw = np.random.default_rng(seed)
-    plain = tokenizer.encode(score)
-    plan = analyse(tokenizer.decode(plain.ids, plain.signatures))
-    bars = [
-        replace(plan_of_bar, source=int(draw.integers(0, min(bar, 64) + 1)))
-        for bar, plan_of_bar in enumerate(plan.bars)
-    ]
-    plan = replace(plan, bars=tuple(bars))
-    first = int(draw.integers(0, len(bars)))
-    stop = min(first + int(draw.integers(1, 17)), len(bars))
-    count = len(score.tracks) if preset == "multitrack-2" else 0
-    given = tuple(np.flatnonzero(draw.random(count) < 0.5).tolist())
-    header = Header(int(draw.integers(64)))
-    kinds = {
-        "continue": None,
-        "infill": Selection(first, stop),
-        "accompany": Selection(0, None, given),
-        "infill with given parts": Selection(first, stop, given),
-    }
-    violated: list[str] = []
-    for kind, selection in kinds.items():
-        for planned in (plan, None):
-            sequence = tokenizer.encode(*Document(score, planned, header, selection))
-            args = (sequence.signatures, sequence.tracks)
-            document = tokenizer.decode_document(sequence.ids, *args)
-            properties = {
-                "ids come back": np.array_equal(tokenizer.encode(*document).ids, sequence.ids),
-                "the plan comes back": selection is not None or document.plan == planned,
-                "the score comes back": (selection is not None and selection.stop is not None)
-                or tokenizer.decode(sequence.ids, *args) == tokenizer.decode(plain.ids, *args),
-                "the grammar accepts every token": _accepts(tokenizer.grammar(), sequence.ids),
-            }
-            violated += [f"{kind}: {name}" for name, holds in properties.items() if not holds]
-    return violated
-
-
-def _accepts(state: Any, ids: Sequence[int]) -> bool:
-    """Whether a grammar accepts every token."""
-    try:
-        for token in ids:
-            state = state.advance(int(token))
-    except ValueError:
-        return False
-    return True
-
-
 def identities(
     places: Sequence[Place], tracks: Sequence[Track]
 ) -> dict[Place, tuple[str, int, int, int | None]]:
@@ -292,11 +238,9 @@ def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
     hashed = hashlib.sha256()
     counts = np.zeros(5, np.int64)
     broken: dict[str, list[str]] = {}
-    for number, (name, data) in enumerate(files_of(folder)):
+    for name, data in files_of(folder):
         score = read_midi(data, name=name)
         sequence, violated = violations(preset, score)
-        if number % EVERY == 0:
-            violated += violations_of_documents(preset, score, number)
         if violated:
             broken[name] = violated
         counts += (1, score.num_notes, sequence.merged, sequence.clipped, len(sequence.ids))

@@ -125,18 +125,6 @@ def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence(
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def test_options_that_are_not_known_are_reported_by_their_command(capsys):
-    for words, said in (
-        (["fit", "--nothing-alike=2"], "--nothing-alike=2"),
-        (["fit", "--conf", "x.yaml"], "--conf (did you mean --config?)"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--config", "x.yaml"])
-        assert ended.value.code == 2
-        expected = f"fit: unrecognized arguments: {said}; see relpe-train fit --help"
-        assert capsys.readouterr().err == f"relpe-train {expected}\n"
-
-
 def test_missing_packages_and_ctrl_c_while_loading_are_reported_in_one_sentence(
     monkeypatch, capsys
 ):

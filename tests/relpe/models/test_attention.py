@@ -26,7 +26,6 @@ from tests.support.decoders import CONFIGS, SIREN, parameters
 CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
 WINDOWED = WindowedAttentionConfig(span=7)
 JOINT, ADDITIVE = (replace(SIREN, coordinates=kind) for kind in ("joint", "additive"))
-every_case = pytest.mark.parametrize("name", parameters(CASES))
 # a decay of logits needs positions that rise by one
 any_positions = pytest.mark.parametrize(
     "name", parameters([name for name in CASES if name != "algebraic softmax, decay"])
@@ -52,12 +51,6 @@ def inputs(*shape: int) -> Tensor:
 def close(a: Tensor, b: Tensor) -> None:
     """Compares results that differ only by the order of sums."""
     torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
-
-
-@every_case
-@torch.no_grad()
-def test_parts_equal_the_whole(name: str) -> None:
-    compare_parts(layer(name))
 
 
 @torch.no_grad()

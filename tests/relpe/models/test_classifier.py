@@ -93,12 +93,6 @@ def test_shifting_positions_changes_nothing_with_a_relative_encoding(name: str) 
     same(model(x, positions=places + 400), model(x), 1e-6)
 
 
-def test_shifting_positions_matters_with_an_absolute_encoding() -> None:
-    model = classifier("sinusoid relu")
-    x = tokens(9)
-    differ(model(x, positions=torch.arange(9)[None, :, None] + 40), model(x))
-
-
 def test_without_an_encoding_order_does_not_matter() -> None:
     x = tokens(9)
     for pooling, attention in (

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional
 
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlibiConfig
@@ -56,12 +55,6 @@ def test_regions_have_their_maximum_and_the_position_of_their_first_place(
         region = x[:, *(slice(side * n, side * n + side) for n in corner)]
         assert torch.equal(made.x[:, index], region.flatten(1, -2).amax(1))
         assert made.positions[0, index].tolist() == [side * n for n in corner]
-
-
-def test_in_two_dimensions_it_is_max_pooling() -> None:
-    x = values(2, 7, 5, 3)
-    made = OnGrid(x.flatten(1, 2), (7, 5), torch.zeros(1, 35, 2)).reduced(2)
-    same(made.x, functional.max_pool2d(x.movedim(-1, 1), 2).movedim(1, -1).flatten(1, 2))
 
 
 def test_a_reduction_by_one_changes_nothing() -> None:
