@@ -99,8 +99,6 @@ def stop_at(patch, step, examples: type = Examples):
     _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM), examples)
 
 
-
-
 def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples: type = Examples):
     draw = examples.__getitem__
 
