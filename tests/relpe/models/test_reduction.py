@@ -79,19 +79,6 @@ def test_padding_changes_nothing_after_a_reduction(name: str) -> None:
     same(model(spread, mask=wide), whole)
 
 
-@pytest.mark.parametrize("name", [*GRIDS][2:])
-def test_grids_with_a_reduction(name: str) -> None:
-    model = on_grid(*GRIDS[name], reduction=(2, 1))
-    x = values(2, 5, 6, 2)
-    logits = model(x)
-    same(model(x[1:]), logits[1:])
-    model.train()(x).square().sum().backward()
-    for key, weight in model.named_parameters():
-        assert weight.grad is None or weight.grad.isfinite().all(), key
-    if "sequence" not in name:  # the last row is dropped, after it was seen
-        assert not torch.equal(model.eval()(x[:, :4]), logits)
-
-
 def test_what_is_left_at_the_end_is_dropped_after_the_last_block() -> None:
     # one layer of attention without exchange: its window is the place itself
     model = classifier("rope softmax", attention=WindowedAttentionConfig(span=1), reduction=(1, 2))
