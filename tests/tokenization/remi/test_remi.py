@@ -12,56 +12,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
-from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_tokenizer, scores
+from tests.support.reference_notes import notes_by_rank, slow_notes
+from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, for_each_tokenizer, scores
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, TEMPO_GRID, VOCABULARY
-from tokenization.score import Note, Score, Tempo, TimeSignature, Track
+from tokenization.remi.vocabulary import BAR, BOS, EOS, TEMPO_GRID, VOCABULARY
+from tokenization.score import Score, Tempo, TimeSignature, Track
 
 PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
 
 
 def named(ids: Iterable[int]) -> str:
     return " ".join(VOCABULARY.names[token] for token in ids)
-
-
-def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
-    """Notes keyed by rank; tracks that are not encoded have rank -1."""
-    found: dict[int, list[Note]] = {}
-    for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
-        if len(track):
-            found.setdefault(rank, []).extend(Note(*row) for row in track.notes.tolist())
-    return {rank: sorted(notes) for rank, notes in found.items()}
-
-
-def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, int]:
-    """Naively quantized notes by rank, and numbers of merged and clipped notes."""
-    quantized: dict[int, list[Note]] = {}
-    merged = clipped = 0
-    for rank, notes in notes_by_rank(case.remi, score).items():
-        if rank < 0:
-            continue
-        best: dict[tuple[int, int], tuple[int, int]] = {}
-        for onset, length, pitch, velocity in notes:
-            begin, end = (
-                (24 * tick + score.ticks_per_beat) // (2 * score.ticks_per_beat)
-                for tick in (onset, onset + length)
-            )
-            merged += (pitch, begin) in best
-            candidate = (1 if rank == 0 else max(1, end - begin), velocity // 4)
-            best[pitch, begin] = max(best.get((pitch, begin), (0, 0)), candidate)
-        quantized[rank] = []
-        for (pitch, begin), (length, velocity) in best.items():
-            room = min([10**9, *(o - begin for p, o in best if p == pitch and o > begin)])
-            clipped += min(length, room) > 768
-            fitting = [steps for steps in DURATIONS.tolist() if steps <= room]
-            length = min(fitting, key=lambda steps: (abs(steps - min(length, room)), -steps))
-            quantized[rank].append(Note(begin, length, pitch, velocity * 4 + 2))
-        quantized[rank].sort()
-    return {rank: notes for rank, notes in quantized.items() if notes}, merged, clipped
 
 
 def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
@@ -85,7 +50,7 @@ def test_decoding_gives_the_quantized_score(case, data):
     sequence = case.remi.encode(score)
     decoded = case.remi.decode(sequence.ids)
     score = in_tempo_range(score)
-    notes, merged, clipped = slow_notes(case, score)
+    notes, merged, clipped = slow_notes(case.remi, score)
     assert notes_by_rank(case.remi, decoded) == notes
     assert (sequence.merged, sequence.clipped) == (merged, clipped)
     end = (24 * score.end_ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
