@@ -230,6 +230,10 @@ class Score:
     """Description of the part of the file that could not be read; empty if all of it was read."""
     left_out: str = field(default="", compare=False)
     """Parts of the file that were not read, such as `2 grace notes and lyrics`; empty if none."""
+    guesses: str = field(default="", compare=False)
+    """Which tracks were taken for drums or melodies against their channels; empty if none."""
+    is_notated: bool = field(default=False, compare=False)
+    """Whether the bars were written as such, as in MusicXML, so that there is no doubt of them."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:
@@ -243,6 +247,10 @@ class Score:
     def num_notes(self) -> int:
         """Number of notes in all tracks."""
         return sum(len(track) for track in self.tracks)
+
+    def without_guesses(self) -> Score:
+        """The same score, whose drums are certain."""
+        return replace(self, guesses="")
 
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
         """The same score with other tracks."""
@@ -289,6 +297,7 @@ class Score:
             self.end_ticks * factor,
             self.damage,
             self.left_out,
+            self.guesses,
         )
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:

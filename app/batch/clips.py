@@ -24,6 +24,7 @@ from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicO
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
+from app.compose.tracks import with_told_drums
 from app.errors import CommandError
 from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
@@ -233,7 +234,7 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
     score = read_midi(data, name=printable(path), strict=options.strict)
     last_bar = options.last_bar_of(path)
     sources: list[Source] = []
-    prompts: dict[str, Prompt] = {}
+    prompts: dict[tuple[str, str | None], Prompt] = {}
     splices: dict[str, float] = {}
     for condition in options.conditions or [Condition("", options.music)]:
         if condition.kind != "model":
@@ -242,11 +243,13 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
             splice = check_real_music(data, source.said, last_bar, bars, options.beats)
         else:
             style = condition.music.style or ""
-            model = models.load(condition.model or models.suited(score, style))
+            heard = with_told_drums(score, condition.music.drums, printable(path))
+            model = models.load(condition.model or models.suited(heard, style))
             source = Source(name, condition, model.name, path, sha256, last_bar)
-            if model.name not in prompts:
-                prompts[model.name] = _prompt(options, source, model, data, score)
-            prompt = prompts[model.name]
+            key = model.name, condition.music.drums
+            if key not in prompts:
+                prompts[key] = _prompt(options, source, model, data, score)
+            prompt = prompts[key]
             _opening(options, source, model, prompt)
             splice = float(prompt.score.seconds_at(prompt.splice_ticks))
         sources.append(source)
@@ -301,13 +304,14 @@ def _prompt(
     data: bytes,
     score: Score | None = None,
 ) -> Prompt:
+    score = read_midi(data, name=source.said) if score is None else score
     return read_prompt(
         data,
         source.said,
         source.last_bar,
         tokenizer=model.tokenizer,
         beats=options.beats,
-        score=score,
+        score=with_told_drums(score, source.condition.music.drums, source.said),
     )
 
 

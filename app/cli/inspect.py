@@ -34,7 +34,7 @@ def inspect_command(options: argparse.Namespace) -> None:
     _, score = read_music_file(options.file, options.max_file_size)
     if score.damage:
         print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
-    _, beats = find_beats(score, options.beats)
+    beats = find_beats(score, options.beats).beats
     sheet = LeadSheet.of(Timing.of(score, beats).counted)
     print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))
 

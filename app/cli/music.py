@@ -35,6 +35,7 @@ from app.compose.plan.asked import (
     form_met,
     heard_before,
 )
+from app.compose.tracks import with_told_drums
 from app.errors import CommandError
 from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
@@ -163,6 +164,7 @@ def continue_command(options: argparse.Namespace) -> None:
     targets = _targets(options, music)
     name = options.prompt.name
     data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
+    score = with_told_drums(score, music.drums, name)
     targets.check_piano(score)
     model = _automatic(chosen_models(options, options.model), score, music)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
@@ -185,6 +187,7 @@ def fill_command(options: argparse.Namespace) -> None:
     targets = _targets(options, music)
     name = options.prompt.name
     data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
+    score = with_told_drums(score, music.drums, name)
     targets.check_piano(score)
     first, last = options.bar_range
     chosen: dict[str, frozenset[int]] = {}
@@ -290,6 +293,7 @@ def replay_command(options: argparse.Namespace) -> None:
         return
     name = options.prompt.name
     data, score = read_music_file(options.prompt, options.max_file_size)
+    score = with_told_drums(score, music.drums, name)
     if not told.fits(data):
         raise CommandError(
             f"{name}: not the file that was continued, since its content differs; give that file "
@@ -457,7 +461,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
     return {
         "beats": facts.beats,
         "beats_confidence": round(facts.confidence, 3),
-        "on_grid": round(facts.on_grid, 3),
+        "file_bars": round(facts.file_bars, 3),
         "bpm": round(facts.bpm, 2),
         "metre": facts.metre,
         "notices": list(facts.notices),

@@ -20,8 +20,10 @@ from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
+from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
+from tokenization.midi.drums import drum_places
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
@@ -112,7 +114,8 @@ def continue_midi(
     Raises:
         MidiError: the file cannot be read or continued.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer)  # read_midi, encode
+    score = with_told_drums(read_midi(midi, name=name), (options or MusicOptions()).drums, name)
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, score=score)  # encode
     return _result(continue_prompt(model, prompt, options or MusicOptions()), on_progress)
 
 
@@ -134,8 +137,10 @@ def fill_midi(
         MidiError: the file cannot be read, or has no such bars or tracks.
         TokenizerError: the model cannot write the passage.
     """
-    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage)
-    options = passage_options(options or MusicOptions(), passage, prompt)
+    options = options or MusicOptions()
+    score = with_told_drums(read_midi(midi, name=name), options.drums, name)
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer, passage=passage, score=score)
+    options = passage_options(options, passage, prompt)
     return _result(continue_prompt(model, prompt, options), on_progress)
 
 
@@ -198,16 +203,18 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
     new, prompt = draft.score(ended=True), draft.opening.prompt  # decode
     if prompt is None:
         midi = alone = write_midi(new)
+        drums = {}
         timed, start = new, 0
     else:
         midi = _written(draft, new, prompt)
+        drums = drum_places(prompt.score)
         alone = _alone(new, prompt)
         timed, start = prompt.score, prompt.splice_ticks
     begin, end = timed.seconds_at(np.array([start, new.end_ticks])).tolist()
     return Piece(
         midi=midi,
         new_midi=alone,
-        score=read_midi(midi) if new.num_notes or prompt else new,
+        score=read_midi(midi, drums=drums) if new.num_notes or prompt else new,
         new=new,
         seed=draft.seed,
         tokens=draft.tokens,

@@ -12,6 +12,7 @@ from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from tokenization.analysis.keys import pitch_classes
+from tokenization.midi.drums import parse_drums
 from tokenization.plan_text import parse_chart, parse_form
 
 LARGEST_SEED = 2**31 - 1
@@ -123,6 +124,12 @@ class MusicOptions:
         "number of bars that the model reads before the new music, and if a part of a piece is "
         "written, also after it; 0: all, or as many as fit into 16,384 tokens",
         within((0, None), scripts=(0, 1_000_000), page=(0, None)),
+        only="prompt",
+    )
+    drums: str | None = option(
+        None,
+        "tracks that are drums, by their numbers from 1, such as 2,5, or none; all others are "
+        "melodies (default: what the file says, else by names and notes)",
         only="prompt",
     )
     seed: int | None = option(
@@ -344,6 +351,8 @@ class MusicOptions:
                 f"seed is {self.seed}, expected at most {LARGEST_SEED - self.variations + 1}: "
                 f"{self.variations} variations have consecutive seeds"
             )
+        if self.drums is not None:
+            parse_drums(self.drums)
         if self.key is not None:
             pitch_classes(self.key)
         if self.chords is not None:

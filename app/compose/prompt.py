@@ -14,15 +14,16 @@ from app.compose.fill.gap import Gap
 from app.compose.fill.passage import Passage
 from app.compose.options import BeatSource, MusicOptions, limits
 from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
-from app.compose.timing import FINE_TICKS, Timing, find_beats
+from app.compose.timing import FINE_TICKS, BeatChoice, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from app.text import plural
-from tokenization.analysis.beats import Beats, extend_by_pedal
+from tokenization.analysis.beats import extend_by_pedal
 from tokenization.analysis.form import Phrase
 from tokenization.analysis.plan import analyse
 from tokenization.errors import MidiError
 from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import cut_midi, read_midi
+from tokenization.midi.drums import drum_places
 from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi, Remi
 from tokenization.remi.vocabulary import BAR
@@ -184,7 +185,7 @@ def read_prompt(
         _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
     facts = prompt_facts(
         whole.timing,
-        whole.source,
+        whole.choice,
         tokenizer,
         bars=whole.bars,
         parts=parts,
@@ -209,8 +210,7 @@ class _CountedFile(NamedTuple):
     """A whole file, counted in bars."""
 
     timing: Timing
-    source: BeatSource
-    beats: Beats | None
+    choice: BeatChoice
     lines: NDArray[np.int64]
     """At least `bars` + 2 notated bar lines, in ticks of `timing.counted`."""
     bars: int
@@ -235,17 +235,18 @@ def _count_bars(score: Score, tokenizer: Remi, beats: BeatSource) -> _CountedFil
             f"found {'drums only' if score.num_notes else 'no notes'}, expected notes of a piano "
             "or another pitched instrument; choose another file"
         )
-    source, found = find_beats(score, beats)
-    least = STEPS_PER_BEAT if found is None else FINE_TICKS
+    choice = find_beats(score, beats)
+    is_own = choice.beats is None
+    least = STEPS_PER_BEAT if is_own else FINE_TICKS
     file = score.refined(-(-least // score.ticks_per_beat))
-    timing = Timing.of(file, found)
+    timing = Timing.of(file, choice.beats)
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
     end = max(track.end_ticks for track in tracks)
     lasting = max(track.end_ticks for track in counted.tracks)
     # rests at the end of the file, in its own bars
-    rests = counted.end_ticks if found is None and counted.end_ticks > lasting else 0
+    rests = counted.end_ticks if is_own and counted.end_ticks > lasting else 0
     lines = notated_lines(counted, max(onset + 1, rests), WAITING_BARS + 2)
     bars = BarMap.of(lines, counted.ticks_per_beat)
     onset, end = bars.steps(np.array([onset, end])).tolist()
@@ -256,7 +257,7 @@ def _count_bars(score: Score, tokenizer: Remi, beats: BeatSource) -> _CountedFil
     until = max(waits, after_rests)
     first_empty = int(np.searchsorted(lines, lasting))  # no track sounds from this bar line on
     resting = max(until - max(waits, first_empty), 0)
-    return _CountedFile(timing, source, found, lines, until, resting)
+    return _CountedFile(timing, choice, lines, until, resting)
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
@@ -290,9 +291,9 @@ def _cut(
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
     # beats after the cut are not used
     until = float(file.seconds_at(end))
-    cut = read_midi(data, name=name).refined(factor)
-    resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
-    return data, Timing.of(cut, whole.beats, until, resolution)
+    cut = read_midi(data, name=name, drums=drum_places(score)).refined(factor)
+    resolution = None if whole.choice.beats else whole.timing.counted.ticks_per_beat
+    return data, Timing.of(cut, whole.choice.beats, until, resolution)
 
 
 def _continues(passage: Passage, whole: _CountedFile, tokenizer: Remi) -> bool:
@@ -337,7 +338,7 @@ def _read_around(
         more += [f"the piece is long; the model reads {most}"] * is_long
     facts = prompt_facts(
         timing,
-        whole.source,
+        whole.choice,
         tokenizer,
         bars=whole.bars,
         parts=ALL_PARTS,

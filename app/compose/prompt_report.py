@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
-from app.compose.timing import Timing
+from app.compose.timing import BeatChoice, Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
-from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.losses import losses
 from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import tempos_out_of_range
@@ -79,8 +78,8 @@ class PromptFacts:
     """The tempo with the longest total duration."""
     metre: str
     seconds: float
-    on_grid: float
-    """How well the onsets fit the file's own beats, up to 1; see `on_grid`."""
+    file_bars: float
+    """Probability that the bars of the file are those of its music."""
     beats: BeatSource
     """The source of bars and beats."""
     beats_notice: str = ""
@@ -95,7 +94,7 @@ class PromptFacts:
 
 def prompt_facts(
     timing: Timing,
-    beats: BeatSource,
+    choice: BeatChoice,
     tokenizer: Remi,
     *,
     bars: int,
@@ -108,7 +107,7 @@ def prompt_facts(
 
     Args:
         timing: the timing of the whole file.
-        beats: the source of bars and beats.
+        choice: the source of bars and beats.
         tokenizer: the model's tokenizer.
         bars: see `PromptFacts`.
         region: the bars of the prompt.
@@ -116,15 +115,15 @@ def prompt_facts(
         more: further notices.
         is_continued: whether new music follows at the end.
     """
-    score = timing.file
+    score, beats = timing.file, choice.source
     heard = heard_tracks(score, tokenizer)
     metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
-    fit = on_grid(score)
     bpm = timing.bpm or _longest(tempos)
-    about_beats = _beats_notice(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}")
+    about_beats = _beats_notice(timing, choice, f"{bpm:.0f} beats per minute, {metre}")
     notices = [
         *([f"{score.damage}; the rest is used"] if score.damage else []),
         *([f"the file was read without its {score.left_out}"] if score.left_out else []),
+        *([f"{score.guesses}; say which are drums if this is wrong"] if score.guesses else []),
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
@@ -143,7 +142,7 @@ def prompt_facts(
         bpm=bpm,
         metre=metre,
         seconds=float(score.seconds_at(score.end_ticks)),
-        on_grid=fit,
+        file_bars=choice.file_bars,
         beats=beats,
         beats_notice=about_beats,
         confidence=timing.confidence,
@@ -181,9 +180,9 @@ def _rows(score: Score, tokenizer: Remi, region: Region, parts: Parts) -> tuple[
     return tuple(rows)
 
 
-def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> str:
+def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
     """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
-    is_off = fit < ON_GRID
+    beats, is_off = choice.source, choice.file_bars < 0.5
     if beats == "file":
         return f"{_OFF_GRID}so the model cannot use its bars; estimate them instead" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)

@@ -241,7 +241,7 @@ def _options(chosen: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
         options = MusicOptions(**chosen)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
-    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations"}
+    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations", "drums"}
     if missing := sorted(expected - chosen.keys()):
         raise ReplayError(
             f"the settings have no {missing[0]}, so they are of an earlier version; use the "

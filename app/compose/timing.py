@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
+from tokenization.analysis.bar_evidence import file_probability
 from tokenization.analysis.beat_tracker import estimate_beats
-from tokenization.analysis.beats import Beats, is_off_grid, pickup_beats, warp
+from tokenization.analysis.beats import Beats, pickup_beats, warp
 from tokenization.errors import MidiError
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
@@ -23,6 +24,17 @@ _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
 """The tempo of new music is the median of this many last beats, since single beats vary."""
+
+
+class BeatChoice(NamedTuple):
+    """Where the beats of a file come from."""
+
+    source: BeatSource
+    """Any but `auto`."""
+    beats: Beats | None
+    """None means those of the file."""
+    file_bars: float
+    """Probability that the bars of the file are those of its music; see `file_probability`."""
 
 
 class Timing(NamedTuple):
@@ -100,20 +112,22 @@ def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDA
     return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
-def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | None]:
-    """Where beats come from, other than `auto`, and the beats; None means the file's own.
+def find_beats(score: Score, source: BeatSource) -> BeatChoice:
+    """Find the beats of a file.
 
     Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
     """
-    if source == "auto" and is_off_grid(score):
+    file_bars = file_probability(score)
+    if source == "auto" and file_bars < 0.5:
         with suppress(MidiError):
-            return "estimate", estimate_beats(score)
+            return BeatChoice("estimate", estimate_beats(score), file_bars)
     if source in ("auto", "file"):
-        return "file", None
+        return BeatChoice("file", None, file_bars)
     if source == "estimate":
-        return source, estimate_beats(score)
+        return BeatChoice(source, estimate_beats(score), file_bars)
     notes = np.concatenate([track.notes[:, 0] for track in score.tracks])
     first, last = score.seconds_at([int(notes.min()), int(notes.max())]).tolist()
     count = max(int((last - first) / _CLOCK_SECONDS) + 1, 2)
     seconds = first + _CLOCK_SECONDS * np.arange(count)
-    return source, Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))
+    clock = Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))
+    return BeatChoice(source, clock, file_bars)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.midi.drums import parse_drums, with_drums
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Track
 
@@ -79,6 +80,19 @@ class Parts:
 
 ALL_PARTS = Parts()
 """The model reads all tracks, and all may play."""
+
+
+def with_told_drums(score: Score, drums: str | None, name: str) -> Score:
+    """The score with the drums that `MusicOptions.drums` names, if it names any.
+
+    Raises MidiError, with the name of the file, if there is no such track.
+    """
+    if drums is None:
+        return score
+    try:
+        return with_drums(score, parse_drums(drums))
+    except MidiError as error:
+        raise MidiError(f"{name}: drums: {error}") from error
 
 
 def _place(track: Track) -> _Place:

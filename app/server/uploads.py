@@ -11,7 +11,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt import passage_options, read_prompt
-from app.compose.tracks import instrument_name
+from app.compose.tracks import instrument_name, with_told_drums
 from app.player.frames import (
     Frame,
     GapFrame,
@@ -284,10 +284,12 @@ def read_upload(
     models: Models,
     beats: BeatSource = "auto",
     style: str = "",
+    drums: str | None = None,
 ) -> Upload:
     """Reads a file as an upload whose continuation begins at its end.
 
-    The model is the automatic choice among `models` for what is needed.
+    The model is the automatic choice among `models` for what is needed. `drums` are those of
+    `MusicOptions`.
 
     Raises:
         MidiError: it cannot be continued; the message is one sentence for the user.
@@ -307,6 +309,7 @@ def read_upload(
             "part"
         )
     data, score = _in_sandbox(path.name, read_music, data, path.name)
+    score = with_told_drums(score, drums, path.name)
     return _accepted(data, score, path.name, models, beats, style)
 
 

@@ -126,7 +126,8 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         """Continues a MIDI file.
 
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
-        a new one; beats: auto, file, estimate or grid; key: such as C, F#m or D dorian, or empty;
+        a new one; beats: auto, file, estimate or grid; drums: numbers of tracks from 1, none, or
+        empty for what the file says; key: such as C, F#m or D dorian, or empty;
         ending: bar, cadence or natural; seconds: the length instead of bars, if not 0; prompt_bars:
         how many of the last bars the model reads, 0 for as many as it can read; model: one of the
         page's models, or empty for one that suits the file and the options.
@@ -180,7 +181,8 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def read(sent: Mapping[str, object], options: MusicOptions) -> Upload:
         """Reads the prompt of a call for the named model, or for the one that suits it."""
         path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
-        return read_upload(path, max_upload_bytes, models_of(sent), beats, options.style or "")
+        models, style = models_of(sent), options.style or ""
+        return read_upload(path, max_upload_bytes, models, beats, style, options.drums)
 
     def beats_of(value: object) -> BeatSource:
         return choice_of("beats", value, get_args(BeatSource))

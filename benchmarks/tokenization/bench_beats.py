@@ -1,9 +1,10 @@
-"""Beats and bars that `estimate_beats` finds in performances whose beats are known, as CSV.
+"""Beats and bars found in performances, and music that loses the bars of its file, as CSV.
 
     python -m benchmarks.tokenization.bench_beats DATA [--split test] [--pieces 12]
-        [--against REVISION] > x.csv
+        [--against REVISION] [--cases FOLDER] > x.csv
 
-DATA is the folder of the corpora. The performances:
+DATA is the folder of the corpora. The first table is that of `estimate_beats` in performances whose
+beats are known:
 
 - `recorded`: recordings of `giantmidi`, aligned with the scores of `chopin` that they play
   (`benchmarks.tokenization.alignment`), where at least three quarters of the notes agree. Op. 10 is
@@ -18,6 +19,10 @@ missing beats (Davies et al., 2009, section 3). `confidence_error` is the mean d
 confidence and F-measure. Onsets are compared with the nearest twelfth of a beat, in
 milliseconds, medians: `onset_ms` of the estimated beats, `raw_ms` of 120 beats per minute.
 `seconds` is processor time per ten minutes of music.
+
+The second table has the shares of music with bars that lose those of its file, and of recordings
+that keep them (`benchmarks.tokenization.whose_bars`), with 95 % intervals; the third one how often
+music has its bars beside `file_probability`. CASES are further files with right bars.
 """
 
 from __future__ import annotations
@@ -43,6 +48,8 @@ from benchmarks.tokenization.performances import (
     read_scores,
     score_names,
 )
+from benchmarks.tokenization.whose_bars import Example, examples, report
+from tokenization.analysis.bar_evidence import file_probability
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import Beats, warp
 from tokenization.midi import read_midi
@@ -169,7 +176,13 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
 
 
 def main(
-    data: Path, /, *, split: str = "test", pieces: int = 12, against: str | None = None
+    data: Path,
+    /,
+    *,
+    split: str = "test",
+    pieces: int = 12,
+    against: str | None = None,
+    cases: Path | None = None,
 ) -> None:
     """Measure and print."""
     trackers = {"new": estimate_beats}
@@ -183,6 +196,15 @@ def main(
                 rows[name].append(measure(track, performance))
         for name, measures in rows.items():
             out(kind, name, len(measures), *np.mean(measures, axis=0))
+    found = list(examples(data, split, pieces))
+    if cases:
+        scores = [read_midi(path.read_bytes(), name=path.name) for path in sorted(cases.iterdir())]
+        found += [Example("cases", has_bars=True, score=score) for score in scores]
+    report(
+        [example.kind for example in found],
+        [example.has_bars for example in found],
+        [file_probability(example.score) for example in found],
+    )
 
 
 if __name__ == "__main__":

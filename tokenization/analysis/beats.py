@@ -1,8 +1,8 @@
-"""Beats: check whether notes follow the grid of a file, and align notes to other beats.
+"""Aligns notes to other beats than those of their file.
 
-if on_grid(score) < ON_GRID:
-    found = estimate_beats(score)  # in tokenization.analysis.beat_tracker
-    score = warp(score, found.seconds, found.downbeats, pedal=True)
+if file_probability(score) < 0.5:  # in tokenization.analysis.bar_evidence
+    beats = estimate_beats(score)  # in tokenization.analysis.beat_tracker
+    score = warp(score, beats.seconds, beats.downbeats, pedal=True)
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ SUSTAIN_PEDAL: Final = 64
 """MIDI controller; the pedal is down for values of at least 64."""
 MIN_TICKS_PER_BEAT: Final = 480
 """Minimum resolution of warped scores: a tick is about a millisecond."""
-ON_GRID: Final = 0.5
-"""Threshold of `on_grid`, below which the notes do not follow the beats and bars of the file."""
-FEWEST_NOTES: Final = 32
-"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
-_COARSE_TICKS: Final = 24
-_ANY_TURNS = 2 * np.pi * np.multiply.outer((3, 4), np.arange(10_000) / 10_000)
-_CHANCE = float(np.cos(_ANY_TURNS).max(axis=0).mean())
 
 
 class Beats(NamedTuple):
@@ -70,34 +63,6 @@ def _extend(track: Track, end_ticks: int) -> Track:
     notes = track.notes.copy()
     notes[:, 1] = np.maximum(np.minimum(rings, following), ends) - onsets
     return replace(track, notes=notes)
-
-
-def on_grid(score: Score) -> float:
-    """How well onsets match sixteenths and triplet eighths of the file's quarters, at most 1.
-
-    The value is the mean over distinct onsets q, in quarters, of the larger of cos(2 pi 4 q) and
-    cos(2 pi 3 q), scaled so that times unrelated to the grid give 0. Typical values:
-
-    - 1 if all onsets are on the grid, and also if none can be off the grid: without notes, or with
-      up to 24 ticks per quarter;
-    - 0.75 for a player whose onsets deviate by a fortieth of a quarter;
-    - within about 1 / sqrt(number of onsets) of 0 for a performance recorded without a click;
-    - any value, even a negative one, if all onsets are late by the same time.
-
-    `ON_GRID` is the threshold. The value does not show which step begins a beat or a bar.
-    """
-    onsets = [track.notes[:, 0] for track in score.tracks if len(track)]
-    if not onsets or score.ticks_per_beat <= _COARSE_TICKS:
-        return 1.0
-    ticks = np.unique(np.concatenate(onsets)) % score.ticks_per_beat
-    turns = np.multiply.outer((3, 4), ticks) % score.ticks_per_beat / score.ticks_per_beat
-    mean = float(np.cos(2 * np.pi * turns).max(axis=0).mean())
-    return (mean - _CHANCE) / (1 - _CHANCE)
-
-
-def is_off_grid(score: Score) -> bool:
-    """Whether the notes do not follow the beats of the file, as in a recorded performance."""
-    return score.num_notes >= FEWEST_NOTES and on_grid(score) < ON_GRID
 
 
 def warp(

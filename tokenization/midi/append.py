@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
+from tokenization.midi.drums import Place, places_of_drums
 from tokenization.midi.events import (
     DRUM_CHANNEL,
     MAX_TICK,
@@ -33,6 +34,7 @@ from tokenization.midi.writer import (
     Scale,
     bend_events,
     control_events,
+    drum_channel,
     end_of_track,
     free_channel,
     header_bytes,
@@ -96,7 +98,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     for parts, closing in zip(additions, _closing_events(events, endless, splice), strict=True):
         parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
-    taken = _instruments(events)
+    taken = _instruments(events, merger.drum_channels())
     chosen: dict[tuple[int, int], int] = {}
     targets: list[list[NewEvents]] = []
     channels: list[int] = []
@@ -188,7 +190,9 @@ def replace_in_midi(
             chunk is None
             or (programs_at(events, chunk, channel, rows[:, 0]) != track.program).any()
         ):
-            chunk, channel = None, _unused_channel(track, events, used, int(begins[0]))
+            drums = merger.drum_channels()
+            start = int(begins[0])
+            chunk, channel = None, _unused_channel(track, events, used, start, drums)
         rows = kept.fitted(rows, chunk, channel)
         if not len(rows):
             continue
@@ -219,6 +223,8 @@ class _Merger:
     """Converts ticks of the new music to those of the result."""
     additions: list[list[NewEvents]]
     """New events of each track chunk."""
+    drums: Mapping[Place, bool]
+    """Which chunks and channels of the new music are drums."""
     new_parts: list[list[NewEvents]]
     """Events of each new track chunk."""
 
@@ -239,7 +245,17 @@ class _Merger:
         if factor > 1:
             ticks, end_ticks = events.tick * factor, events.end_ticks * factor
             events = replace(events, tick=ticks, end_ticks=end_ticks)
-        return cls(file, events, factor, scale, [[] for _ in events.track_ends], [])
+        drums = {(track.chunk, track.channel): track.is_drum for track in new.tracks}
+        additions: list[list[NewEvents]] = [[] for _ in events.track_ends]
+        return cls(file, events, factor, scale, additions, drums, [])
+
+    def drum_channels(self) -> set[int]:
+        """The channels of the file that have drums, and the drum channel if it has no melody."""
+        known = {place: is_drum for place, is_drum in self.drums.items() if place[0] is not None}
+        of_place = places_of_drums(self.file, self.events, known)
+        drums = {channel for (_, channel), is_drum in of_place.items() if is_drum}
+        melodies = {channel for (_, channel), is_drum in of_place.items() if not is_drum}
+        return drums | ({DRUM_CHANNEL} - melodies)
 
     def new_track(
         self, track: Track, channel: int, tick: int, *, has_program: bool = True
@@ -362,13 +378,15 @@ def _without_notes(
     return _Kept(*map(np.sort, columns)), np.concatenate(removed)
 
 
-def _unused_channel(track: Track, events: Events, used: Collection[int], start: int) -> int:
+def _unused_channel(
+    track: Track, events: Events, used: Collection[int], start: int, drum_channels: Collection[int]
+) -> int:
     """A channel that is not in use, or one on which only the track's instrument plays from a tick.
 
     Raises MidiError if there is none. Only drums use the drum channel.
     """
     if track.is_drum:
-        return DRUM_CHANNEL
+        return drum_channel(_instruments(events, drum_channels))
     melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
     for channel in melodic:
         if channel not in used:
@@ -376,7 +394,11 @@ def _unused_channel(track: Track, events: Events, used: Collection[int], start: 
     for channel in melodic:
         rows = rows_in_time(events, 0xC0 | channel)
         programs = set(events.first[rows].tolist()) or {0}
-        if programs == {track.program} and (events.tick[rows[:1]] <= start).all():
+        if (
+            channel not in drum_channels
+            and programs == {track.program}
+            and (events.tick[rows[:1]] <= start).all()
+        ):
             return channel
     raise MidiError(
         "the file uses all channels, expected a free one for the new notes; remove a track, or "
@@ -454,13 +476,13 @@ def _channels(events: Events) -> list[int]:
     return np.unique(events.status[is_channel] & 15).tolist()
 
 
-def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
-    """Last program of each channel in use, and whether it is the drum channel."""
+def _instruments(events: Events, drum_channels: Collection[int]) -> dict[int, tuple[int, bool]]:
+    """Last program of each channel in use, and whether it has drums."""
     taken: dict[int, tuple[int, bool]] = {}
     for channel in _channels(events):
         rows = rows_in_time(events, 0xC0 | channel)
         program = int(events.first[rows[-1]]) if rows.size else 0
-        taken[channel] = (program, channel == DRUM_CHANNEL)
+        taken[channel] = (program, channel in drum_channels)
     return taken
 
 

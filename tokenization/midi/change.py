@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MidiFile, open_midi
+from tokenization.midi.drums import drum_places
 from tokenization.midi.events import (
     DRUM_CHANNEL,
     TEMPO,
@@ -30,7 +32,7 @@ _MOST_TEMPO: Final = 0xFFFFFF
 
 
 def transpose_midi(data: bytes, semitones: int) -> bytes:
-    """MIDI file whose notes are higher by some semitones, except those of drums on channel 10.
+    """MIDI file whose notes are higher by some semitones, except those of drums.
 
     Pitches, polyphonic pressure and key signatures change; no byte is added or removed.
 
@@ -40,8 +42,8 @@ def transpose_midi(data: bytes, semitones: int) -> bytes:
     file = open_midi(data, "the piece")
     events = scan_events(file)
     changed = np.frombuffer(file.data, dtype=np.uint8).copy()
-    kind, channel = events.status & 0xF0, events.status & 0x0F
-    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & (channel != DRUM_CHANNEL))
+    kind = events.status & 0xF0
+    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & ~_are_drums(data, events))
     pitches = events.first[rows] + semitones
     if len(rows) and (pitches.min() < 0 or pitches.max() > 127):
         raise MidiError(
@@ -54,6 +56,16 @@ def transpose_midi(data: bytes, semitones: int) -> bytes:
             fifths = int(changed[start].astype(np.int8)) + 7 * semitones
             changed[start] = np.int8((fifths + 6) % 12 - 6).astype(np.uint8)
     return changed.tobytes()
+
+
+def _are_drums(data: bytes, events: Events) -> NDArray[np.bool_]:
+    """Which events (n,) are on channels of drums."""
+    channel = events.status & 0x0F
+    are_drums = channel == DRUM_CHANNEL
+    with suppress(MidiError):  # a file without notes has no other drums
+        for (chunk, of_place), is_drum in drum_places(read_midi(data)).items():
+            are_drums[(events.chunk == chunk) & (channel == of_place)] = is_drum
+    return are_drums
 
 
 def scale_tempo(data: bytes, factor: float) -> bytes:

@@ -49,7 +49,8 @@ def read_music(data: bytes, name: str, *, strict: bool = False) -> tuple[bytes, 
     `as_midi` and `read_midi`.
     """
     midi, left_out = _converted(data, name)
-    return midi, replace(read_midi(midi, name=name, strict=strict), left_out=left_out)
+    score = read_midi(midi, name=name, strict=strict)
+    return midi, replace(score, left_out=left_out, is_notated=is_musicxml(data))
 
 
 def as_midi(data: bytes, name: str) -> bytes:

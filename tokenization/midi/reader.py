@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MAX_FILE_BYTES, MidiFile, open_midi
+from tokenization.midi.drums import Guess, Place, find_drums
 from tokenization.midi.events import (
-    DRUM_CHANNEL,
     NAME,
     Events,
     describe_damage,
@@ -42,15 +44,24 @@ MAX_TIME_SIGNATURES: Final = 10_000
 MAX_CONTROLS: Final = 1_000_000
 MAX_REST_BEATS: Final = 64
 """Quarter notes of rests at the end of a file that are read; longer silence is an artefact."""
+_MOST_GUESSES: Final = 3
+"""Number of tracks that a notice about drums names."""
 _NEAR: Final = 24
 """An end-of-track is on a bar line if it is at most this part of a quarter note away from it."""
 
 
-def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = False) -> Score:
+def read_midi(
+    source: bytes | Path,
+    *,
+    name: str | None = None,
+    strict: bool = False,
+    drums: Mapping[Place, bool] | None = None,
+) -> Score:
     """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
     There is one track for each combination of track chunk, channel and program with notes. Its
-    controls and bends are those of its channel, from all chunks. A note-off ends the earliest
+    controls and bends are those of its channel, from all chunks. See `drums` for those that are
+    drums. A note-off ends the earliest
     sounding note of its pitch. Notes that never end, tempos of 0 and invalid time signatures are
     ignored. Of several tempos or time signatures at one tick, the last applies. Rests at the end
     are read if the end-of-track is on a bar line. Of a damaged file,
@@ -62,6 +73,8 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
         source: path or contents of the file.
         name: name of the file in errors.
         strict: whether a damaged file is an error.
+        drums: track chunks and channels of which it is known whether they are drums, such as those
+            of an earlier version of the file. Others are found by `find_drums`.
 
     Raises:
         MidiError: the file cannot be read, is not a MIDI file, has no notes, has a note after
@@ -101,7 +114,8 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
         raise too_long(
             file, events, f"a note ends at beat {beat:,}, expected at most {MAX_BEATS:,}"
         )
-    tracks, metres = _tracks(file, events, begins, ends), _time_signatures(file, events)
+    tracks, guesses = _tracks(file, events, begins, ends, drums)
+    metres = _time_signatures(file, events)
     return Score(
         ticks_per_beat=file.division,
         tracks=tracks,
@@ -109,6 +123,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
         time_signatures=metres,
         end_ticks=_end_ticks(file, events, tracks, metres),
         damage=damage,
+        guesses=guesses,
     )
 
 
@@ -190,7 +205,9 @@ def _tracks(
     events: Events,
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
-) -> tuple[Track, ...]:
+    drums: Mapping[Place, bool] | None,
+) -> tuple[tuple[Track, ...], str]:
+    """The tracks, and a description of those that are drums, or are not, by a guess."""
     notes, key = note_table(events, begins, ends)
     firsts = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
     if len(firsts) > MAX_TRACKS:
@@ -210,22 +227,36 @@ def _tracks(
             f"{file.name}: the file has {total} controllers and bends, expected at most "
             f"{MAX_CONTROLS}; remove some of them and export it again"
         )
-    tracks: list[Track] = []
     edges = [*firsts.tolist(), len(key)]
-    for instrument, start, stop in zip(instruments, edges, edges[1:], strict=False):
-        chunk, channel = instrument >> 11, instrument >> 7 & 15
-        track = Track(
-            NO_NOTES,
-            program=instrument & 127,
-            is_drum=channel == DRUM_CHANNEL,
-            name=names.get(chunk, ""),
-            channel=channel,
-            chunk=chunk,
-        )
-        own = _fixed(notes[start:stop])
-        tables = {"controls": controls[channel], "bends": bends[channel]}
-        tracks.append(track.with_tables(notes=own, **tables))
-    return tuple(tracks)
+    tables = [_fixed(notes[start:stop]) for start, stop in pairwise(edges)]
+    places = [
+        (instrument >> 11, instrument >> 7 & 15, instrument & 127, names.get(instrument >> 11, ""))
+        for instrument in instruments
+    ]
+    are_drums, guesses = find_drums(file, events, places, tables, drums)
+    tracks: list[Track] = []
+    for (chunk, channel, program, name), table, is_drum in zip(
+        places, tables, are_drums, strict=True
+    ):
+        track = Track(NO_NOTES, program, is_drum, name, channel, chunk)
+        of_channel = {"controls": controls[channel], "bends": bends[channel]}
+        tracks.append(track.with_tables(notes=table, **of_channel))
+    return tuple(tracks), _describe_guesses(guesses, places)
+
+
+def _describe_guesses(
+    guesses: Sequence[tuple[int, Guess]], places: Sequence[tuple[int, int, int, str]]
+) -> str:
+    """Describe which tracks are drums, or are not, by a guess."""
+    clauses: list[str] = []
+    for number, guess in guesses[:_MOST_GUESSES]:
+        name = places[number][3].strip()[:40]
+        said = f"track {number + 1}" + (f" ({name})" if name else "")
+        what = "drums" if guess.is_drum else "a melody"
+        clauses.append(f"{said} on channel {places[number][1] + 1} is read as {what} {guess.why}")
+    if len(guesses) > _MOST_GUESSES:
+        clauses.append(f"so are {len(guesses) - _MOST_GUESSES} others")
+    return ", and ".join(clauses)
 
 
 def _by_channel(

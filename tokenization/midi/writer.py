@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from typing import Final, NamedTuple
@@ -320,24 +320,40 @@ def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
     return NewEvents.messages(scale.ticks(tick), ranks, 0xE0 | channel, bend & 127, bend >> 7)
 
 
-def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
+def free_channel(track: Track, taken: Mapping[int, tuple[int, bool]]) -> int:
     """The track's own channel, or the first one that no other instrument uses.
 
-    If all are in use, instruments share channels; see `program_choices`. Only drums use the drum
-    channel.
+    If all are in use, instruments share channels; see `program_choices`. Drums use the drum
+    channel, unless a melody does, and no other new track uses it.
 
     Args:
         track: the track to be written.
         taken: program and drum flag of the channels in use.
     """
     if track.is_drum:
-        return DRUM_CHANNEL
+        return drum_channel(taken)
     wanted = (track.program, False)
     own = 0 if track.channel == DRUM_CHANNEL else track.channel
     for channel in (own, *range(16)):
         if channel != DRUM_CHANNEL and taken.get(channel, wanted) == wanted:
             return channel
     return own
+
+
+def drum_channel(taken: Mapping[int, tuple[int, bool]]) -> int:
+    """The channel for new drums: the drum channel, or if it has a melody, another one with drums.
+
+    Raises MidiError if there is none.
+    """
+    if taken.get(DRUM_CHANNEL, (0, True))[1]:
+        return DRUM_CHANNEL
+    for channel, (_, is_drum) in sorted(taken.items()):
+        if is_drum:
+            return channel
+    raise MidiError(
+        "channel 10 has a melody, expected a free one for new drums; move the melody to another "
+        "channel, or write no drums"
+    )
 
 
 def program_choices(

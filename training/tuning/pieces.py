@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from tokenization.analysis.beats import is_off_grid
+from tokenization.analysis.bar_evidence import file_probability
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.remi.remi import Remi
 from training.data.copies.melody import melody_runs
@@ -128,7 +128,7 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | MemberError]]:
 def _read(content: bytes | MemberError, name: str, tokenizer: Remi) -> _Piece:
     if isinstance(content, MemberError):
         raise content
-    read = read_piece(content, name, tokenizer, lambda file: Reading(is_off_grid(file)))
+    read = read_piece(content, name, tokenizer, lambda file: Reading(file_probability(file) < 0.5))
     ids = np.asarray(read.sequence.ids, np.int64)
     if not np.isin(ids, note_ids(tokenizer)).any():
         raise TrainingError("it has no notes that the model can read")

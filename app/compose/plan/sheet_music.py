@@ -53,7 +53,7 @@ def sheet_music(score: Score, title: str = "") -> bytes:
     If its beats are meaningless, as in a recording, they are estimated. Raises SheetMusicError.
     """
     check_piano(score)
-    _, beats = find_beats(score, "auto")
+    beats = find_beats(score, "auto").beats
     if beats is not None:
         timing = Timing.of(score, beats)
         score = replace(timing.counted, tempos=timing.heard_tempos)

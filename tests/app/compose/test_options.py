@@ -27,7 +27,7 @@ def test_every_field_is_an_option_of_the_commands_that_it_applies_to(capsys):
 def test_options_are_described_as_they_are_declared():
     assert (OPTIONS["seed"].kind, OPTIONS["seconds"].kind, OPTIONS["key"].kind) == (int, float, str)
     assert OPTIONS["ending"].words == ("bar", "cadence", "natural")
-    assert OF_PROMPT == ("prompt_bars", "distance", "presence", "recall")
+    assert OF_PROMPT == ("prompt_bars", "drums", "distance", "presence", "recall")
     for name, option in OPTIONS.items():
         assert option.default == getattr(MusicOptions(), name)
         if option.limits is not None:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.support.strategies import scores
 from tokenization.analysis import beat_salience
+from tokenization.analysis.bar_evidence import file_probability
 from tokenization.analysis.beat_salience import frames_of, salience
 from tokenization.analysis.beat_tracker import estimate_beats
-from tokenization.analysis.beats import ON_GRID, on_grid, pickup_beats, warp
+from tokenization.analysis.beats import pickup_beats, warp
 from tokenization.errors import MidiError
 from tokenization.score import Score, Tempo, Track
 
@@ -68,7 +69,7 @@ def test_beats_and_bars_of_a_performance(metre, seed):
     assert share_found(found.seconds, beats[:-1]) > 0.95
     assert share_found(found.seconds[found.downbeats], beats[:-1:metre]) > 0.9
     warped = warp(score, found.seconds, found.downbeats)
-    assert on_grid(score) < ON_GRID < on_grid(warped)
+    assert file_probability(score) < 0.5 < file_probability(warped)
     assert warped.time_signatures[-1].numerator == metre
     assert pickup_beats(score, found.seconds) == 0
 

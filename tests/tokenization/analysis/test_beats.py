@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from tests.support.strategies import RESOLUTIONS, scores
 from tokenization.analysis.beats import (
     MIN_TICKS_PER_BEAT,
-    ON_GRID,
     extend_by_pedal,
-    on_grid,
     pickup_beats,
     warp,
 )
@@ -147,35 +145,6 @@ def test_beats_must_rise():
             warp(Score(480), beats)
     with pytest.raises(ValueError, match="downbeats are not ascending"):
         warp(Score(480), [0, 1, 2], [1, 1])
-
-
-# ---- grids
-
-
-@given(
-    places=st.lists(st.tuples(st.integers(0, 50), st.sampled_from((0, 3, 4, 6, 8, 9))), min_size=1),
-    resolution=st.sampled_from((12, 24, 96, 480, 960)),
-)
-def test_quantized_music_is_on_the_grid(places, resolution):
-    rows = [((12 * beat + part) * resolution // 12, 1, 60, 64) for beat, part in places]
-    assert on_grid(Score(resolution, (Track.of(rows),))) == pytest.approx(1)
-
-
-@given(seed=st.integers(0, 999), late=st.integers(30, 90))
-def test_onsets_unrelated_to_the_grid_are_not_on_it(seed, late):
-    onsets = np.random.default_rng(seed).integers(0, 480_000, 200)
-    rows = [(int(onset), 1, 60, 64) for onset in onsets]
-    assert abs(on_grid(Score(480, (Track.of(rows),)))) < 0.3
-    steady = [(120 * step + late, 1, 60, 64) for step in range(200)]
-    assert on_grid(Score(480, (Track.of(steady),))) < ON_GRID
-
-
-def test_a_player_near_the_grid_is_on_it():
-    deviations = np.random.default_rng(0).normal(0, 480 / 40, 400)
-    onsets = np.maximum(0, 120 * np.arange(400) + deviations).astype(int)
-    rows = [(onset, 1, 60, 64) for onset in onsets.tolist()]
-    assert 0.7 < on_grid(Score(480, (Track.of(rows),))) < 0.95
-    assert on_grid(Score(480)) == 1
 
 
 # ---- pedal

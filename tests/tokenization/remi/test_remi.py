@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from tests.support.paths import ROOT
 from tests.support.reference_notes import notes_by_rank, slow_notes
 from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, for_each_tokenizer, scores
-from tokenization.errors import MidiError
+from tokenization.document import Header
+from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import BAR, BOS, EOS, TEMPO_GRID, VOCABULARY
+from tokenization.remi.vocabulary import BAR, BOS, EOS, NUM_STYLES, TEMPO_GRID, VOCABULARY
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
@@ -342,3 +343,13 @@ def test_the_bar_of_the_readme():
     assert named(sequence.ids).split() == text.split("```")[1].split()
     beats = dict(zip(named(sequence.ids).split(), sequence.beats, strict=True))
     assert (beats["Position_24"], beats["Position_30"], beats["EOS"]) == (0, 2, 2.5)
+
+
+def test_a_style_is_the_first_token_after_the_beginning():
+    score = Score(480, (Track.of([(0, 480, 60, 80)]),))
+    for style in (0, NUM_STYLES - 1):
+        ids = PIANO.encode(score, header=Header(style)).ids
+        assert ids[:2].tolist() == [BOS, PIANO.families.style + style]
+    for style in (-1, NUM_STYLES):
+        with pytest.raises(TokenizerError, match=f"style is {style}"):
+            PIANO.encode(score, header=Header(style))
