@@ -230,19 +230,6 @@ def test_a_failed_sound_is_reported_and_can_be_tried_again(page):
     wait_for_sound(page, "sound_v1_")
 
 
-def test_a_muted_track_is_pale(page):
-    show_done(page)
-    colours = """(() => { const c = document.querySelector('.player-roll');
-        const d = c.getContext('2d').getImageData(0, 40, c.width, c.height - 40).data; let n = 0;
-        for (let i = 0; i < d.length; i += 4)
-          if (d[i] > 200 && d[i + 1] < 130 && d[i + 2] < 110) n += 1;
-        return n; })()"""
-    assert page.evaluate(colours) > 500
-    page.locator(".mute").nth(1).click()
-    page.wait_for_timeout(500)
-    assert page.evaluate(colours) == 0
-
-
 # sound
 
 
@@ -336,25 +323,6 @@ def test_sound_before_the_rendered_part_is_requested_when_it_is_played(page):
 
 
 # variations, files and other actions
-
-
-def test_variations_are_side_by_side_and_chosen_by_click_and_key(page):
-    show_done(page, variations=4)
-    cards = page.part("chips").get_by_role("radio")
-    assert cards.count() == 4
-    assert "notes · 0:16" in cards.nth(2).inner_text()
-    page.mouse.click(*centre(page.part("roll")))
-    at = now(page)
-    page.evaluate("harness.asked.length = 0")
-    page.keyboard.press("3")
-    wait_for_sound(page, "sound_v2_")
-    assert asked(page) == [mix(2)]
-    assert now(page) == pytest.approx(at, abs=0.05)
-    assert cards.nth(2).get_attribute("aria-checked") == "true"
-    assert "seed 9" in page.part("settings").inner_text()
-    cards.nth(0).click()
-    page.keyboard.press("ArrowRight")
-    assert cards.nth(1).get_attribute("aria-checked") == "true"
 
 
 def test_the_menu_of_files_works_with_keys_and_requests_by_kind(page):

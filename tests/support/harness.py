@@ -225,37 +225,6 @@ def done_frame(
     )
 
 
-def many_notes(notes: int = 10_000) -> Frame:
-    """New music for two hands with `notes` notes and sound."""
-    chance = np.random.default_rng(5)
-    onsets = np.sort(chance.integers(0, 12 * notes // 16, notes))
-    hands = []
-    for hand in range(2):
-        own = onsets[hand::2]
-        rows = [
-            (int(on), int(length), int(pitch), int(loud))
-            for on, length, pitch, loud in zip(
-                own,
-                chance.integers(2, 24, len(own)),
-                chance.integers(36, 66, len(own)) + 24 * hand,
-                chance.integers(30, 120, len(own)),
-                strict=True,
-            )
-        ]
-        rows = list(
-            {(on, pitch): (on, length, pitch, loud) for on, length, pitch, loud in rows}.values()
-        )
-        name = ("Left hand", "Right hand")[hand]
-        hands.append(replace(Track.of(rows), name=name, chunk=hand))
-    score = Score(12, tuple(hands), tempos=(Tempo(0, BPM),))
-    variation = VariationFrame(
-        tracks=pack_tracks(score), timeline=timeline(score), sound="ready", files=KINDS, settings=""
-    )
-    return Frame(
-        job="many", phase="done", title=f"{notes:,} notes", subtitle="", variations=[variation]
-    )
-
-
 _COUNT_FRAMES = """async ([seconds, pixels]) => {
   const roll = document.querySelector(".player-roll");
   const times = [];

@@ -99,15 +99,6 @@ def stop_at(patch, step, examples: type = Examples):
     _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM), examples)
 
 
-def break_at(patch, step):
-    """Raise an error while the batch of a step is drawn."""
-
-    def fail():
-        raise RuntimeError("the machine is off")
-
-    _before_drawing(patch, step, fail)
-
-
 def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples: type = Examples):
     draw = examples.__getitem__
 

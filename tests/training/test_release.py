@@ -74,21 +74,6 @@ def test_a_card_has_the_commands_of_all_segments(experiment, run, tmp_path, monk
     assert "- Command from step 6: `relpe-train fit --set 'a=8 [5, 6]'`" in card
 
 
-def test_an_interrupted_copy_does_not_damage_the_previous_model(run, tmp_path, monkeypatch):
-    model = export(run, tmp_path / "model")
-    (model / "README.md").write_text("of before")
-    before = contents(model)
-
-    def broken(source, target):
-        target.write_text("{")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(shutil, "copyfile", broken)
-    with pytest.raises(TrainingError, match="full"):
-        export(run, model)
-    assert contents(model) == before
-
-
 def test_a_card_credits_the_corpora_of_all_runs(run, tmp_path):
     path = run / "run.json"
     description = json.loads(path.read_text())

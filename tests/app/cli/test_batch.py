@@ -28,7 +28,6 @@ from app.cli.main import main
 from relpe.models.checkpoint import save_model
 from tests.support import slow_clips
 from tests.support.batches import contents
-from tests.support.commands import help_without_engine
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
@@ -279,10 +278,3 @@ def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
     assert not any("clips" in bar for bar in bars)
     assert re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", said)
     assert not re.search(r"0/0|8/8|<-", said)
-
-
-def test_help_names_defaults_and_loads_no_engine():
-    said = " ".join(help_without_engine("batch").split())
-    assert "-23 LUFS" in said
-    assert "bars of new music (default: 32)" in said
-    assert "without prompts, per model (default: 4)" in said

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.cli.main import main
-from tests.support.commands import help_without_engine
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
@@ -92,9 +91,3 @@ def test_damaged_settings_are_refused(filling, capsys):
         (filling / "told.json").write_text(json.dumps(told | {"passage": passage}))
         assert main(["replay", str(filling / "told.json"), *words]) == 2
         assert "export it again" in capsys.readouterr().err
-
-
-def test_help_is_fast():
-    said = help_without_engine("fill")
-    assert "--bars FIRST-LAST" in said
-    assert "--ending" not in said

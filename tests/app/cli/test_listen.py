@@ -12,7 +12,6 @@ import pytest
 from app.cli.main import main
 from app.listening.answers import read_answers
 from app.listening.page.store import Store
-from tests.support.commands import help_without_engine
 from tests.support.listening import Caller, running, study_folder
 
 LISTENERS = 8
@@ -73,10 +72,6 @@ def test_the_answers_are_exported_when_the_page_is_stopped(tmp_path):
     assert b"2 listeners, of whom 2 completed the test" in said
     rows = (folder / "answers.csv").read_text().splitlines()
     assert len(rows) == 1 + len(read_answers(folder))
-
-
-def test_the_help_is_quick():
-    assert "answers.csv" in help_without_engine("listen")
 
 
 def test_answers_are_exported_without_serving(tmp_path, capsys):

@@ -13,7 +13,6 @@ import pytest
 from app.cli.main import main
 from app.listening.answers import CREATE, DATABASE, TABLE, read_answers, save_answer, write_answers
 from tests.support.blind_studies import answer_all, write_study
-from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,7 +121,3 @@ def test_values_that_cannot_be_used_get_one_sentence(made, capsys):
         assert message.count("\n") == 1
     assert report(made / "nowhere") == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
-
-
-def test_help_does_not_load_the_engine():
-    assert "--least-attention" in help_without_engine("listen-report")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -163,65 +162,6 @@ def test_too_many_waiting_jobs_are_refused(held):
         assert third.place == 1
         gate.set()
         first.result(30)
-
-
-@pytest.mark.parametrize("how", ["stop", "close"])
-def test_a_job_that_ends_early_does_not_change_the_others(held, how):
-    model, gate, widths = held
-    gate.set()
-    alone = files(last(generate(Scheduler(), model, options(1, bars=4))))
-    gate.clear()
-    scheduler, stop = Scheduler(), threading.Event()
-    with ThreadPoolExecutor(2) as threads:
-        stays = threads.submit(last, generate(scheduler, model, options(1, bars=4)))
-        until_counts(scheduler, (1, 0))
-        leaves = generate(scheduler, model, options(2, bars=400), stop)
-        ended = threads.submit(next, leaves)
-        until_counts(scheduler, (2, 0))
-        gate.set()
-        ended.result(30)
-        if how == "stop":
-            stop.set()
-            assert 0 < last(leaves).tokens < 10_000
-        else:
-            leaves.close()
-        assert files(stays.result(30)) == alone
-    assert widths[-1] == 1
-    assert scheduler.counts == (0, 0)
-
-
-def test_a_prompt_is_read_while_others_generate_and_both_are_generated_side_by_side(
-    held, prompt_bytes, monkeypatch
-):
-    """Parts of a long prompt take turns with the tokens of other jobs."""
-    model, gate, widths = held
-    gate.set()
-    prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
-    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 8)
-    order = []
-
-    def noted(kind, method):
-        def call(*arguments):
-            order.append(kind)
-            return method(*arguments)
-
-        return call
-
-    monkeypatch.setattr(Generation, "_read", noted("read", Generation._read))
-    monkeypatch.setattr(Generation, "_generate", noted("step", Generation._generate))
-    scheduler, stop = Scheduler(), threading.Event()
-    with ThreadPoolExecutor(1) as threads:
-        long = generate(scheduler, model, options(1, bars=4000), stop)
-        next(long)
-        work = threads.submit(last, long)
-        short = last(generate(scheduler, model, options(2), prompt=prompt))
-        stop.set()
-        assert work.result(60).bars < 4000
-    assert widths.count(2) >= short.tokens - 1
-    first, end = order.index("step"), len(order) - order[::-1].index("read")
-    while_writing = order[first:end]
-    assert while_writing.count("read") > 3
-    assert ("read", "read") not in itertools.pairwise(while_writing)
 
 
 def test_an_error_of_one_prompt_does_not_affect_the_others(held, monkeypatch):

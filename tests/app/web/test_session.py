@@ -35,15 +35,6 @@ def sessions(back):
     return Sessions(back.append)
 
 
-def test_a_page_that_comes_back_keeps_its_session_and_files(sessions, back):
-    mine = sessions.of("a")
-    assert back == []
-    assert sessions.leave("a") == ["a"]
-    for _ in range(2):  # it comes back once
-        assert sessions.of("a") is mine
-        assert back == ["a"]
-
-
 def test_a_page_that_was_left_continues_in_its_tab_of_the_browser(sessions, back):
     assert sessions.adopt("a", "", TOKENS[0]) is None  # the first page of a tab
     mine = sessions.of("a")

@@ -24,7 +24,6 @@ from relpe.models.pointer import arithmetic, pointer
 from relpe.models.pointer.config import BalanceConfig, GateConfig, PointerConfig
 from relpe.models.pointer.pointer import Pointer
 from tests.support.decoders import small_decoder
-from tests.support.without_numba import load_without_numba
 
 VOCABULARY = 12
 CONFIG = PointerConfig(
@@ -150,11 +149,6 @@ def test_a_confident_pointer_continues_a_repeated_prompt():
     sure = decoder_with(PointerConfig(gates=GateConfig(similar=(30.0,) * 26)))
     request = Request(np.tile([1, 2, 3, 8], 9), Counted(9))
     assert generated(sure, PlainSteps(sure), [request]) == [[[1, 2, 3, 8, 1, 2, 3, 8]]]
-
-
-def test_without_numba_the_same_is_generated(monkeypatch):
-    monkeypatch.setattr("relpe.models.pointer.arithmetic", load_without_numba(arithmetic.__name__))
-    assert generated(POINTING, PlainSteps(POINTING), REQUESTS) == ALONE
 
 
 def test_draws_follow_the_mixture_the_bias_the_temperature_and_its_factors():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -164,13 +163,6 @@ def test_mistakes_are_reported_in_one_sentence(capsys, tmp_path, monkeypatch):
     error = error_of("piano", "--output", "x")
     assert "matplotlib" in error
     assert "train" in error
-
-
-def test_the_package_is_a_command(tmp_path):
-    command = [sys.executable, "-m", "relpe.inspect", tmp_path / "none", "--output", tmp_path]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert ran.stderr.startswith("relpe.inspect.plots: no model")
 
 
 @pytest.mark.parametrize("num_axes", [1, 2])

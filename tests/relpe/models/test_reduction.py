@@ -10,7 +10,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional
 
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlibiConfig
@@ -58,12 +57,6 @@ def test_regions_have_their_maximum_and_the_position_of_their_first_place(
         assert made.positions[0, index].tolist() == [side * n for n in corner]
 
 
-def test_in_two_dimensions_it_is_max_pooling() -> None:
-    x = values(2, 7, 5, 3)
-    made = OnGrid(x.flatten(1, 2), (7, 5), torch.zeros(1, 35, 2)).reduced(2)
-    same(made.x, functional.max_pool2d(x.movedim(-1, 1), 2).movedim(1, -1).flatten(1, 2))
-
-
 def test_a_reduction_by_one_changes_nothing() -> None:
     x = tokens(9)
     for name in ("sine relu", "rope softmax", "siren windowed", "learned softmax"):
@@ -84,19 +77,6 @@ def test_padding_changes_nothing_after_a_reduction(name: str) -> None:
     spread, wide = torch.full((3, 18), 3), torch.zeros(3, 18, dtype=torch.bool)
     spread[:, ::2], wide[:, ::2] = x, mask
     same(model(spread, mask=wide), whole)
-
-
-@pytest.mark.parametrize("name", [*GRIDS][2:])
-def test_grids_with_a_reduction(name: str) -> None:
-    model = on_grid(*GRIDS[name], reduction=(2, 1))
-    x = values(2, 5, 6, 2)
-    logits = model(x)
-    same(model(x[1:]), logits[1:])
-    model.train()(x).square().sum().backward()
-    for key, weight in model.named_parameters():
-        assert weight.grad is None or weight.grad.isfinite().all(), key
-    if "sequence" not in name:  # the last row is dropped, after it was seen
-        assert not torch.equal(model.eval()(x[:, :4]), logits)
 
 
 def test_what_is_left_at_the_end_is_dropped_after_the_last_block() -> None:

@@ -78,19 +78,6 @@ def test_a_track_beside_given_ones_is_recalled_alone_whatever_is_given():
             recall = recall.advance(token)
 
 
-def test_positions_and_tracks_without_written_notes_are_left_out():
-    families = FAMILIES
-    ids = loop(2)
-    alone = loop(2, drums=False)
-    bass = families.program + PROGRAM_ORDER.index(33)
-    kept = _of_tracks(ids, families, {int(families.values[bass])})
-    is_tempo = {TEMPO <= token < families.program: token for token in kept}
-    assert is_tempo.get(True)
-    assert [one for one in kept if one != is_tempo[True]] == [
-        one for one in alone.tolist() if one != is_tempo[True]
-    ]
-
-
 def form(num_bars, phrase, seed=0):
     """Bars that begin alike and continue differently, repeated after each phrase."""
     pitches = 30 + np.random.default_rng(seed).permutation(phrase)

@@ -13,12 +13,10 @@ from tokenization.remi.multitrack import MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import (
     BAR,
-    BOS,
     MULTITRACK_FAMILIES,
     PIANO_FAMILIES,
     POSITION,
     TEMPO,
-    TIME_SIGNATURE,
     Families,
 )
 
@@ -51,12 +49,6 @@ def test_a_single_repeated_bar_is_not_a_copy() -> None:
     assert copies(A, B, A, C, B) == {"Position_0": 1}  # B A
     assert copies(B, A, C) == {}
     assert copies(A, EMPTY, A, EMPTY) == {}
-
-
-def test_a_longer_phrase_is_detected_pair_by_pair() -> None:
-    phrase = (A, B, C, ((3, 50),))
-    assert copies(*phrase, A) == {"Position_0": 1}
-    assert copies(*phrase, *phrase[:3]) == {"Position_3": 1}
 
 
 def test_an_ostinato_has_no_bias_for_a_phrase() -> None:
@@ -114,19 +106,6 @@ def test_rows_with_the_same_beginning_are_independent(common, first, second, ord
         for token, found in zip(rows[row], seen[row], strict=True):
             alone = alone.advance(token)
             assert alone.copies == found
-
-
-@given(bars=BARS)
-def test_an_earlier_rule_is_not_changed_by_later_ones(bars) -> None:
-    rules = [Repetition.after(PIANO_FAMILIES, [])]
-    for token in [t for notes in bars for t in piano_bar(*notes)]:
-        rules.append(rules[-1].advance(token))
-    fresh = Repetition.after(PIANO_FAMILIES, [])
-    tokens = [t for notes in bars for t in piano_bar(*notes)]
-    for rule, token in zip(rules, [*tokens, None], strict=True):
-        assert rule.copies == fresh.copies
-        if token is not None:
-            fresh = fresh.advance(token)
 
 
 # as a bias
@@ -190,9 +169,3 @@ def test_the_bias_grows_with_the_number_of_copies() -> None:
         least.append(rule.bias[liked])
     assert least[:3] == [-0.25, -1.0, -2.25]
     assert min(least) == least[-1] == -8.0
-
-
-def test_bars_of_the_prompt_are_counted() -> None:
-    tokens = [BOS, BAR, TIME_SIGNATURE + 7, TEMPO + 90, *piano_bar(*A)[1:]]
-    tokens += [*piano_bar(*B), *piano_bar(*A), *piano_bar(*B), BAR]
-    assert Repetition.after(PIANO_FAMILIES, tokens).copies == [(POSITION, 1)]

@@ -171,21 +171,6 @@ def test_a_bar_between_eighths_is_extended_to_the_next_one() -> None:
     ])  # fmt: skip
 
 
-def test_bars_of_whole_eighths_keep_their_time_signatures() -> None:
-    notated = (TimeSignature(480, 6, 8), TimeSignature(480 + 1440, 2, 2))
-    score = Score(480, (Track.of([(0, 4800, 60, 80)]),), (), (TimeSignature(0, 1, 4), *notated))
-    bars = BarMap.of_score(score)
-    assert len(bars.sizes) == 4
-    assert [change[1:] for change in bars.on_grid(score).time_signatures] == [
-        *((1, 4), (6, 8), (2, 2))
-    ]
-
-
-def test_of_several_tempos_at_one_step_the_last_applies() -> None:
-    score = Score(480, tempos=(Tempo(481, 100.0), Tempo(482, 90.0)))
-    assert BarMap.of(np.array([0, 1920]), 480).on_grid(score).tempos == (Tempo(12, 90.0),)
-
-
 def test_steps_after_the_last_line_continue_evenly() -> None:
     bars = BarMap.of(np.array([0, 840]), 480)
     assert bars.steps(np.array([839, 840, 880, 1320])).tolist() == [24, 24, 25, 36]

@@ -77,12 +77,6 @@ def test_what_is_encoded_is_accepted(case, data):
 
 @for_each_tokenizer
 @given(data=st.data())
-def test_what_is_accepted_is_canonical(case, data):
-    assert is_canonical(case.remi, data.draw(case.ids))
-
-
-@for_each_tokenizer
-@given(data=st.data())
 def test_a_changed_sequence_is_accepted_if_and_only_if_it_is_canonical(case, data):
     ids, last = data.draw(case.ids), case.remi.families.size - 1
     place = data.draw(st.integers(1, len(ids) - 2))
@@ -156,17 +150,6 @@ RINGING = {
     "Program_33 Part_2 Pitch_60 Velocity_9 Duration_48 Pitch_62 Velocity_9 Duration_48 ",
 }
 """A bar whose notes continue to sound in the next one."""
-
-
-@for_each_tokenizer
-def test_notes_sound_on_after_resuming(case):
-    ids = [*ids_of(START, case.remi), *3 * ids_of(RINGING[case.name], case.remi), BAR]
-    resumed, walked = case.remi.grammar().resume(ids), walk(case.remi, ids)
-    ranks = {"piano": [1], "multitrack": [10, 10]}[case.name]
-    assert [(rank, end) for rank, _, end in resumed.sounding] == [
-        (rank, 4 * 48 + 3) for rank in ranks
-    ]
-    assert resumed == walked
 
 
 @for_each_tokenizer
@@ -268,47 +251,6 @@ def test_the_first_bar_has_a_time_signature_and_a_tempo():
     state = state.advance(NAMES["Tempo_89.9"])
     assert names_allowed(state) == {"Return", "Bar", "Position"}
     assert (state.bar, state.position, state.bar_length) == (1, -1, 36)
-
-
-def test_positions_rise_within_the_bar():
-    state = after(START + "Position_0 Pitch_60 Velocity_16 Duration_3 Position_7 Tempo_89.9")
-    positions = state.allowed[POSITION:TEMPO]
-    assert np.flatnonzero(positions).tolist() == list(range(8, 48))
-
-
-def test_pitches_rise_within_a_position():
-    state = after(START + "Position_0 Pitch_60 Velocity_16 Duration_3")
-    assert np.flatnonzero(
-        state.allowed[PIANO.families.pitch : PIANO.families.drum]
-    ).tolist() == list(range(61, 128))
-
-
-def test_a_sounding_pitch_is_not_struck():
-    state = after(
-        START
-        + "Position_0 Pitch_60 Velocity_16 Duration_6 Position_5 Pitch_58 Velocity_1 Duration_1"
-    )
-    assert not state.allowed[NAMES["Pitch_60"]]
-    assert state.allowed[NAMES["Pitch_61"]]
-    assert state.advance(NAMES["Position_6"]).allowed[NAMES["Pitch_60"]]
-
-
-def test_a_piece_may_end_only_after_its_last_note_has_ended():
-    last = PIANO.families.last
-    state = after(START + "Bar Position_47 Pitch_60 Velocity_16 Duration_2").advance(BAR)
-    assert state.allowed[last]
-    assert not after(START).hold([(1, 60, 49)]).allowed[last]
-    assert names_allowed(state.advance(last)) == {"EOS", "Position", "Write"}
-
-
-def test_tempo_and_time_signature_change():
-    state = after(START + "Bar")
-    assert not state.allowed[NAMES["TimeSignature_48"]]
-    assert state.allowed[NAMES["TimeSignature_42"]]
-    assert not state.allowed[NAMES["Tempo_120.0"]]
-    state = state.advance(NAMES["Position_12"])
-    assert not state.allowed[NAMES["Tempo_120.0"]]
-    assert state.allowed[NAMES["Tempo_122.3"]]
 
 
 def test_rules_of_tempo():

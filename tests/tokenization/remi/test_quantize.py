@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +11,7 @@ from tests.support.strategies import RESOLUTIONS, scores, time_signatures
 from tokenization.grid import bar_lines, nearest_step, quantize_time_signatures
 from tokenization.remi.quantize import name_bars, quantize_tempos, separate_notes
 from tokenization.remi.vocabulary import DURATIONS, TEMPO_EDGES, TEMPO_GRID
-from tokenization.score import Score, Tempo, TimeSignature
+from tokenization.score import Score, TimeSignature
 
 
 def quantize_metres(
@@ -21,10 +19,6 @@ def quantize_metres(
 ) -> tuple[TimeSignature, ...]:
     changes = tuple(TimeSignature(*metre) for metre in metres)
     return quantize_time_signatures(Score(ticks_per_beat, time_signatures=changes))
-
-
-def lines_of(*metres: tuple[int, int, int], end: int, ticks_per_beat: int = 12) -> list[int]:
-    return bar_lines(quantize_metres(metres, ticks_per_beat), end).tolist()
 
 
 @given(ticks=st.lists(st.integers(0, 10**9)), ticks_per_beat=st.sampled_from(RESOLUTIONS))
@@ -95,13 +89,6 @@ def test_a_tempo_map_starts_at_0_and_changes_at_every_entry(score):
         assert 0.99 <= in_force / exact <= 1.01
 
 
-def test_the_last_tempo_at_a_step_counts():
-    score = Score(480, tempos=(Tempo(480, 100.2), Tempo(490, 60.0), Tempo(1000, 60.4)))
-    steps, tempos, _ = quantize_tempos(score)
-    bpm = TEMPO_GRID[tempos].tolist()
-    assert list(zip(steps.tolist(), bpm, strict=True)) == [(0, 120), (12, 60)]
-
-
 # ---- bars
 
 
@@ -146,40 +133,19 @@ def test_notated_signatures_apply_only_as_long_as_they_fit(metres, lengths):
     np.testing.assert_array_equal(bar_lines(named, int(lines[-1])), lines)
 
 
-def test_common_metres():
-    assert lines_of(end=100) == [0, 48, 96, 144]
-    assert lines_of((0, 3, 4), end=36) == [0, 36]
-    assert lines_of((0, 7, 8), end=84) == [0, 42, 84]
-    assert lines_of((0, 4, 4), end=0) == [0, 48]
-
-
-def test_a_pickup_is_a_short_first_bar():
-    assert lines_of((0, 1, 4), (480, 4, 4), end=100, ticks_per_beat=480) == [0, 12, 60, 108]
-
-
-def test_lines_between_eighths_move_to_the_nearest():
-    assert lines_of((0, 5, 16), end=60) == [0, 18, 30, 48, 60]
-
-
-def test_a_long_bar_is_split_at_quarters():
-    assert lines_of((0, 13, 4), end=312) == [0, 84, 156, 240, 312]
-    assert lines_of((0, 17, 8), end=102) == [0, 60, 102]
-    assert np.diff(lines_of((0, 255, 1), end=12240)).max() == 96
-
-
-def test_a_change_of_metre_cuts_the_bar():
-    assert lines_of((0, 4, 4), (72, 3, 4), end=140) == [0, 48, 72, 108, 144]
-
-
-def test_a_repeated_metre_moves_no_bar_line():
-    assert lines_of((0, 4, 4), (60, 4, 4), end=96) == [0, 48, 96]
-
-
-@pytest.mark.parametrize("metre", [(1, 1 << 60), (1, 64), (1, 8)])
-def test_bars_are_never_shorter_than_an_eighth(metre):
-    assert lines_of((0, *metre), end=30) == [0, 6, 12, 18, 24, 30]
-
-
-def test_bar_lines_are_exact_where_the_metre_is():
-    for first, second in pairwise(lines_of((0, 9, 8), end=5000)):
-        assert second - first == 54
+def test_bars_by_hand():
+    """Pickups are short; changes cut bars; long bars are split; no bar is below an eighth."""
+    for metres, end, lines in (
+        ([], 100, [0, 48, 96, 144]),
+        ([(0, 4, 4)], 0, [0, 48]),
+        ([(0, 7, 8)], 84, [0, 42, 84]),
+        ([(0, 1, 4), (12, 4, 4)], 100, [0, 12, 60, 108]),
+        ([(0, 4, 4), (72, 3, 4)], 140, [0, 48, 72, 108, 144]),
+        ([(0, 4, 4), (60, 4, 4)], 96, [0, 48, 96]),
+        ([(0, 5, 16)], 60, [0, 18, 30, 48, 60]),
+        ([(0, 13, 4)], 312, [0, 84, 156, 240, 312]),
+        ([(0, 17, 8)], 102, [0, 60, 102]),
+        *(([(0, 1, power)], 30, [0, 6, 12, 18, 24, 30]) for power in (8, 64, 1 << 60)),
+    ):
+        assert bar_lines(quantize_metres(metres, 12), end).tolist() == lines
+    assert np.diff(bar_lines(quantize_metres([(0, 255, 1)], 12), 12240)).max() == 96

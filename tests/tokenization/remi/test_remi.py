@@ -12,69 +12,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
-from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_tokenizer, scores
+from tests.support.reference_notes import notes_by_rank, slow_notes
+from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, for_each_tokenizer, scores
 from tokenization.document import Header
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import quantize_tempos
 from tokenization.remi.remi import Remi
 from tokenization.remi.tempo_range import in_tempo_range
-from tokenization.remi.vocabulary import (
-    BAR,
-    BOS,
-    DURATIONS,
-    EOS,
-    NUM_STYLES,
-    TEMPO_GRID,
-    VOCABULARY,
-)
-from tokenization.score import Note, Score, Tempo, TimeSignature, Track
+from tokenization.remi.vocabulary import BAR, BOS, EOS, NUM_STYLES, TEMPO_GRID, VOCABULARY
+from tokenization.score import Score, Tempo, TimeSignature, Track
 
 PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
 
 
 def named(ids: Iterable[int]) -> str:
     return " ".join(VOCABULARY.names[token] for token in ids)
-
-
-def notes_of(score: Score) -> list[Note]:
-    return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
-
-
-def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
-    """Notes keyed by rank; tracks that are not encoded have rank -1."""
-    found: dict[int, list[Note]] = {}
-    for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
-        if len(track):
-            found.setdefault(rank, []).extend(Note(*row) for row in track.notes.tolist())
-    return {rank: sorted(notes) for rank, notes in found.items()}
-
-
-def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, int]:
-    """Naively quantized notes by rank, and numbers of merged and clipped notes."""
-    quantized: dict[int, list[Note]] = {}
-    merged = clipped = 0
-    for rank, notes in notes_by_rank(case.remi, score).items():
-        if rank < 0:
-            continue
-        best: dict[tuple[int, int], tuple[int, int]] = {}
-        for onset, length, pitch, velocity in notes:
-            begin, end = (
-                (24 * tick + score.ticks_per_beat) // (2 * score.ticks_per_beat)
-                for tick in (onset, onset + length)
-            )
-            merged += (pitch, begin) in best
-            candidate = (1 if rank == 0 else max(1, end - begin), velocity // 4)
-            best[pitch, begin] = max(best.get((pitch, begin), (0, 0)), candidate)
-        quantized[rank] = []
-        for (pitch, begin), (length, velocity) in best.items():
-            room = min([10**9, *(o - begin for p, o in best if p == pitch and o > begin)])
-            clipped += min(length, room) > 768
-            fitting = [steps for steps in DURATIONS.tolist() if steps <= room]
-            length = min(fitting, key=lambda steps: (abs(steps - min(length, room)), -steps))
-            quantized[rank].append(Note(begin, length, pitch, velocity * 4 + 2))
-        quantized[rank].sort()
-    return {rank: notes for rank, notes in quantized.items() if notes}, merged, clipped
 
 
 def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
@@ -98,7 +51,7 @@ def test_decoding_gives_the_quantized_score(case, data):
     sequence = case.remi.encode(score)
     decoded = case.remi.decode(sequence.ids)
     score = in_tempo_range(score)
-    notes, merged, clipped = slow_notes(case, score)
+    notes, merged, clipped = slow_notes(case.remi, score)
     assert notes_by_rank(case.remi, decoded) == notes
     assert (sequence.merged, sequence.clipped) == (merged, clipped)
     end = (24 * score.end_ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
@@ -326,42 +279,6 @@ def test_an_empty_piece():
     assert PIANO.decode([]) == Score(12, (Track.of([]),))
 
 
-def test_a_pickup_and_an_odd_metre_keep_their_bars():
-    score = Score(
-        480,
-        (Track.of([(0, 480, 60, 64), (480, 480, 62, 64), (480 + 1680, 240, 64, 64)]),),
-        (Tempo(0, 100.0), Tempo(960, 90.0)),
-        (TimeSignature(0, 1, 4), TimeSignature(480, 7, 8)),
-    )
-    assert named(PIANO.encode(score).ids) == (
-        "BOS Bar TimeSignature_12 Tempo_100.9 Position_0 Pitch_60 Velocity_16 Duration_12 "
-        "Bar TimeSignature_42 Position_0 Pitch_62 Velocity_16 Duration_12 Position_12 Tempo_89.9 "
-        "Bar Last Position_0 Pitch_64 Velocity_16 Duration_6 EOS"
-    )
-
-
-def test_notes_of_one_pitch_are_merged_and_cut():
-    rows = [(0, 48, 60, 10), (0, 48, 60, 100), (0, 24, 60, 127), (30, 12, 60, 64)]
-    sequence = PIANO.encode(Score(12, (Track.of(rows),)))
-    assert sequence.merged == 2
-    assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
-
-
-def test_empty_bars_at_the_end_are_kept():
-    sequence = PIANO.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
-    assert named(sequence.ids).endswith("Duration_12 Bar Bar Last EOS")
-    assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
-
-
-def test_a_notated_metre_is_restored_where_it_fits():
-    metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
-    sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
-    assert sequence.signatures == metres
-    assert PIANO.decode(sequence.ids, metres).time_signatures == metres
-    longer = [*sequence.ids[:-1], BAR, VOCABULARY.ids["TimeSignature_24"], EOS]
-    assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
-
-
 def test_tempos_out_of_range_are_scaled_with_their_beats_and_counted():
     score = Score(
         12,
@@ -374,16 +291,6 @@ def test_tempos_out_of_range_are_scaled_with_their_beats_and_counted():
     decoded = PIANO.decode(sequence.ids)
     assert decoded.tempos == (Tempo(0, 15.0), Tempo(24, 240.0), Tempo(36, 480.0))
     assert decoded.tracks[0].notes[:, :2].tolist() == [[0, 24], [24, 12], [36, 6]]
-
-
-@pytest.mark.parametrize("bpm", [3, 14, 15, 498, 505, 1000])
-@pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
-def test_a_piece_at_any_tempo_keeps_its_speed(remi, bpm):
-    rows = [(240 * i, 240, 60 + i % 12, 80) for i in range(126)]
-    score = Score(480, (Track.of(rows),), (Tempo(0, bpm),))
-    decoded = remi.decode(remi.encode(score).ids)
-    seconds = [float(s.seconds_at(s.tracks[0].end_ticks)) for s in (score, decoded)]
-    assert seconds[0] == pytest.approx(seconds[1], rel=0.01)
 
 
 @pytest.mark.parametrize("remi", [PIANO, MULTITRACK])
@@ -402,14 +309,6 @@ def test_rests_at_the_end_survive_a_file(remi):
     np.testing.assert_array_equal(again, ids)
 
 
-def test_a_long_bar_that_ends_early_is_split_alike_when_it_is_encoded_again():
-    metres = (TimeSignature(0, 26, 4), TimeSignature(306, 4, 4))
-    score = Score(12, (Track.of([(200, 100, 60, 80)]),), (), metres, 306)
-    sequence = PIANO.encode(score)
-    again = PIANO.encode(PIANO.decode(sequence.ids, sequence.signatures))
-    np.testing.assert_array_equal(again.ids, sequence.ids)
-
-
 def test_a_hostile_gap_is_rejected():
     score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
     with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected all up to 65,536"):
@@ -417,13 +316,6 @@ def test_a_hostile_gap_is_rejected():
     far = Score(1, (Track.of([(2**60, 1, 60, 64)]),))
     with pytest.raises(MidiError, match="remove the silence"):
         PIANO.encode(far)
-
-
-def test_an_endless_note_is_clipped_with_the_piece():
-    score = Score(480, (Track.of([(0, 480, 60, 64), (960, 10**9, 62, 64)]),))
-    sequence = PIANO.encode(score)
-    assert sequence.clipped == 1
-    assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
 
 
 def test_a_crop_out_of_range_is_rejected():

@@ -18,7 +18,6 @@ from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
 from training.cli import main
-from training.data import shards
 from training.data.corpus import Corpus, read_facts
 from training.data.prepare import prepare
 from training.errors import TrainingError
@@ -189,51 +188,6 @@ def test_names_need_not_be_utf8(midi_folder, tmp_path):
     assert len(Corpus.load(out, "train")) == 3
     dealt = prepare(tmp_path / "midi" / "train", tmp_path / "dealt", PianoRemi())
     assert sum(split["files"] for split in dealt["splits"].values()) == 3
-
-
-def test_a_run_stopped_while_joining_encodes_nothing_again(
-    data, midi_folder, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", 500)
-    with monkeypatch.context() as patch:
-        patch.setattr(shards.ShardWriter, "close", lambda self: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
-    monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
-    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
-    assert facts["hash"] == read_facts(data)["hash"]
-    assert facts["listed"] == {
-        "refused": 1,
-        "damaged": 0,
-        "copies": 0,
-        "moved": 0,
-        "unassigned": 0,
-    }
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_unreadable_files_of_an_archive_are_refused_and_others_kept(midi_folder, tmp_path):
-    path = tmp_path / "midi.zip"
-    methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2] * 3
-    with zipfile.ZipFile(path, "w") as archive:
-        for number in range(8):
-            name = f"{'test' if number > 5 else 'train'}/{number}.mid"
-            content = (midi_folder / "songs" / f"{number}.mid").read_bytes()
-            archive.writestr(name, content, compress_type=methods[number])
-        infos = archive.infolist()
-    content = bytearray(path.read_bytes())
-    for number in (0, 1):
-        # damage the first bytes after the header, of a compressed and of an uncompressed file
-        start = infos[number].header_offset + 30 + len(infos[number].filename)
-        content[start : start + 3] = b"\xff\xff\xff"
-    path.write_bytes(content)
-    facts = prepare(path, tmp_path / "out", PianoRemi(), workers=1)
-    reasons = [reason.split(";")[0].split(" (")[0] for reason in facts["refused"].values()]
-    assert list(facts["refused"]) == [f"train/{number}.mid" for number in (0, 1, 2, 5)]
-    assert (
-        reasons == ["damaged in the archive"] * 2 + ["compressed with method 12 in the archive"] * 2
-    )
-    assert [facts["splits"][split]["files"] for split in ("train", "test")] == [2, 2]
 
 
 def test_several_corpora_are_split_separately(midi_folder, tmp_path):

@@ -53,18 +53,6 @@ def test_a_plot_shows_the_results_that_exist(tmp_path, figures):
     np.testing.assert_allclose(drawn[0][3].lines[0].get_ydata(), [0.8, 0.8, 0.8, 0.75])
 
 
-def test_likelihood_and_loops_are_drawn_without_long_pieces_and_music(tmp_path, figures):
-    found = results(by_position={"reach": 4096, "pieces": 0, "bins": []}, beyond_training=None)
-    found["loops"] = {"pieces": 3, "nats_per_token": {"1": 2.0, "2": 1.0, "4": 0.5}}
-    del found["music_8_32"]
-    draw_results({"a": found}, tmp_path / "a.png")
-    readings, loops = panels(figures[0])
-    assert [bar.get_height() for bar in readings.patches] == [1.25, 1.2]
-    names = [label.get_text() for label in readings.get_xticklabels()]
-    assert names == ["windows of 512 tokens", "whole pieces"]
-    np.testing.assert_array_equal(loops.lines[0].get_xydata(), [[1, 2], [2, 1], [4, 0.5]])
-
-
 def test_without_results_a_message_is_logged_and_nothing_is_drawn(tmp_path, caplog):
     found = results(by_position={"bins": []}, loops={"pieces": 0, "nats_per_token": {}})
     for name in ("music_8_32", "windows_512", "streaming"):

@@ -5,7 +5,6 @@ from copy import deepcopy
 
 import pytest
 
-from relpe.models.checkpoint import find_checkpoint
 from tests.support.results import DIFFERENCE, MEANS, changed, music, results
 from tests.support.runs import piece
 from training.cli import main
@@ -27,8 +26,7 @@ from training.evaluation.report import (
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
-from training.runs.lineage import read_history, total_tokens
-from training.runs.weights import Origin, load_decoder
+from training.runs.weights import load_decoder
 
 
 def test_whole_pieces_have_rows_without_and_with_the_pointer():
@@ -182,12 +180,6 @@ def test_tokens_are_counted_over_all_runs(experiment, finished, tmp_path, monkey
     for name in ("runs/two", "runs/two/evaluation"):
         text = report([name], tmp_path / "out").read_text()
         assert "| training tokens, all runs | 768 |" in text
-
-
-def test_a_released_model_reports_the_tokens_of_all_runs():
-    runs = read_history(find_checkpoint("groove"))
-    weights = Origin("model.safetensors", runs[-1].weights)._asdict()
-    assert tokens_of(results(model="groove", weights=weights)) == total_tokens(runs)
 
 
 def test_labels_of_music_are_distinct():

@@ -143,11 +143,6 @@ def test_a_run_cut_into_parts_resumes_bit_for_bit(unequal, tmp_path):
     assert_resumes(build_experiment(plain), tmp_path)
 
 
-def test_results_do_not_depend_on_the_number_of_workers(unequal, tmp_path):
-    alone = trained(unequal(), tmp_path / "alone")
-    assert_same_weights(trained(unequal(workers=3), tmp_path / "helped"), alone)
-
-
 @given(devices=st.integers(1, 8), nodes=st.integers(1, 4), accumulate=st.integers(1, 4))
 def test_processes_divide_the_rows_of_a_batch(devices, nodes, accumulate):
     world = devices * nodes

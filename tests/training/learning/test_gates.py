@@ -178,15 +178,6 @@ def test_several_draws_may_be_mixed_in_one_call(pieces):
     np.testing.assert_array_equal(pointer_nats(CONFIG, pieces[0], nats), rows)
 
 
-def test_progress_counts_tokens_and_evaluations(pieces):
-    counts, evaluations = [], []
-    short = [piece[:100] for piece in pieces]
-    given = examples(CONFIG, short, decoded(short), counts.append)
-    fit_gates(given, GATES, lambda: evaluations.append(1))
-    assert sum(counts) == 6 * 99
-    assert 1 < len(evaluations) <= 60
-
-
 def test_without_names_their_gate_is_not_fitted(pieces):
     config = replace(CONFIG, names=None)
     given = examples(config, pieces[:2], decoded(pieces[:2]))

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.runs import assert_same_weights, changed, checkpoint, with_model
+from tests.support.runs import changed, checkpoint, with_model
 from training.experiment import build_experiment
 from training.learning.muon import Muon, orthogonalize, parameter_groups
 from training.learning.schedule import Budget
@@ -101,17 +99,6 @@ def test_on_a_gpu_adamw_is_fused():
     assert Muon([group], lr=0.1, betas=(0.9, 0.95)).defaults["fused"]
 
 
-def test_its_state_can_be_stored():
-    weight, optimizer = fresh(3)
-    train(weight, optimizer, 3)
-    other, restored = fresh(3)
-    other.data.copy_(weight.data)
-    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    train(weight, optimizer, 2)
-    train(other, restored, 2)
-    assert torch.equal(weight, other)
-
-
 ENCODINGS = {
     "sine": ("relu", {"kind": "sine_spe", "gated": True}, "frequencies offsets gains gates"),
     "conv": ("relu", {"kind": "conv_spe"}, "query_filter key_filter gates"),
@@ -194,12 +181,3 @@ def test_each_learning_rate_applies_to_its_own_parameters(experiment, tmp_path, 
     # the learning rates of both decay by the same factor
     last = Budget(config.trainer, config.optimizer, 64).learning_rate(5, 1.0)
     assert rates == [shares[0] * last] * (len(rates) - 1) + [shares[1] * last]
-
-
-def test_an_equal_learning_rate_for_encodings_changes_nothing(experiment, tmp_path):
-    found = []
-    for own in (None, 1e-2):
-        config = with_encoding(experiment, "siren", encoding_learning_rate=own)
-        fit(config, tmp_path / str(own), show=False)
-        found.append(checkpoint(tmp_path / str(own)))
-    assert_same_weights(*found)

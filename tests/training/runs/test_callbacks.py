@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import re
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from tests.support.runs import (
     assert_same_weights,
-    break_at,
     changed,
     checkpoint,
     metrics,
@@ -78,33 +76,6 @@ def test_a_missed_validation_is_done_when_the_run_resumes(experiment, tmp_path, 
             first, second = (checkpoint(run, name) for run in (whole, parts))
             assert first["callbacks"] == second["callbacks"]
             assert_same_weights(first, second)
-
-
-def test_a_run_that_fails_resumes_from_its_last_validation_and_has_no_row_twice(
-    experiment, tmp_path, monkeypatch
-):
-    config = with_trainer(experiment, checkpoint_every=100, log_every=1, validate_every=3)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fit(config, whole, show=False)
-    with monkeypatch.context() as patch:
-        break_at(patch, 5)
-        with pytest.raises(RuntimeError, match="off"):
-            fit(config, parts, show=False)
-    best = checkpoint(parts, "best")
-    assert checkpoint(parts)["global_step"] == best["global_step"] == 3
-    assert checkpoint(parts)["callbacks"] == best["callbacks"]  # the best value so far
-    assert fit(config, parts, show=False).step == 6
-    assert_same_weights(checkpoint(whole), checkpoint(parts))
-    assert steps_with(parts, "train/nats_per_token") == list("123456")
-    assert validated(parts) == ["3", "6"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of protobuf, on import
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    events = EventAccumulator(str(parts / "tensorboard")).Reload()
-    for name, steps in (("train/nats_per_token", range(1, 7)), ("seconds", None)):
-        found = [event.step for event in events.Scalars(name)]
-        assert found == sorted(found)
-        assert steps is None or found == list(steps)
 
 
 def test_without_validation_pieces_the_best_weights_are_the_last(

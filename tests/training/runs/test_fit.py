@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import signal
 import sys
 
@@ -23,22 +22,8 @@ from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.files import alone_in
 from training.learning.schedule import Budget
-from training.runs import device
 from training.runs.fit import fit
 from training.tasks.music import MusicModule
-
-
-def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    experiment, finished, tmp_path, monkeypatch
-):
-    config = build_experiment(experiment)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 4)
-        result = fit(config, tmp_path / "parts", show=False)
-        assert result.stopped_by == signal.SIGTERM
-        assert result.step == 4
-    assert fit(config, tmp_path / "parts", show=False).step == 6
-    assert_same_weights(checkpoint(finished), checkpoint(tmp_path / "parts"))
 
 
 def test_a_longer_budget_resumes_as_if_uninterrupted(experiment, tmp_path):
@@ -128,40 +113,6 @@ def test_budgets_and_lengths_that_do_not_fit_are_reported(experiment, data, run,
     with pytest.raises(TrainingError, match=f"padding; use --set task.length={longest}"):
         fit(build_experiment(long), tmp_path / "runs" / "long", show=False)
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_run_resumes_only_with_its_model_and_data(experiment, run):
-    longer = {"token_budget": 12 * 64}
-    other = changed(experiment, trainer=longer, task={"length": 16})
-    with pytest.raises(TrainingError, match=r"another task\.length"):
-        fit(build_experiment(other), run, show=False)
-    assert fit(build_experiment(changed(experiment, trainer=longer)), run, show=False).step == 12
-    assert fit(build_experiment(other), run, fresh=True, show=False).step == 24
-
-
-def test_a_run_can_start_from_the_weights_of_another(experiment, finished, tmp_path):
-    still = changed(experiment, optimizer={"learning_rate": 0.0}, trainer={"seed": 5})
-    fit(build_experiment(still), tmp_path, init_from=finished, show=False)
-    first = checkpoint(finished, "best")["state_dict"]
-    for name, tensor in checkpoint(tmp_path)["state_dict"].items():
-        assert torch.equal(tensor, first[name]), name
-
-
-def test_a_resumed_run_does_not_measure_precisions_again(experiment, run, monkeypatch):
-    path = run / "run.json"
-    threads = torch.get_num_threads()
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"threads": threads}))
-    monkeypatch.setattr(device, "_bfloat16_is_faster", lambda device: True)
-    auto = changed(experiment, trainer={"precision": "auto", "token_budget": 7 * 64})
-    torch.set_num_threads(threads + 1)
-    try:
-        assert fit(build_experiment(auto), run, show=False).step == 7
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(threads)
-    found = json.loads(path.read_text())
-    kept = (found["device"], found["precision"], found["threads"])
-    assert kept == ("cpu", "32-true", threads)
 
 
 def test_a_time_budget_ends_with_a_validation_and_a_checkpoint(experiment, tmp_path, monkeypatch):

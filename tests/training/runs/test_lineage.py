@@ -16,8 +16,7 @@ from training.experiment import build_experiment
 from training.release import export
 from training.runs import lineage
 from training.runs.fit import fit
-from training.runs.lineage import read_history, total_tokens, write_history
-from training.runs.record import PastRun, PastSegment
+from training.runs.lineage import read_history, total_tokens
 from training.runs.weights import digest, load_decoder
 
 CHECKPOINTS = ROOT / "checkpoints"
@@ -115,21 +114,6 @@ def test_released_models_list_their_runs():
             for segment in run.sessions:
                 since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
                 assert f"Command{since}: `{segment.command}`" in card
-
-
-def test_a_history_survives_writing_and_reading(tmp_path):
-    segment = PastSegment(
-        **{"step": 3, "command": "c", "machine": "m"},  # pyright: ignore[reportArgumentType]
-        **{"python": "3", "torch": "2", "lightning": "2"},
-    )
-    runs = (
-        PastRun(name="a", weights="0"),
-        PastRun(name="b", weights="1", steps=1, tokens=2, sessions=(segment,)),
-    )
-    write_history(runs, tmp_path)
-    assert read_history(tmp_path) == runs
-    assert total_tokens(runs) == "at least 2"
-    assert total_tokens(runs[1:]) == "2"
 
 
 def test_a_damaged_history_is_reported_in_one_sentence(tmp_path):

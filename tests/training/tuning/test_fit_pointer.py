@@ -202,19 +202,6 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
-def test_a_folder_named_like_a_released_model_gets_its_own_pointer(
-    run, data, tmp_path, monkeypatch
-):
-    export(run, tmp_path / "piano")
-    monkeypatch.chdir(tmp_path)
-    released = {path: path.read_bytes() for path in (ROOT / "checkpoints" / "piano").iterdir()}
-    for given in ("./piano", "piano"):
-        place, fitted = fit_pointer(options(given, data, pieces=1))
-        assert place.resolve() == tmp_path / "piano"
-        assert load_model(tmp_path / "piano").config.pointer == fitted.pointer
-    assert {path: path.read_bytes() for path in released} == released
-
-
 def test_few_pieces_and_a_folder_that_is_not_empty_are_told(run, data, tmp_path, caplog):
     model = export(run, tmp_path / "model")
     copy = tmp_path / "copy"

@@ -92,15 +92,6 @@ def test_a_page_that_opens_with_invalid_values_is_a_new_one(calls, midi):
 
 
 @pytest.mark.usefixtures("tab")
-def test_a_page_that_is_still_open_keeps_its_session(calls):
-    for before in (FIRST, "", SECOND):
-        assert opened(calls, is_gone=before != FIRST, before=before)[0] == gr.skip()
-    assert shown(calls, OTHER).frame["phase"] == "empty"
-    calls.history.leave(SOMEONE)
-    assert shown(calls).frame["phase"] == "prompt"  # a lost connection
-
-
-@pytest.mark.usefixtures("tab")
 def test_a_job_ends_with_its_page_and_an_alert_says_so(calls, model):
     model.speed = 100.0
     begin(calls, bars=60)

@@ -329,21 +329,6 @@ def test_edits_of_the_prompt_are_steps_that_are_undone_one_by_one(calls, band):
         assert notes_of(calls) == notes
 
 
-def test_what_follows_an_edited_result_continues_it(calls, midi):
-    read(calls, midi)
-    make(calls, variations=2)
-    before = notes_of(calls, 1)
-    view = edit(calls, variation=1, semitones=2, tempo=1.5)
-    assert (view.frame["phase"], view.go.value) == ("prompt", "Continue")
-    higher = [[[o, d, p + 2, v] for o, d, p, v in track] for track in before]
-    assert notes_of(calls) == higher
-    assert "144 bpm" in view.card  # the file has 96
-    assert len(calls.view.session(SOMEONE).results) == 1  # the unchanged one is still listed
-    make(calls)
-    continued = [note for track in notes_of(calls, 0) for note in track]
-    assert all(note in continued for track in higher for note in track)
-
-
 def test_an_edit_that_is_impossible_says_why_and_a_malformed_one_changes_nothing(calls, midi):
     view, upload = read(calls, midi)
     for values, alert in (

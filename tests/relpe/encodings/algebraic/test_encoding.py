@@ -22,7 +22,6 @@ from relpe.encodings.algebraic.structures import (
     TreeStructure,
     distances,
 )
-from relpe.models.config import from_plain, to_plain
 from tests.support import reference_linear as naive
 from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import close, golden
@@ -314,12 +313,6 @@ def test_autocast_does_not_change_maps() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         cast = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 0)
     assert torch.equal(plain, cast)
-
-
-def test_configs_are_plain_data() -> None:
-    for structure in STRUCTURES:
-        config = AlgebraicConfig(structure=structure, decay=0.98, basis=True)
-        assert from_plain(AlgebraicConfig, to_plain(config)) == config
 
 
 def test_invalid_arguments_are_refused() -> None:

@@ -82,22 +82,6 @@ def sequence(kind: str) -> Algebraic:
     return imported([golden(f"seq/skew/{kind}")], SequenceStructure(), KINDS[kind])
 
 
-def test_maps_of_a_sequence_match_the_original(kind: str) -> None:
-    tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
-    close(dense(sequence(kind), torch.arange(65)[:, None]), golden("seq/maps/f64"), tolerance)
-
-
-def test_far_maps_are_more_exact_than_those_of_the_original(kind: str) -> None:
-    positions, wanted = golden("seq/long_positions"), golden("seq/long_maps/f64")
-    made = dense(sequence(kind), positions[:, None])
-    for index, position in enumerate(positions.tolist()):
-        tolerance = 1e-9 if kind == "f64" else 3e-7 * position + 1e-4
-        close(made[index], wanted[index], tolerance)
-    if kind == "f32":
-        drift = (golden("seq/long_maps/f32") - wanted).abs().amax()
-        assert (made - wanted).abs().amax() < drift
-
-
 def test_maps_of_real_positions_are_matrix_exponentials(kind: str) -> None:
     encoding = imported([golden("seq/skew/f64")], SequenceStructure(), torch.float64)
     wanted = golden("ext/real_maps/f64")

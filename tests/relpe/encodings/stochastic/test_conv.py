@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 
 from relpe.encodings.stochastic import noise_products, white_noise
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
-from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState, filter_covariance
+from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
 from tests.support import reference_stochastic
 from tests.support.filtered import (
     CPU,
-    compare_layers,
     compare_moments,
     compare_with_slow,
     line,
     state_with,
 )
 from tests.support.golden_spe import golden
-from tests.support.largest_tensor import LargestTensor
 
 
 def golden_encoding(axes: int) -> tuple[Any, FilteredNoiseState]:
@@ -197,101 +195,6 @@ def test_codes_kept_for_steps_are_not_used_in_training() -> None:
     fresh, _ = encoding.prepare(line(3), encoding.init_state(2, CPU))
     assert codes.shared.requires_grad
     assert torch.equal(codes.shared, fresh.shared)
-
-
-def test_a_call_may_override_the_number_of_realizations() -> None:
-    encoding, other = small(draws=6), small(draws=9)
-    codes, state = encoding.prepare(line(50), encoding.init_state(5, CPU, 9))
-    expected, of_other = other.prepare(line(50), other.init_state(5, CPU))
-    assert torch.equal(codes.shared, expected.shared)
-    for made, wanted in zip(state[:-1], of_other[:-1], strict=True):
-        assert torch.equal(made, wanted)
-    with pytest.raises(ValueError, match="num_realizations is -1, expected at least 1"):
-        encoding.init_state(0, CPU, -1)
-
-
-@pytest.mark.parametrize(
-    ("taps", "fused", "trained"),
-    [((5,), True, True), ((40,), False, False), ((3, 2), False, True), ((3, 2), True, False)],
-)
-def test_a_layer_with_its_own_filters_equals_an_encoding_with_these(
-    taps: tuple[int, ...], fused: bool, trained: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    positions = torch.cat([torch.randint(-9, 30, (40, len(taps))), torch.zeros(1, len(taps))])
-    with torch.set_grad_enabled(trained):
-        compare_layers(small(taps, shared=False), positions)
-
-
-def test_the_memory_limit_of_codes_is_for_all_layers_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    of_one = 2 * 50 * 2 * 3 * 6 * 8  # both sides, (l, h, d, r), float64
-    for allowed, shared, made in (
-        (of_one, True, True),
-        (2 * of_one - 1, False, False),
-        (2 * of_one, False, True),
-    ):
-        monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", allowed)
-        encoding = small(shared=shared)
-        codes, _ = encoding.prepare(line(50), encoding.init_state(0, CPU))
-        assert all((of.shared is not None) == made for of in codes.by_layer or (codes,))
-
-
-@pytest.mark.parametrize("noise", ["normal", "signs"])
-@torch.no_grad()
-def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
-    """Every realization is an unbiased estimate with the derived variance; for signs, the variance
-    lacks the terms of fourth moments. The mean is checked to 5 standard errors."""
-    draws, length = 40_000, 4
-    encoding = small((3,), noise=noise, draws=draws)
-    q, k = torch.randn(2, 1, length, 2, 3, dtype=torch.float64).unbind(0)
-    codes, _ = encoding.prepare(line(length), encoding.init_state(11, CPU))
-    a, b = (x[0] for x in encoding.encode(q, k, codes, 1))
-    scores = torch.einsum("lhr,shr->hlsr", a, b) * math.sqrt(draws)
-
-    lags = (line(length)[0][:, None] - line(length)[0]).flatten(0, 1)
-    gate = torch.sigmoid(encoding.gates[1])[..., None]
-
-    def with_gate(queries: torch.Tensor, keys: torch.Tensor, power: int) -> torch.Tensor:
-        """(h, d, l, l), the covariance of filters, gate included, or of their squares."""
-        lagged = filter_covariance(queries**power, keys**power, lags)
-        mixed = (1 - gate) ** power * lagged + gate**power
-        return mixed.unflatten(-1, (length, length))
-
-    filters = encoding.query_filter, encoding.key_filter
-    mean = torch.einsum("lhd,shd,hdls->hls", q[0], k[0], with_gate(*filters, 1)) / math.sqrt(3)
-    norms = [
-        torch.einsum(
-            "lhd,hd->hl", x[0] ** 2, (1 - gate[..., 0]) * f.square().sum(-1) + gate[..., 0]
-        )
-        for x, f in zip((q, k), filters, strict=True)
-    ]
-    variance = norms[0][:, :, None] * norms[1][:, None] / 3 + mean**2
-    if noise == "signs":
-        fourth = torch.einsum("lhd,shd,hdls->hls", q[0] ** 2, k[0] ** 2, with_gate(*filters, 2))
-        variance = variance - 2 * fourth / 3
-    assert ((scores.mean(-1) - mean).abs() <= 5 * (variance / draws).sqrt()).all()
-    torch.testing.assert_close(scores.var(-1), variance, rtol=0.1, atol=0.01)
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_no_tensor_contains_all_products(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    monkeypatch.setattr(white_noise, "HELD_NOISE_BYTES", 0 if fused else 2**30)
-    rows, length, heads, features, draws = 5, 512, 2, 8, 32
-    config = ConvSPEConfig(taps=(9,), num_realizations=draws)
-    encoding = config.build(num_layers=1, num_heads=heads, head_dim=features)
-    q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
-    with LargestTensor() as largest:
-        codes, _ = encoding.prepare(line(length), encoding.init_state(0, CPU))
-        a, b = encoding.encode(q, k, codes, 0)
-        (a.square().sum() + b.square().sum()).backward()
-    codes_of_all = length * heads * features * draws
-    if fused:
-        assert largest.elements < codes_of_all
-    else:
-        assert largest.elements == 2 * codes_of_all  # codes of queries and keys, shared by all rows
 
 
 @pytest.mark.parametrize("fused", [True, False])

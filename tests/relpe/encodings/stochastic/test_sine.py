@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 from relpe.encodings.stochastic import sine as sine_spe
 from relpe.encodings.stochastic.sine import SineNoise, SineSPEConfig
 from tests.support import reference_stochastic as reference
-from tests.support.filtered import compare_layers, compare_with_slow, line
+from tests.support.filtered import compare_with_slow, line
 from tests.support.golden_spe import GOLDEN, golden
-from tests.support.largest_tensor import LargestTensor
 
 
 def golden_encoding(*, gated: bool = True) -> tuple[Any, SineNoise]:
@@ -144,66 +142,3 @@ def test_mean_and_variance_of_scores() -> None:
     found = torch.stack([scores(seed) for seed in range(draws)])
     assert ((found.mean(0) - mean).abs() <= 5 * (spread / draws).sqrt()).all()
     torch.testing.assert_close(found.var(0), spread, rtol=0.25, atol=0.02)
-
-
-@given(num_realizations=st.integers(1, 12), seed=st.integers(0, 99))
-def test_a_call_may_override_the_number_of_realizations(num_realizations: int, seed: int) -> None:
-    encoding, _, q, k = small(5)
-    config = dataclasses.replace(encoding.config, num_realizations=num_realizations)
-    other = config.build(num_layers=2, num_heads=2, head_dim=4).double()
-    other.load_state_dict(encoding.state_dict())
-    states = (
-        encoding.init_state(seed, torch.device("cpu"), num_realizations),
-        other.init_state(seed, torch.device("cpu")),
-    )
-    outs = [
-        torch.stack(made.encode(q, k, made.prepare(line(5), state)[0], 1))
-        for made, state in zip((encoding, other), states, strict=True)
-    ]
-    assert outs[0].shape[-1] == num_realizations
-    assert torch.equal(*outs)
-    with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
-        encoding.init_state(0, torch.device("cpu"), 0)
-
-
-@pytest.mark.parametrize(("fused", "gated"), [(True, True), (False, False)])
-def test_a_layer_with_its_own_sines_equals_an_encoding_with_these(
-    fused: bool, gated: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    encoding, *_ = small(300, gated=gated, shared=False)
-    compare_layers(encoding, line(300, 7)[0])
-
-
-def test_the_memory_limit_of_codes_is_for_all_layers_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    of_one = 2 * 50 * 2 * 4 * 6 * 8  # both sides, (l, h, d, r), float64
-    for allowed, shared, made in (
-        (of_one, True, True),
-        (2 * of_one - 1, False, False),
-        (2 * of_one, False, True),
-    ):
-        monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", allowed)
-        encoding, noise, _, _ = small(50, shared=shared)
-        codes, _ = encoding.prepare(line(50), noise)
-        layers = codes.by_layer or (codes,)
-        assert all((layer.queries is not None) == made for layer in layers)
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_no_tensor_contains_all_products(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    rows, length, heads, features, draws = 4, 512, 2, 8, 32
-    encoding = SineSPEConfig(num_sines=2, num_realizations=draws).build(
-        num_layers=1, num_heads=heads, head_dim=features
-    )
-    q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
-    with LargestTensor() as largest:
-        noise = encoding.init_state(0, torch.device("cpu"))
-        codes, _ = encoding.prepare(line(length), noise)
-        sum(x.square().sum() for x in encoding.encode(q, k, codes, 0)).backward()  # type: ignore[union-attr]
-    codes_of_all = length * heads * features * draws
-    assert largest.elements < rows * codes_of_all / 2
-    if fused:
-        assert largest.elements < codes_of_all

@@ -14,7 +14,6 @@ from relpe.encodings.stochastic.siren import BUCKET, FIRST_WIDTH, SirenSPEConfig
 from tests.support import reference_stochastic
 from tests.support.filtered import (
     CPU,
-    compare_layers,
     compare_moments,
     compare_with_slow,
     line,
@@ -115,18 +114,6 @@ def test_one_learning_rate_moves_narrow_and_wide_windows_by_the_same_share() -> 
     optimizer.step()
     moved = ((encoding.window_widths() - 0.5) / (before - 0.5)).log().abs()
     torch.testing.assert_close(moved, torch.full_like(moved, 0.01), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize("max_taps", [(20,), (3, 4)])
-def test_a_layer_with_its_own_filters_equals_an_encoding_with_these(
-    max_taps: tuple[int, ...],
-) -> None:
-    encoding = small(max_taps, shared=False)
-    with torch.no_grad():  # the first layer is the widest, so that the taps are the same
-        widths = torch.tensor([2.0, 1.9])[:, None, None]
-        encoding.log_widths.copy_(widths.expand_as(encoding.log_widths))
-        encoding.gains.normal_()
-    compare_layers(encoding, torch.randint(-9, 30, (30, len(max_taps))))
 
 
 @pytest.mark.parametrize("max_taps", [(20,), (3, 4), (2, 3, 2)])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.strategies import (
     MULTITRACK,
     MULTITRACK_CASE,
-    PIANO,
     PIANO_CASE,
     Case,
     any_ids,
@@ -234,13 +233,6 @@ def test_a_part_of_a_piece_keeps_its_bars(case, data, first, bars):
     np.testing.assert_array_equal(remi.encode(*remi.decode_document(ids)).ids, ids)
 
 
-def test_notes_beyond_the_last_later_bar_do_not_sound_in_a_gap_at_the_beginning():
-    notes = np.array([[0, 1, 60, 2], [48, 57, 60, 2]])
-    score = Score(12, (Track(notes),), (Tempo(0, 120.0),), (TimeSignature(0, 4, 4),), 96)
-    ids = PIANO.encode(score, selection=Selection(0, 1), ends=False, num_bars=2).ids
-    assert np.flatnonzero(walk(PIANO, ids).allowed).tolist() == [PAD]
-
-
 @BOTH
 @given(data=st.data())
 def test_the_plan_of_any_score_is_encoded_with_it(case, data):
@@ -358,23 +350,6 @@ def test_a_note_ends_with_the_gap_at_the_latest():
 def test_what_has_no_tokens_is_refused(arguments, message):
     with pytest.raises(TokenizerError, match=message):
         MULTITRACK.encode(band(), **arguments)
-
-
-def test_tracks_of_a_piano_cannot_be_given():
-    with pytest.raises(TokenizerError, match="tracks cannot be given because"):
-        PIANO.encode(band(), selection=Selection(0, None, (0,)))
-
-
-def test_the_last_token_tells_whether_an_event_has_ended():
-    names, ids = MULTITRACK.vocabulary.names, MULTITRACK.encode(band()).ids.tolist()
-    state = MULTITRACK.grammar()
-    follows = {"Pitch": {"Velocity"}, "Drum": {"DrumVelocity"}, "Velocity": {"Duration"}}
-    for token in ids:
-        state = state.advance(token)
-        family = names[token].split("_")[0]
-        if family in follows:
-            allowed = np.flatnonzero(state.allowed)
-            assert {names[one].split("_")[0] for one in allowed} == follows[family]
 
 
 # ---- what the caller fixes

@@ -113,11 +113,6 @@ def assert_like_muspy(score: Score, numerator: int) -> None:
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
-def test_measures_match_muspy_if_the_music_ends_on_a_bar_line():
-    for end in (BAR - 1, BAR, BAR + 1, 2 * BAR):
-        assert_like_muspy(Score(12, (Track.of([(0, 5, 60, 80), (end - 7, 7, 62, 80)]),)), 4)
-
-
 def test_measures_without_notes_or_with_only_drums_are_defined():
     nothing = muspy_measures(notes_of([], bars=2))
     assert nothing.pop("pitch_range") == nothing.pop("n_pitch_classes_used") == 0

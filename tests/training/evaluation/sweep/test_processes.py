@@ -10,7 +10,6 @@ import pytest
 
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.sweep import results
 from training.evaluation.sweep.config import read_sweep
 from training.evaluation.sweep.processes import is_done, run_cells
 from training.files import alone_in
@@ -115,16 +114,6 @@ def test_generated_tasks_are_drawn_by_size_and_have_their_chance(sweep_file, tmp
     drawn = {path.name for path in (runs / "results").glob("*.png")}
     kinds = {f"copying_{kind}_by_size.png" for kind in ("token_accuracy", "exact_match")}
     assert drawn == kinds | {f"copying_exact_match__{size}.png" for size in (8, 16, 32)}
-
-
-def test_a_measure_without_a_unit_is_named_without_one(sweep_file, tmp_path, monkeypatch):
-    for name in ("draw_rows", "draw_sizes"):
-        monkeypatch.setattr(results, name, lambda *_: None)
-    path, runs = sweep_file("words", "better words", difference=1), tmp_path / "runs"
-    assert main(["sweep", str(path), "--runs", str(runs)]) == 0
-    report = (runs / "results" / "report.md").read_text()
-    assert "| | perplexity, 40 | exact match, 40, % | parameters |" in report
-    assert "A difference of 1 needs" in report
 
 
 def test_wrong_options_are_refused_in_a_sentence(sweep_file, tmp_path, capsys):

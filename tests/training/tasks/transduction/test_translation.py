@@ -18,7 +18,6 @@ from tests.support.parallel_files import number_pairs, write_both, write_lines
 from tests.support.runs import assert_resumes, short_experiment
 from training.cli import main
 from training.errors import TrainingError
-from training.runs.fit import fit
 from training.tasks.task import Batches
 from training.tasks.transduction.bpe import END
 from training.tasks.transduction.pair_task import START, nats_of
@@ -200,16 +199,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 5
     assert "needs the package sacrebleu; run pip" in errors[-1]
-
-
-def test_other_text_is_another_run(text, tmp_path):
-    config = experiment_of(text)
-    fit(config, tmp_path / "run", show=False)
-    other = tmp_path / "other"
-    write_both(other, "all", number_pairs(150))
-    longer = experiment_of(other, steps=6)
-    with pytest.raises(TrainingError, match="started with other data"):
-        fit(longer, tmp_path / "run", show=False)
 
 
 def test_settings_that_cannot_be_are_refused(text):
