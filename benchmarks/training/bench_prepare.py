@@ -1,16 +1,9 @@
 """Cost of preparing and reading a corpus of many files, as CSV.
 
 `python -m benchmarks.training.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
-<<<<<<< HEAD
-[--tokenizer piano-2] [--data FOLDER ...] > x.csv`: prepares files, once without interruption and
-once killed in the middle and resumed. Draws training examples from the result and from other
-prepared corpora, without augmentation and with that of the released groove model. Without
-`--corpus`, files are generated: 24 bars of random notes each, in 250 folders.
-=======
 [--tokenizer piano-2] [--data FOLDER ...] > x.csv`: prepares files. Draws training examples from the
 result and from other prepared corpora, without augmentation and with that of the released groove
 model. Without `--corpus`, files are generated: 24 bars of random notes each, in 250 folders.
->>>>>>> 71ccef088744ea15818327f5c833514b0fe9fe7d
 `python -m benchmarks.training.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names
 in a folder and in a zip archive, assigns them to splits and plans the work.
 `python -m benchmarks.training.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches
