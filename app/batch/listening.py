@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 Question = Literal["coherence", "structure", "creativity", "musicality"]
 _MOST = 1000
@@ -60,41 +60,3 @@ class ListeningConfig:
                 f"completion_link is {self.completion_link!r}, expected an address such as "
                 "https://survey.example/end?id={PROLIFIC_PID}"
             )
-
-
-def listening_of(section: object) -> ListeningConfig:
-    """The settings in the section `listening` of a study that `relpe batch` has made.
-
-    The rating page reads them without the package `relpe`, which loads PyTorch. Raises ValueError,
-    in one sentence, for an unknown key or a wrong value.
-    """
-    if not isinstance(section, dict):
-        raise ValueError(f"listening is {section!r}, expected a section")
-    defaults: dict[str, Any] = {
-        field.name: field.default
-        for field in fields(ListeningConfig)
-        if field.default is not MISSING
-    }
-    chosen: dict[str, Any] = {}
-    for name, value in section.items():
-        if name not in defaults:
-            known = ", ".join(defaults)
-            raise ValueError(f"listening.{name}: unknown, expected one of {known}")
-        default = defaults[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if isinstance(default, tuple):
-            fits = isinstance(value, list) and all(one in default for one in value)
-            expected = f"some of {', '.join(default)}"
-        elif isinstance(default, int):
-            fits, expected = is_number and value % 1 == 0, "a whole number"
-        elif isinstance(default, float):
-            fits, expected = is_number, "a number"
-        else:
-            fits, expected = value is None or isinstance(value, str), "a text"
-        if not fits:
-            raise ValueError(f"listening.{name}: found {value!r}, expected {expected}")
-        chosen[name] = tuple(value) if isinstance(value, list) else value
-    try:
-        return ListeningConfig(**chosen)
-    except ValueError as error:
-        raise ValueError(f"listening: {error}") from error

@@ -13,7 +13,8 @@ from app.text import plural
 from relpe.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from app.batch.clips import BatchOptions
 
@@ -25,46 +26,46 @@ def of_shard(rows: Sequence[Row], shard: int, shards: int) -> list[Row]:
 
 def check_shards(options: BatchOptions) -> None:
     """Raises CommandError if the folder contains shards that do not fit the request."""
-    others = sorted(
-        path.name
-        for path in options.output.glob("shard-*-of-*")
-        if not path.name.endswith(f"-of-{options.shard[1]}")
-    )
-    if others and options.shard[1] == 1:
-        raise CommandError(
-            f"--output {options.output}: this folder contains {others[0]}; complete the shards "
-            "with --shard, or choose another folder"
-        )
+    shards = options.shard[1]
+    names = sorted(path.name for path in options.output.glob("shard-*-of-*"))
+    others = [name for name in names if not name.endswith(f"-of-{shards}")]
     if others:
-        raise CommandError(
-            f"--output {options.output}: this folder contains {others[0]}; use the same number of "
-            "shards, or choose another folder"
+        remedy = (
+            "complete the shards with --shard" if shards == 1 else "use the same number of shards"
         )
-    if options.shard[1] > 1 and (options.output / NAME).exists():
-        raise CommandError(
-            f"--output {options.output}: this folder already contains a complete batch; choose "
-            "another folder"
-        )
+        problem = f"{others[0]}; {remedy}, or"
+    elif shards > 1 and (options.output / NAME).exists():
+        problem = "a complete batch;"
+    else:
+        return
+    raise CommandError(
+        f"--output {options.output}: this folder already contains {problem} choose another folder"
+    )
+
+
+def _shards(
+    options: BatchOptions, planned: Sequence[Row]
+) -> Iterator[tuple[str, Path, dict[str, Row], list[Row]]]:
+    """Yields each shard: its part as in `--shard`, its folder, its rows, and those planned."""
+    shards = options.shard[1]
+    for shard in range(1, shards + 1):
+        place = shard_place(options.output, shard, shards)
+        rows = read_manifest(place / NAME)
+        yield f"{shard}/{shards}", place, rows, of_shard(planned, shard, shards)
 
 
 def missing_of_shards(options: BatchOptions, planned: Sequence[Row]) -> str:
     """One sentence that names the shards whose clips are missing; empty if none are."""
-    shards = options.shard[1]
-    told: list[str] = []
-    count = 0
-    for shard in range(1, shards + 1):
-        place = shard_place(options.output, shard, shards)
-        rows = read_manifest(place / NAME)
-        wanted = of_shard(planned, shard, shards)
-        missing = [row for row in wanted if row.file not in rows]
-        if missing:
-            told.append(f"{shard}/{shards} ({plural(len(missing), 'clip')})")
-            count += len(missing)
-    if not told:
+    missing: dict[str, int] = {}
+    for part, _, rows, planned_rows in _shards(options, planned):
+        if count := sum(row.file not in rows for row in planned_rows):
+            missing[part] = count
+    if not missing:
         return ""
+    parts = (f"{part} ({plural(count, 'clip')})" for part, count in missing.items())
     return (
-        f"{options.output}: of {len(planned):,} clips, {count:,} are missing, those of "
-        f"--shard {', '.join(told)}; the shard that ends last merges all"
+        f"{options.output}: of {len(planned):,} clips, {sum(missing.values()):,} are missing, "
+        f"those of --shard {', '.join(parts)}; the shard that ends last merges all"
     )
 
 
@@ -75,19 +76,16 @@ def merge(options: BatchOptions, planned: Sequence[Row]) -> list[Row]:
     """
     make_folders(options.output, options.folders)
     merged: dict[str, Row] = {}
-    shards = options.shard[1]
-    for shard in range(1, shards + 1):
-        place = shard_place(options.output, shard, shards)
-        rows = read_manifest(place / NAME)
-        for wanted in of_shard(planned, shard, shards):
+    for part, place, rows, planned_rows in _shards(options, planned):
+        for wanted in planned_rows:
             row = rows[wanted.file]
             problem = row.damage(place)
             if difference := row.difference(wanted):
                 problem = f"{row.file} was generated with {difference}"
             if problem:
                 raise CommandError(
-                    f"{place}: {problem}; run --shard {shard}/{shards} again, with --resume or in "
-                    "a new folder"
+                    f"{place}: {problem}; run --shard {part} again, with --resume or in a new "
+                    "folder"
                 )
             for name in filter(None, (row.file, row.audio)):
                 with atomic_write(options.output / name) as beside:

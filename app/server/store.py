@@ -188,19 +188,16 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
     return removed
 
 
-def remove_raw(kept: Path, run: str = "*", untouched_seconds: float = 0.0) -> None:
+def remove_raw(kept: Path, run: str = "*") -> None:
     """Removes raw sound from a folder of kept music.
 
     Args:
         kept: the folder.
         run: name of the subfolder of one start of the server; by default, those of all starts.
-        untouched_seconds: removes only what has not changed for this time.
     """
     for folder in _folders_of_page(kept, run):
         for raw in folder.glob(f"{RAW_SOUND}*"):
-            with suppress(FileNotFoundError):
-                if time.time() - raw.stat().st_mtime >= untouched_seconds:
-                    shutil.rmtree(raw, ignore_errors=True)
+            shutil.rmtree(raw, ignore_errors=True)
 
 
 def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
@@ -160,21 +160,7 @@ class Upload:
         """
         if (first_bar, last_bar, heard, played) == (None, self.whole.bars, None, None):
             return replace(self, prompt=self.whole, passage=None, problem="")
-        prompt = _in_sandbox(
-            self.whole.name,
-            read_prompt,
-            self.whole.data,
-            self.whole.name,
-            last_bar,
-            tokenizer=self.model.tokenizer,
-            beats=self.whole.facts.beats,
-            first_bar=first_bar,
-            heard=heard,
-            played=played,
-            score=self.score,
-        )
-        prompt = replace(prompt, sections=self.sheet.phrases)
-        return replace(self, prompt=prompt, passage=None, problem="")
+        return self._with_prompt(last_bar, first_bar=first_bar, heard=heard, played=played)
 
     def writing(self, passage: Passage) -> Upload:
         """The same file, of which a passage is to be written.
@@ -183,15 +169,27 @@ class Upload:
             MidiError: there are no such bars or tracks.
             TokenizerError: the model cannot write them.
         """
+        return self._with_prompt(passage=passage)
+
+    def _with_prompt(
+        self,
+        last_bar: int | None = None,
+        passage: Passage | None = None,
+        **parts: Any,  # noqa: ANN401 - of `read_prompt`
+    ) -> Upload:
+        """The same file with the prompt that `read_prompt` reads of it."""
+        whole = self.whole
         prompt = _in_sandbox(
-            self.whole.name,
+            whole.name,
             read_prompt,
-            self.whole.data,
-            self.whole.name,
+            whole.data,
+            whole.name,
+            last_bar,
             tokenizer=self.model.tokenizer,
-            beats=self.whole.facts.beats,
+            beats=whole.facts.beats,
             score=self.score,
             passage=passage,
+            **parts,
         )
         prompt = replace(prompt, sections=self.sheet.phrases)
         return replace(self, prompt=prompt, passage=passage, problem="")
@@ -220,15 +218,12 @@ class Upload:
 
     def for_model(self, model: MusicModel) -> Upload:
         """The whole file, for another model. Raises MidiError if the model cannot continue it."""
-        return self._read_again(model, self.sheet.phrases)
+        return replace(self, model=model).with_sections(self.sheet.phrases)
 
     def with_sections(self, sections: tuple[Phrase, ...]) -> Upload:
         """The whole file, with sections that are known, see `find_form`."""
-        return self._read_again(self.model, sections)
-
-    def _read_again(self, model: MusicModel, sections: tuple[Phrase, ...]) -> Upload:
         whole = self.whole
-        return _whole(whole.data, whole.name, model, whole.facts.beats, self.score, sections)
+        return _whole(whole.data, whole.name, self.model, whole.facts.beats, self.score, sections)
 
     def frame(self) -> Frame:
         """The frame of the player before there is new music."""

@@ -109,10 +109,6 @@ class View:
                 *self._length(work),
             )
 
-    def frame(self, session: Session) -> Frame:
-        """The frame that the player shows."""
-        return session.shown()
-
     @property
     def unchanged(self) -> tuple[object, ...]:
         """Values of `show` that change nothing."""
@@ -120,7 +116,7 @@ class View:
 
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
         """The value of the player."""
-        frame = self.frame(session) | (Frame(alert=alert) if alert else Frame())
+        frame = session.shown() | (Frame(alert=alert) if alert else Frame())
         # Gradio sends only values that have changed, but repeated alerts must also be sent
         return {**frame, "serial": next(self._serial)}
 

@@ -43,8 +43,6 @@ def main(
         score = read_prompt(data, path.name).score
         passage = Passage(instrument=instrument)
         loaded = models.to_fill(score, passage)
-        if loaded is None:
-            raise SystemExit(f"{model} cannot write new tracks; choose another model")
         counts, of_piece, pitches = [], [], []
         for seed in range(1, seeds + 1):
             (piece,) = fill_midi(loaded, data, passage, MusicOptions(seed=seed)).pieces

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.batch.excerpt import part_from
 from app.compose.continuation import continue_midi
 from app.compose.models import load_music_model, suited_to
 from app.compose.options import MusicOptions
@@ -39,7 +40,6 @@ def main(
     piano: Sequence[str] = ("piano",),
     band: Sequence[str] = ("groove",),
     prompts: Path = PROMPTS,
-    bars: int = 16,
     seed: int = 0,
 ) -> None:
     """Continues all prompts."""
@@ -67,16 +67,8 @@ def main(
 
 def _last_bars(score: Score, first_bar: int) -> Bars:
     """The bars from `first_bar` on."""
-    lines = notated_lines(score, score.end_ticks)
-    start = int(lines[max(first_bar, 0)])
-    tracks = [track.with_tables(notes=_shifted(track.notes, start)) for track in score.tracks]
-    return Bars(score.with_tracks(tracks), lines[max(first_bar, 0) :] - start)
-
-
-def _shifted(notes: np.ndarray, start: int) -> np.ndarray:
-    kept = notes[notes[:, 0] >= start].copy()
-    kept[:, 0] -= start
-    return kept
+    lines = notated_lines(score, score.end_ticks)[max(first_bar, 0) :]
+    return Bars(part_from(score, int(lines[0])), lines - lines[0])
 
 
 def _row(score: Score, first_bar: int) -> tuple[float, ...]:

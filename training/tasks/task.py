@@ -12,7 +12,7 @@ import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -194,23 +194,9 @@ class TaskData(StepData):
         if not numbers:
             raise TrainingError("there are fewer validation examples than processes")
         parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
-        batches = _Parts(self._task, self._held_out, parts)
-        return DataLoader(batches, batch_size=None, pin_memory=self._on_gpu)  # type: ignore[arg-type]
-
-
-@dataclass
-class _Parts:
-    """Batches of given examples, which are made when they are read."""
-
-    task: Task
-    examples: Any
-    parts: list[range]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, index: int) -> Any:  # noqa: ANN401
-        return self.task.batch(self.examples, self.parts[index])
+        batch = partial(self._task.batch, self._held_out)
+        on_gpu = self._on_gpu
+        return DataLoader(parts, batch_size=None, collate_fn=batch, pin_memory=on_gpu)  # type: ignore[arg-type]
 
 
 class Batches:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.batch.complete import STUDY_NAME
-from app.batch.listening import ListeningConfig, listening_of
+from app.batch.listening import ListeningConfig
 from app.batch.manifest import NAME, Row
 from app.errors import CommandError
 from app.listening.clips import read_study
+from relpe.models.config import CheckpointError, from_plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,8 +66,8 @@ def read_material(folder: Path) -> Material:
         )
     study = read_study(folder)
     try:
-        listening = listening_of(study.listening)
-    except ValueError as error:
+        listening = from_plain(ListeningConfig, study.listening, "listening")
+    except CheckpointError as error:
         raise CommandError(f"{folder / STUDY_NAME}: {error}") from error
     rows = sorted(study.rows.values(), key=lambda row: row.file)
     if not rows:

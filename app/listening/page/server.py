@@ -81,7 +81,7 @@ class ListeningServer:
         self._root = root
         self._joins = Recent(JOINS, JOIN_SECONDS)
         self._wrong_codes = Recent(WRONG_CODES, JOIN_SECONDS)
-        self._with_tones = lru_cache(CLIPS_IN_MEMORY)(self._clip_with_tones)
+        self._with_tones = lru_cache(CLIPS_IN_MEMORY)(with_tones)
         pages = [("/", self._page), ("/listen.css", self._style), ("/favicon.ico", self._no_icon)]
         pages += [(path, partial(self._font, name)) for path, name in _FONTS.items()]
         read = [("/study", self._study), ("/listener", self._listener)]
@@ -226,13 +226,10 @@ class ListeningServer:
         audio = self._row(trial.file(side)).audio
         headers = {"Cache-Control": "no-store"}
         if trial.side_with_tones == side:
-            content = await asyncio.to_thread(self._with_tones, audio)
+            content = await asyncio.to_thread(self._with_tones, self.material.folder / audio)
             return Response(content, media_type="audio/wav", headers=headers)
         path = self.material.folder / audio
         return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=headers)
-
-    def _clip_with_tones(self, audio: str) -> bytes:
-        return with_tones(self.material.folder / audio)
 
     async def _answer(self, request: Request) -> Response:
         told = await _object(request)

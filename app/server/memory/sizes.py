@@ -14,13 +14,12 @@ MOST_ITEMS = 1000
 ITEM_BYTES = 100
 
 
-def size_of(things: Iterable[object], seen: set[int] | None = None) -> int:
+def size_of(things: Iterable[object]) -> int:
     """Bytes of the arrays, texts and files in some objects, each counted once; an estimate.
 
-    Follows containers and dataclasses, but not models. `seen` has the ids of objects that were
-    counted before, and is extended.
+    Follows containers and dataclasses, but not models.
     """
-    seen = set() if seen is None else seen
+    seen: set[int] = set()
     size, left = 0, list(things)
     while left:
         thing = left.pop()

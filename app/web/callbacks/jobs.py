@@ -121,7 +121,7 @@ class JobCallbacks:
             if session.dropped or session.asked is not asked:
                 return gr.skip()
             session.work.frame = frame
-            return self._view.frame(session)
+            return session.shown()
 
     def end(self, request: gr.Request) -> tuple[object, ...]:
         """Ends the session's job, with or without music."""

@@ -229,7 +229,7 @@ class SettingsCallbacks:
         sent = values_of(event)
         fields: dict[str, object] = {}
         with self._view.locked(request) as session:
-            upload, plan = session.work.upload, self._view.frame(session).get("plan")
+            upload, plan = session.work.upload, session.shown().get("plan")
             if plan is None or session.asked is not None:
                 return (gr.skip(),) * len(ASKED_BY_ROWS)
             if upload is not None and (way := sent.get("growth")) is not None:

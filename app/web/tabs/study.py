@@ -89,13 +89,9 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
                 elem_id="study-upload",
                 height=84,
             )
-            asked["last_bar"] = gr.Number(
-                0,
-                label="Last bar of the prompts",
-                info="Later bars are the real continuation. 0: the whole file is the prompt.",
-                precision=0,
-                minimum=0,
-                buttons=[],
+            asked["last_bar"] = _number(
+                "Last bar of the prompts",
+                "Later bars are the real continuation. 0: the whole file is the prompt.",
             )
             asked["models"] = _several(models, models[:1], "Models", "Each generates clips.")
             asked["moods"] = _several(
@@ -110,49 +106,19 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
                 "Other conditions",
                 "Real music, and low anchors made of it. They need the last bar of the prompts.",
             )
-            asked["bars"] = gr.Slider(
-                1, MOST_BARS, value=8, step=1, label="Length", info="Bars of new music.", buttons=[]
-            )
-            asked["repetitions"] = gr.Slider(
-                1,
-                MOST_REPETITIONS,
-                value=1,
-                step=1,
-                label="Repetitions",
-                info="Clips of each prompt and condition; real music has one.",
-                buttons=[],
-            )
-            asked["clip"] = gr.Radio(
+            asked["bars"] = _slider(MOST_BARS, 8, "Length", "Bars of new music.")
+            of_each = "Clips of each prompt and condition; real music has one."
+            asked["repetitions"] = _slider(MOST_REPETITIONS, 1, "Repetitions", of_each)
+            asked["clip"] = _one(
                 list(CLIPS.items()),
-                value="tail",
-                label="Clips",
-                info="The last bars of the prompt and the new music, or only the new music.",
-                elem_classes="segments",
+                "Clips",
+                "The last bars of the prompt and the new music, or only the new music.",
             )
-            asked["clip_bars"] = gr.Slider(
-                1,
-                MOST_CLIP_BARS,
-                value=4,
-                step=1,
-                label="Bars of the prompt",
-                info="At the start of each clip with the prompt.",
-                buttons=[],
-            )
-            asked["audio"] = gr.Radio(
-                list(SOUNDS),
-                value="WAV",
-                label="Sound",
-                info="All clips of a prompt are equally loud. webMUSHRA needs WAV.",
-                elem_classes="segments",
-            )
-            asked["seed"] = gr.Number(
-                0,
-                label="Seed",
-                info="The same seed and form give the same clips.",
-                precision=0,
-                minimum=0,
-                buttons=[],
-            )
+            at_start = "At the start of each clip with the prompt."
+            asked["clip_bars"] = _slider(MOST_CLIP_BARS, 4, "Bars of the prompt", at_start)
+            equally_loud = "All clips of a prompt are equally loud. webMUSHRA needs WAV."
+            asked["audio"] = _one([(name, name) for name in SOUNDS], "Sound", equally_loud)
+            asked["seed"] = _number("Seed", "The same seed and form give the same clips.")
             with gr.Column(elem_classes="action"):
                 go = gr.Button("Make the study", variant="primary", elem_classes=["go", "go-study"])
                 stop = gr.Button(
@@ -166,6 +132,22 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
             js_on_load=SCRIPTS.script("study.js"),
         )
     return StudyForm(tab, files, [asked[name] for name in FIELDS], go, stop, count, result)
+
+
+def _number(label: str, info: str) -> gr.Number:
+    """A whole number that is not negative, at first 0."""
+    return gr.Number(0, label=label, info=info, precision=0, minimum=0, buttons=[])
+
+
+def _slider(most: int, value: int, label: str, info: str) -> gr.Slider:
+    """A number from 1 to `most`."""
+    return gr.Slider(1, most, value=value, step=1, label=label, info=info, buttons=[])
+
+
+def _one(choices: Sequence[tuple[str, str]], label: str, info: str) -> gr.Radio:
+    """One of some choices, at first the first one."""
+    first = choices[0][1]
+    return gr.Radio(list(choices), value=first, label=label, info=info, elem_classes="segments")
 
 
 def _several(
@@ -208,7 +190,7 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
         study = StudyConfig(
             name=values["name"].strip(),
             seed=int(values["seed"]),
-            prompts=tuple(_path(name) for name in names),
+            prompts=tuple(Path(PROMPTS) / name for name in names),
             last_bar=int(values["last_bar"] or 0) or None,
             conditions=tuple(conditions),
             bars=int(values["bars"]),
@@ -227,10 +209,6 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
         if found > most:
             raise CommandError(f"{label} is {found:,}, expected at most {most}")
     return study, names
-
-
-def _path(name: str) -> Path:
-    return Path(PROMPTS) / name
 
 
 def counted(clips: int) -> str:

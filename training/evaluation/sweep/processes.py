@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -31,7 +29,8 @@ _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
 _POLL_SECONDS = 0.2
-_LINE_SECONDS = 30
+_LINE_SECONDS = 30.0
+"""Time between two reports of the progress where there is no terminal."""
 
 
 class Outcome(NamedTuple):
@@ -47,14 +46,11 @@ def is_done(cell: Cell) -> bool:
     """Whether a cell was trained and measured with the settings that it has in the sweep."""
     if not cell.record.is_file():
         return False
-    return _record(cell)["settings"] == cell.settings()
+    record = read_json(cell.record, ("settings", "seconds"), f"delete {cell.record.parent}")
+    return record["settings"] == cell.settings()
 
 
-def _record(cell: Cell) -> dict[str, Any]:
-    return read_json(cell.record, ("settings", "seconds"), f"delete {cell.record.parent}")
-
-
-def run_cells(cells: Sequence[Cell], runs: Path, processes: int, *, show: bool = True) -> Outcome:
+def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> Outcome:
     """Train and measure the cells that are not done in the folder `runs`, `processes` at a time.
 
     A cell that was interrupted is resumed by `fit`. SIGINT, SIGTERM and SIGHUP end all processes;
@@ -66,11 +62,18 @@ def run_cells(cells: Sequence[Cell], runs: Path, processes: int, *, show: bool =
     for cell in {(cell.config, cell.row): cell for cell in cells}.values():
         build_experiment(cell.settings()["fit"], f"{cell.config}, {cell.row}")
     with alone_in(runs, "sweep", "--runs"):
-        work = _Work(cells, show=show)
-        with work.stops_on_signals(), work.progress():
+        work = _Work([cell for cell in cells if not is_done(cell)])
+        done = len(cells) - len(work.left)
+        pause = 0.1 if sys.stderr.isatty() else _LINE_SECONDS
+        with (
+            work.stops_on_signals(),
+            tqdm(total=len(cells), initial=done, unit="run", mininterval=pause) as bar,
+        ):
             try:
                 while work.running or (work.left and work.stopped_by is None):
                     work.step(processes)
+                    bar.set_postfix_str(work.counts, refresh=False)
+                    bar.update(done + work.ended - bar.n)
             finally:
                 for one in work.running:  # after an error of this process
                     one.process.terminate()
@@ -141,28 +144,18 @@ class _Running:
 class _Work:
     """Cells that are left, running, done and failed."""
 
-    cells: Sequence[Cell]
-    show: bool
-    left: list[Cell] = field(init=False)
+    left: list[Cell]
     running: list[_Running] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     ended: int = 0
-    """Cells that are done or failed."""
+    """Cells that this process has finished, or that have failed."""
     stopped_by: int | None = None
     _signals: int = 0
-    _seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds of finished cells, by config."""
-    _bar: tqdm[Any] | None = None
-    _line_shown: float = -1e9
 
-    def __post_init__(self) -> None:
-        self.left = []
-        for cell in self.cells:
-            if is_done(cell):
-                self.ended += 1
-                self._seconds.setdefault(cell.config, []).append(_record(cell)["seconds"])
-            else:
-                self.left.append(cell)
+    @property
+    def counts(self) -> str:
+        """The numbers of cells that run and that have failed."""
+        return f"{len(self.running)} running, {len(self.failures)} failed"
 
     @contextmanager
     def stops_on_signals(self) -> Iterator[None]:
@@ -179,20 +172,6 @@ class _Work:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    @contextmanager
-    def progress(self) -> Iterator[None]:
-        """Show the progress on the terminal, or as lines of a log."""
-        if self.show and sys.stderr.isatty():
-            self._bar = tqdm(
-                total=len(self.cells), bar_format="{n_fmt}/{total_fmt}|{bar}|{postfix}"
-            )
-        try:
-            self._show_progress()
-            yield
-        finally:
-            if self._bar is not None:
-                self._bar.close()
-
     def step(self, processes: int) -> None:
         """Start cells, wait a moment, and take note of those that have ended."""
         while self.left and self.stopped_by is None and len(self.running) < processes:
@@ -204,40 +183,13 @@ class _Work:
             if said is not None:
                 self.running.remove(one)
                 self._note_end(one, said)
-        self._show_progress()
 
     def _note_end(self, one: _Running, said: str) -> None:
         if said and self.stopped_by is not None:
             said = "stopped"
-        elif said:
-            self.ended += 1
-            self.failures[one.cell.name] = said
         else:
             self.ended += 1
-            seconds = time.monotonic() - one.since
-            self._seconds.setdefault(one.cell.config, []).append(seconds)
+            if said:
+                self.failures[one.cell.name] = said
         with tqdm.external_write_mode(file=sys.stderr):
             logger.info("%s: %s", one.cell.name, said or "done")
-
-    def _show_progress(self) -> None:
-        text = f"{len(self.running)} running, {len(self.failures)} failed"
-        if (seconds := self._seconds_left()) is not None:
-            text += f", {timedelta(seconds=int(seconds))} left"
-        if self._bar is not None:
-            self._bar.n = self.ended
-            self._bar.set_postfix_str(text)
-        elif self.show and time.monotonic() - self._line_shown > _LINE_SECONDS:
-            self._line_shown = time.monotonic()
-            logger.info("%d of %d runs, %s", self.ended, len(self.cells), text)
-
-    def _seconds_left(self) -> float | None:
-        """Estimate from the cells that are done; None if there are none."""
-        known = [seconds for values in self._seconds.values() for seconds in values]
-        if not known:
-            return None
-        usual = {name: statistics.mean(values) for name, values in self._seconds.items()}
-        now, average = time.monotonic(), statistics.mean(known)
-        needed = sum(usual.get(cell.config, average) for cell in self.left)
-        for one in self.running:
-            needed += max(0.0, usual.get(one.cell.config, average) - (now - one.since))
-        return needed / max(1, len(self.running))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("_fake_training")
 
 def run(path, runs, processes=1):
     sweep = read_sweep(path, runs)
-    return sweep, run_cells(sweep.cells, runs, processes, show=False)
+    return sweep, run_cells(sweep.cells, runs, processes)
 
 
 def commands(cell):

@@ -46,7 +46,7 @@ def write_sweep(folder, kind, data, **changes):
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_sweep_of_each_kind_of_task_is_trained_and_compared(kind, data, tmp_path):
     sweep = read_sweep(write_sweep(tmp_path, kind, data), tmp_path / "runs")
-    outcome = run_cells(sweep.cells, sweep.runs, 2, show=False)
+    outcome = run_cells(sweep.cells, sweep.runs, 2)
     assert outcome.failures == {}
     assert all(map(is_done, sweep.cells))
     (table,) = tables_of(sweep, sweep.cells)
