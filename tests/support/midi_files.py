@@ -426,7 +426,10 @@ def scores(draw: st.DrawFn, *, shortest: int = 0) -> Score:
             draw(notes_of_a_track(shortest=shortest)),  # pyright: ignore[reportArgumentType]
             program=draw(st.integers(0, 127)),
             is_drum=channel == 9,
-            name=draw(st.sampled_from(["", "Piano", "Klavier für Élise", "ピアノ"])),
+            # any notes of a track with this name are drums
+            name="Drums"
+            if channel == 9
+            else draw(st.sampled_from(["", "Piano", "Klavier für Élise", "ピアノ"])),
             channel=channel,
             chunk=number + 1,
             controls=rows,  # pyright: ignore[reportArgumentType]

@@ -36,8 +36,8 @@ _COARSE_TICKS: Final = 24
 _SURE: Final = 0.99
 """Probability by the file alone from which no beats are estimated."""
 _WEIGHTS: Final = {
-    "file alone": (-6.140, 1.181, 1.873),
-    "beside the estimate": (-1.818, 4.967, 3.115, -4.775, -1.382),
+    "file alone": (-6.148, 1.182, 1.876),
+    "beside the estimate": (-2.240, 5.188, 2.791, -4.707, -1.076),
 }
 """Coefficients of logistic regressions, fitted by `benchmarks.tokenization.fit_bars`."""
 
