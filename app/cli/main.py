@@ -7,32 +7,28 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from importlib.metadata import version
 
-from app.cli.batch import add_batch
-from app.cli.inspect import add_inspect
-from app.cli.listen import add_listen
-from app.cli.listen_report import add_listen_report
-from app.cli.music import add_accompany, add_continue, add_fill, add_generate, add_replay
 from app.cli.signals import on_signal
-from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
 from app.text import printable
 from relpe.command_line import Parser
 
-COMMANDS = (
-    ("ui", "serve the web page", add_ui),
-    ("continue", "continue a MIDI file", add_continue),
-    ("fill", "write some bars and tracks of a MIDI file again", add_fill),
-    ("accompany", "add a track to a MIDI file", add_accompany),
-    ("generate", "generate a piece from nothing", add_generate),
-    ("replay", "generate a piece again from its settings", add_replay),
-    ("inspect", "show the form, key and chords of a MIDI file", add_inspect),
-    ("batch", "generate clips for listening tests", add_batch),
-    ("listen", "serve a listening test on the clips of a batch", add_listen),
-    ("listen-report", "report on a listening test", add_listen_report),
-)
+COMMANDS = {
+    "ui": ("serve the web page", "ui", "add_ui"),
+    "continue": ("continue a MIDI file", "music", "add_continue"),
+    "fill": ("write some bars and tracks of a MIDI file again", "music", "add_fill"),
+    "accompany": ("add a track to a MIDI file", "music", "add_accompany"),
+    "generate": ("generate a piece from nothing", "music", "add_generate"),
+    "replay": ("generate a piece again from its settings", "music", "add_replay"),
+    "inspect": ("show the form, key and chords of a MIDI file", "inspect", "add_inspect"),
+    "batch": ("generate clips for listening tests", "batch", "add_batch"),
+    "listen": ("serve a listening test on the clips of a batch", "listen", "add_listen"),
+    "listen-report": ("report on a listening test", "listen_report", "add_listen_report"),
+}
+"""Help of each command, and the module of `app.cli` and its function that add the arguments."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     # idle threads should sleep: spinning slows down other threads of a shared machine
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(words[:1]).parse_args(words)
     logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")
     try:
         with on_signal(signal.default_int_handler, signal.SIGTERM):
@@ -72,10 +69,13 @@ def _refused(error: Exception) -> int:
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(chosen: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser, with the arguments of some commands only, since each takes time to import."""
     parser = Parser(prog="relpe", description="Generate and continue music.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    for name, text, add in COMMANDS:
-        add(commands.add_parser(name, help=text, allow_abbrev=False))
+    for name, (text, module, function) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        if name in chosen:
+            getattr(import_module(f"app.cli.{module}"), function)(command)
     return parser
