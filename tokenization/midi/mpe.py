@@ -22,10 +22,12 @@ _LEAST_CHANNELS: Final = 3
 """Channels of one instrument without a configuration message; fewer may be a coincidence."""
 _EXPRESSED: Final = 0.9
 """Share of notes before which a device without a configuration message sets bend and timbre."""
+_MOST_MESSAGES: Final = 10_000
+"""Messages about parameters of a manager channel that are read, which bounds the time."""
 
 
 class _Columns(Protocol):
-    """_Columns of events, as `Events` has them."""
+    """Columns of events, as `Events` has them."""
 
     @property
     def tick(self) -> NDArray[np.int64]: ...
@@ -73,18 +75,24 @@ def find_homes(events: _Columns) -> NDArray[np.int64]:
     places = events.chunk[ons] << 4 | events.status[ons] & 15
     playing = np.zeros(homes.shape, bool)
     playing.reshape(-1)[places] = True
+    least, most = _programs(events, homes.shape)
+
+    def has_one_program(chunks: Sequence[int], channels: Sequence[int]) -> bool:
+        at = np.ix_(chunks, channels)
+        return bool(most[at].max() <= least[at].min())
+
     configurations = sorted(_configurations(events, int(events.tick[ons].max())))
     for chunk, zones in _zones(configurations, playing).items():
         for manager, members in zones.items():
             scope = range(len(homes)) if chunk is None else [chunk]
             with_notes = [at for at in scope if playing[at, members].any()]
-            if with_notes and _has_one_program(events, with_notes, members):
+            if with_notes and has_one_program(with_notes, members):
                 homes[np.ix_(with_notes, members)] = with_notes[0] << 4 | manager
     if not configurations:
         for chunk, channels in enumerate(playing):
             members = np.flatnonzero(channels).tolist()
             is_one = len(members) >= _LEAST_CHANNELS and _are_expressed(events, chunk, ons)
-            if is_one and _has_one_program(events, [chunk], members):
+            if is_one and has_one_program([chunk], members):
                 homes[chunk, members] = chunk << 4 | members[0]
     return homes
 
@@ -93,7 +101,7 @@ def _configurations(events: _Columns, until: int) -> Iterator[_Configuration]:
     for manager in (_LOWER, _UPPER):
         is_control = (events.status == (0xB0 | manager)) & (events.tick <= until)
         rows = np.flatnonzero(is_control & np.isin(events.first, [_DATA, 98, 99, 100, 101]))
-        rows = rows[np.argsort(events.tick[rows], kind="stable")]
+        rows = rows[np.argsort(events.tick[rows], kind="stable")][:_MOST_MESSAGES]
         if not (events.first[rows] == _DATA).any():
             continue
         selected: dict[int, int] = {}
@@ -133,18 +141,23 @@ def _members(manager: int, count: int) -> list[int]:
     return [*range(1, count + 1)] if manager == _LOWER else [*range(15 - count, 15)]
 
 
-def _has_one_program(events: _Columns, chunks: Sequence[int], channels: Sequence[int]) -> bool:
-    """Whether channels do not play several programs."""
-    is_program = (events.status & 0xF0) == 0xC0
-    is_program &= np.isin(events.chunk, chunks) & np.isin(events.status & 15, channels)
-    return len(np.unique(events.first[is_program])) < 2
+def _programs(
+    events: _Columns, shape: tuple[int, ...]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The least and the greatest program of each channel of each chunk; 128 and -1 without any."""
+    least, most = np.full(shape, 128, np.int32), np.full(shape, -1, np.int32)
+    rows = np.flatnonzero((events.status & 0xF0) == 0xC0)
+    places = events.chunk[rows], events.status[rows] & 15
+    np.minimum.at(least, places, events.first[rows])
+    np.maximum.at(most, places, events.first[rows])
+    return least, most
 
 
 def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
     """Whether bend and timbre are set on the channel of most notes of a chunk just before them."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     status, tick = events.status[start:stop], events.tick[start:stop]
-    notes = ons[(ons >= start) & (ons < stop)] - start
+    notes = ons[slice(*np.searchsorted(ons, (start, stop)).tolist())] - start
     expressed = np.ones(len(notes), bool)
     is_timbre = ((status & 0xF0) == 0xB0) & (events.first[start:stop] == _TIMBRE)
     for is_set in ((status & 0xF0) == 0xE0, is_timbre):

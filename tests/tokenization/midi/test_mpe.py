@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,9 @@ from tests.support import midi_files
 from tests.support.midi_files import END, midi_file, note
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi
 from tokenization.midi.change import transpose_midi
+from tokenization.midi.chunks import open_midi
+from tokenization.midi.events import scan_events
+from tokenization.midi.mpe import find_homes
 from tokenization.score import Score, Track
 
 
@@ -66,6 +70,24 @@ def tracks_of(data: bytes) -> list[tuple[int, int, bool, int]]:
 )
 def test_the_channels_of_a_zone_are_one_instrument(chunks, tracks):
     assert tracks_of(midi_file(*(chunk + END for chunk in chunks))) == tracks
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chords(1, 2, 3) + END] * 3000,
+        [zone(0, 15) + chords(1, 2, 3) + END] * 3000,
+        [zone(0, 15) + bytes((0, 6, 15)) * 500_000 + chords(1) + END],
+    ],
+    ids=["expression", "zones", "messages"],
+)
+def test_many_zones_are_found_in_linear_time(chunks):
+    midi = open_midi(midi_file(*chunks), "the file")
+    events = scan_events(midi)
+    start = time.process_time()
+    homes = find_homes(events)
+    assert time.process_time() - start < 1.5
+    assert ((homes & 15)[:, 1] == homes[0, 1]).all()
 
 
 PROMPT = midi_file(zone(0, 15) + chords(1, 2, 9, glides=False) + END, division=96)
