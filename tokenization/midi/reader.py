@@ -250,12 +250,13 @@ def _describe_guesses(
     """Describe which tracks are drums, or are not, by a guess."""
     clauses: list[str] = []
     for number, guess in guesses[:_MOST_GUESSES]:
-        name = places[number][3].strip()[:40]
+        printable = (c if c.isprintable() else " " for c in places[number][3])
+        name = " ".join("".join(printable).split())[:40]
         said = f"track {number + 1}" + (f" ({name})" if name else "")
         what = "drums" if guess.is_drum else "a melody"
         clauses.append(f"{said} on channel {places[number][1] + 1} is read as {what} {guess.why}")
-    if len(guesses) > _MOST_GUESSES:
-        clauses.append(f"so are {len(guesses) - _MOST_GUESSES} others")
+    if more := max(len(guesses) - _MOST_GUESSES, 0):
+        clauses.append(f"so are {more} others" if more > 1 else "so is one other")
     return ", and ".join(clauses)
 
 

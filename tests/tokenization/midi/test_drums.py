@@ -129,6 +129,13 @@ def test_a_beat_without_a_name_is_drums_by_its_pattern():
     assert "channel 1 is read as drums by its notes" in score.guesses
 
 
+@pytest.mark.parametrize(("count", "end"), [(4, "so is one other"), (5, "so are 2 others")])
+def test_guesses_are_told_on_one_line_and_counted(count, end):
+    score = read_midi(_file(*[("Drums\n\x1b\x00", 0, _beat(), b"", None)] * count))
+    assert score.guesses.startswith("track 1 (Drums) on channel 1 is read as drums by its name")
+    assert score.guesses.endswith(f"by its name, and {end}")
+
+
 @pytest.mark.parametrize(
     "notes",
     [
