@@ -31,6 +31,8 @@ _WIDTHS: Final = (1 / 96, 1 / 48, 1 / 24, 1 / 12, 1 / 8)
 _CHANCE: Final = 4.0
 """Onsets at any place alike that are added to those of the other bars."""
 _BLOCK_BEATS: Final = 4
+_MOST_BLOCKS: Final = 4096
+"""Blocks that are compared at once, which bounds the memory."""
 _FEWEST_ONSETS: Final = 8
 _COARSE_TICKS: Final = 24
 _SURE: Final = 0.99
@@ -161,16 +163,20 @@ def _gain(places: NDArray[np.float64], blocks: NDArray[np.float64]) -> float:
         return 0.0
     place = np.floor((places % 1) * _PLACES).astype(np.int64) % _PLACES
     numbers, block = np.unique(blocks, return_inverse=True)
-    counts = np.zeros((len(numbers), _PLACES))
-    np.add.at(counts, (block, place), 1)
-    others = counts.sum(axis=0) - counts
-    spectra = np.fft.rfft(others)
-    room = (others.sum(axis=1) + _CHANCE)[:, None]
-    gains: list[float] = []
-    for kernel in _kernels():
-        density = (np.maximum(np.fft.irfft(spectra * kernel, _PLACES), 0) + _CHANCE) / room
-        gains.append(float(np.log(density[block, place]).mean()))
-    return max(gains)
+    totals = np.bincount(place, minlength=_PLACES)
+    densities = np.empty((len(_WIDTHS), len(places)))
+    for first in range(0, len(numbers), _MOST_BLOCKS):
+        inside = (block >= first) & (block < first + _MOST_BLOCKS)
+        at = block[inside] - first, place[inside]
+        counts = np.zeros((min(len(numbers) - first, _MOST_BLOCKS), _PLACES))
+        np.add.at(counts, at, 1)
+        others = totals - counts
+        spectra = np.fft.rfft(others)
+        room = (others.sum(axis=1) + _CHANCE)[:, None]
+        for row, kernel in zip(densities, _kernels(), strict=True):
+            density = (np.maximum(np.fft.irfft(spectra * kernel, _PLACES), 0) + _CHANCE) / room
+            row[inside] = density[at]
+    return float(np.log(densities).mean(axis=1).max())
 
 
 @cache

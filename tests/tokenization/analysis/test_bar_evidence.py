@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
 from tests.support.scores import performance
+from tokenization.analysis import bar_evidence
 from tokenization.analysis.bar_evidence import file_evidence, file_probability
 from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -84,3 +85,10 @@ def test_bars_of_any_metre_are_counted():
     score = Score(480, (Track.of(rows),), time_signatures=(TimeSignature(0, 7, 8),))
     seven, four = (file_evidence(s).gain for s in (score, replace(score, time_signatures=())))
     assert seven > four + 0.3
+
+
+def test_blocks_are_compared_in_parts_with_the_same_evidence(monkeypatch):
+    score = example("ballad")
+    expected = file_evidence(score)
+    monkeypatch.setattr(bar_evidence, "_MOST_BLOCKS", 3)
+    assert file_evidence(score) == expected
