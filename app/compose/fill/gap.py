@@ -17,6 +17,7 @@ from tokenization.analysis.plan import analyse_document
 from tokenization.document import Header, Selection
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.grid import STEPS_PER_BEAT
+from tokenization.midi.writer import drum_channel
 from tokenization.plan import BarPlan
 from tokenization.remi.bars import BarMap
 from tokenization.remi.quantize import part_of
@@ -80,6 +81,9 @@ class Gap(NamedTuple):
         removed = numbers | passage.rests
         kept, before = (_kept(timing, bars, first, stop, n) for n in (removed, passage.rests))
         new = passage.new_track
+        if new is not None and new.is_drum:  # raises MidiError if a melody has their channel
+            by_kind = sorted(file.tracks, key=lambda track: track.is_drum)
+            drum_channel({track.channel: (track.program, track.is_drum) for track in by_kind})
         tracks = (*kept.tracks, *([] if new is None else [new]))
         ranks = tokenizer.track_ranks(tracks)
         written = [at in numbers or track is new for at, track in enumerate(tracks)]

@@ -343,3 +343,15 @@ def test_models_write_only_what_they_can_tell_apart(band_model, piano_model):
     both = Passage(first_bar=2, last_bar=3, tracks=frozenset({2, 3}))
     (piece,) = fill_midi(band_model, write_midi(score), both, MusicOptions(seed=1)).pieces
     assert {t.name for t in piece.new.tracks if len(t)} <= {"Kick", "Hat"}
+
+
+def test_new_drums_are_refused_before_they_are_written_if_channel_10_has_a_melody(band_model):
+    steps = [0, 2, 4, 5, 7, 5, 4, 2, 0, -1, 0, 2, 4, 7, 5, 2]
+    notes = [(at * 480, 400, 67 + step, 80) for at, step in enumerate(steps)]
+    data = write_midi(Score(480, (a_track(notes, program=73, name="Flute"),)))
+    for status in (0x80, 0x90, 0xC0):
+        data = data.replace(bytes((status,)), bytes((status | 9,)))
+    (melody,) = read_midi(data).tracks
+    assert (melody.channel, melody.is_drum) == (9, False)
+    with pytest.raises(MidiError, match="channel 10 has a melody"):
+        read_prompt(data, tokenizer=band_model.tokenizer, passage=Passage(instrument=DRUMS))
