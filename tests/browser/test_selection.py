@@ -208,7 +208,7 @@ def test_a_new_track_is_written_in_all_bars_or_in_the_selected_ones(page):
     page.wait_for_function(
         "document.querySelectorAll('[data-work=write][aria-pressed=true]').length === 3"
     )
-    page.keyboard.press("Escape")
+    page.part("roll").press("Escape")  # the list of instruments has the focus
     nothing_selected(page)
     page.mouse.click(line(page, 2), top(page) + 45)  # the form of the band is A A
     page.part("selection").wait_for()
