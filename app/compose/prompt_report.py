@@ -224,8 +224,8 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Remi) -> l
 def _losses(timing: Timing, tokenizer: Remi) -> str:
     """What the model does not read of the file's events and times; empty if nothing.
 
-    Notes are read as sustained by the pedal. Drums have a notice of their own. Tempos are rounded
-    by one percent at most, which nobody hears: listeners notice about two.
+    Notes are read as sustained by the pedal. Drums have a notice of their own. Tempos are
+    rounded by at most one percent, which is inaudible: listeners notice a change of about two.
     """
     counted = timing.counted
     lost = losses(counted, tokenizer.track_ranks(counted.tracks))

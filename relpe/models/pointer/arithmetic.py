@@ -73,7 +73,7 @@ class Sections(NamedTuple):
 
 
 def memory_size(reach: int, classes: int) -> int:
-    """Number of int64 of `Sections`, with so many classes of distances."""
+    """Size of the memory of `Sections` in int64 values, for a number of classes of distances."""
     return 4 * ((reach + 3) // 4) + 11 * classes
 
 

@@ -39,7 +39,7 @@ def compose(studio, upload=None, **how) -> Any:
 
 
 def until_music(frames):
-    """Goes on until there are notes."""
+    """Skip frames until one has notes."""
     while not next(frames)["variations"][0]["tracks"]:
         pass
 

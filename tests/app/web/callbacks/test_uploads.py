@@ -157,10 +157,12 @@ def test_an_error_in_a_callback_is_an_alert_and_a_bug_is_logged(
         return fail
 
     with monkeypatch.context() as patch:
-        patch.setattr(calls.studio.models, "load", raise_error(MidiError("It cannot be had.")))
+        patch.setattr(
+            calls.studio.models, "load", raise_error(MidiError("The model cannot be loaded."))
+        )
         patch.setattr("app.web.view.model_line", lambda *_: "")
         view = seen(calls.uploads.choose_model(second, SOMEONE))
-    assert (view.frame["alert"], view.model.value) == ("It cannot be had.", "auto")
+    assert (view.frame["alert"], view.model.value) == ("The model cannot be loaded.", "auto")
     assert not caplog.records
     monkeypatch.setattr("app.server.uploads.READER.call", raise_error(ZeroDivisionError()))
     view, _ = read(calls, midi)

@@ -125,7 +125,7 @@ def test_another_website_gets_no_answer_and_no_credentials(client):
 
 
 def test_a_body_of_millions_of_values_is_not_parsed(client):
-    """Gradio needs seconds for one of 3.9 MB, during which nobody is served."""
+    """Parsing 3.9 MB would block the server for seconds."""
     body = ('{"data":[' + ",".join(["[]"] * 300_000) + "]}").encode()
     for route in ("cancel", "reset", "run/stop", "component_server", "queue/join"):
         answer = post(client, route, body)
