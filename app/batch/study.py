@@ -54,15 +54,15 @@ class ModelConfig:
         object.__setattr__(self, "options", options)
         if not isinstance(options, dict):
             raise ValueError(f"options are {options!r}, expected a section")
-        known = [name for name in OPTIONS if name not in (*_OF_STUDY, "beats")]
+        names = [name for name in OPTIONS if name not in (*_OF_STUDY, "beats")]
         for name in options:
             if name in _OF_STUDY:
                 raise ValueError(
                     f"options.{name}: all conditions have the same length and derived seeds; "
                     "set bars for the whole study"
                 )
-            if name not in known:
-                raise ValueError(f"options.{name}: unknown, expected one of {', '.join(known)}")
+            if name not in names:
+                raise ValueError(f"options.{name}: unknown, expected one of {', '.join(names)}")
         self.music(1)
 
     def place(self, folder: Path) -> str | Path:

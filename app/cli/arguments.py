@@ -40,13 +40,13 @@ def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 def _file_size(text: str) -> int:
     """Argument type: a size that the parser of MIDI files accepts."""
-    found = size(text)
-    if found > LARGEST_FILE:
+    num_bytes = size(text)
+    if num_bytes > LARGEST_FILE:
         raise argparse.ArgumentTypeError(
             f"{text!r} is above {LARGEST_FILE // 1_000_000}MB, the largest MIDI file that can be "
             "read"
         )
-    return found
+    return num_bytes
 
 
 def size(text: str) -> int:

@@ -67,7 +67,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
     from app.listening.report.report import make_report
     from app.listening.report.results import as_json, as_table, summary
 
-    chosen = _chosen(vars(options))
+    settings = _chosen(vars(options))
     folder = options.output or options.folder / "report"
     test = read_test(options.folder, options.anchor)
     with tqdm(total=5, desc="Reading answers", leave=False, disable=None, delay=1) as bar:
@@ -76,7 +76,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
             bar.set_description(name.capitalize())
             bar.update()
 
-        report = make_report(test, chosen, step)
+        report = make_report(test, settings, step)
         step("page")
         told = as_json(report)
         files = {PAGE: as_page(report), TABLE: as_table(report), EVERYTHING: told}

@@ -200,9 +200,10 @@ def from_settings(told: dict[str, Any]) -> Replay:
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     after_prompt = "prompt_sha256" in found
-    chosen: dict[str, Any] = {"beats": "file"} if after_prompt else {}  # those of early versions
-    chosen |= told["options"] | {"seed": found.pop("seed")}
-    options = _options(chosen, after_prompt=after_prompt)
+    # settings of a continuation that name no beats are those of its file
+    settings: dict[str, Any] = {"beats": "file"} if after_prompt else {}
+    settings |= told["options"] | {"seed": found.pop("seed")}
+    options = _options(settings, after_prompt=after_prompt)
     passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
     try:
         found["sections"] = read_sections(found.get("sections", ""))

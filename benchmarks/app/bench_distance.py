@@ -52,9 +52,9 @@ def main(
             drafts = engine.add(opening, range(seeds))
             while not all(draft.done for draft in drafts):
                 engine.step()
-            known = bars_of(opening.context, loaded.tokenizer.families)[:-1]
+            prompt_bars = bars_of(opening.context, loaded.tokenizer.families)[:-1]
             nearest = [
-                [max(_similarity(bar, one) for one in known) for bar in new]
+                [max(_similarity(bar, one) for one in prompt_bars) for bar in new]
                 for draft in drafts
                 for new in [bars_of(np.array(draft.ids), loaded.tokenizer.families)]
             ]

@@ -37,9 +37,9 @@ def main(seeds: int = 16, models: Sequence[str] = tuple(PROMPTS)) -> None:
     for name in models:
         for piece in (None, *PROMPTS[name]):
             form = FORMS[name] if piece is None else "B4 A4"
-            found = list(measure(loaded, name, piece, form, seeds))
-            met, asked = sum(row[0] for row in found), sum(row[1] for row in found)
-            similar = np.nanmean([one for row in found for one in row[2]])
+            rows = list(measure(loaded, name, piece, form, seeds))
+            met, asked = sum(row[0] for row in rows), sum(row[1] for row in rows)
+            similar = np.nanmean([one for row in rows for one in row[2]])
             out(f"{name}, {piece or 'nothing'}", form, met, asked, similar)
 
 

@@ -74,13 +74,13 @@ def main(
     for name, sign in MEASURES.items():
         values = np.array([[one[name] for one in measured] for measured, _ in rows])
         values = np.nan_to_num(values, nan=float(np.nanmean(values)))
-        chosen = values[np.arange(len(rows)), [index for _, index in rows]]
+        best_takes = values[np.arange(len(rows)), [index for _, index in rows]]
         means = values.mean(1)
-        better = np.count_nonzero(sign * (chosen - means) > 0)
-        error = (chosen - means).std(ddof=1) / len(rows) ** 0.5
-        difference = chosen.mean() - means.mean()
+        better = np.count_nonzero(sign * (best_takes - means) > 0)
+        error = (best_takes - means).std(ddof=1) / len(rows) ** 0.5
+        difference = best_takes.mean() - means.mean()
         out(
-            *(name, chosen.mean(), means.mean(), difference, error, better, len(rows)),
+            *(name, best_takes.mean(), means.mean(), difference, error, better, len(rows)),
             (sign * values).max(1).mean() * sign,
         )
 

@@ -167,11 +167,11 @@ class UploadCallbacks:
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             style = self._view.session(request).work.asked_style
             if passage is not None:
-                chosen = to_write(self._models, upload, step.model, passage, style)
+                changed = to_write(self._models, upload, step.model, passage, style)
             else:
                 upload = for_model(self._models, upload, step.model, style)
-                chosen = upload.choose(None, upload.whole.bars, step.heard, step.played)
-            return step._replace(upload=chosen), ""
+                changed = upload.choose(None, upload.whole.bars, step.heard, step.played)
+            return step._replace(upload=changed), ""
 
         is_result = "variation" in values_of(event)
         if is_result:
