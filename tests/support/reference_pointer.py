@@ -97,6 +97,12 @@ class SlowPointer:
             tries = kept * tries + 1
         return {units: hit / max(tries, 1) for units, hit in hits.items()}
 
+    def usual_length(self) -> float:
+        """Mean class of the longest exact match of a source, over the tokens of the prompt."""
+        starts = [SlowPointer(self.config, self.tokens[:n]) for n in range(1, self.prompt + 1)]
+        longest = [max((s.exact for s in start.sources().values()), default=0) for start in starts]
+        return sum(int(LENGTH_CLASSES[length]) for length in longest) / max(len(longest), 1)
+
     def is_ignored(self, token: int) -> bool:
         """Whether the token is not informative."""
         return any(first <= token < stop for first, stop in self.config.ignored)
@@ -106,6 +112,8 @@ class SlowPointer:
         gates, balance, records = self.config.gates, self.config.balance, self.records()
         family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
         values: list[tuple[int, bool, float]] = []
+        changes: list[float] = []
+        usual = self.usual_length()
         for units, source in self.sources().items():
             class_ = units
             value = gates.similar[LENGTH_CLASSES[source.similar]]
@@ -126,10 +134,15 @@ class SlowPointer:
             value += gates.named[0 if not self.named() else 1 + (class_ == self.named())]
             generated = len(self.tokens) - source.distance >= self.prompt
             values.append((source.token, generated, math.exp(value)))
+            place = sum(first <= source.token for first in self.config.families) - 1
+            beyond = max(LENGTH_CLASSES[source.exact] - usual, 0)
+            run = balance.run[place] * beyond if balance.run else 0.0
+            changes.append((balance.proposed[place] if balance.proposed else 0.0) - run)
         apart = 0.0, 0  # odds and token of the source in a unit whose name was imposed
         if self.naming()[1] and self.named() in self.sources():
             index = list(self.sources()).index(self.named())
             token, _, value = values.pop(index)
+            del changes[index]
             own = max(value * math.exp(balance.imposed), math.exp(LEAST_IMPOSED))
             apart = min(own, math.exp(MOST_IMPOSED)), token
         total = sum(value for _, _, value in values)
@@ -137,8 +150,8 @@ class SlowPointer:
         own = sum(value for _, generated, value in values if generated) * bounded / (total or 1)
         share = min(1, math.exp(balance.most_generated) / (own or 1))
         odds: dict[int, float] = {}
-        for token, generated, value in values:
-            value *= bounded / total * (share if generated else 1)
+        for (token, generated, value), change in zip(values, changes, strict=True):
+            value *= bounded / total * (share if generated else 1) * math.exp(change)
             odds[token] = odds.get(token, 0.0) + value
         if apart[0]:
             odds[apart[1]] = odds.get(apart[1], 0.0) + apart[0]

@@ -70,17 +70,20 @@ class Sections(NamedTuple):
     hits: NDArray[np.float64]
     """(67,): decaying number of informative tokens that each source has proposed; at the end, the
     decaying number of all informative tokens."""
+    lengths: NDArray[np.float64]
+    """(2,): sum of the classes of the longest exact match at each token of the prompt; number of
+    these tokens."""
 
 
 def memory_size(reach: int, classes: int) -> int:
     """Size of the memory of `Sections` in int64 values, for a number of classes of distances."""
-    return 4 * ((reach + 3) // 4) + 11 * classes
+    return 4 * ((reach + 3) // 4) + 11 * classes + 2
 
 
 def sections(memory: NDArray[np.int64], reach: int) -> Sections:
     """Return views of `memory` (`memory_size`,).
 
-    It is one array since passing it to compiled code is faster than passing nine.
+    It is one array since passing it to compiled code is faster than passing ten.
     """
     half = 2 * ((reach + 3) // 4)
     lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
@@ -97,7 +100,8 @@ def sections(memory: NDArray[np.int64], reach: int) -> Sections:
         numbers[starts + sources : starts + sources + 2],
         proposed[: classes + 1],
         floats[:classes],
-        floats[classes:],
+        floats[classes : 2 * classes + 1],
+        floats[2 * classes + 1 :],
     )
 
 
@@ -127,6 +131,11 @@ class Settings(NamedTuple):
     """Lower bound of these odds, if there is such a source."""
     most_imposed: float
     """Upper bound of these odds."""
+    proposed: NDArray[np.float64]
+    """(n,): factor of the odds of a proposed token by its family."""
+    run: NDArray[np.float64]
+    """(n,): logarithm of the factor by which these odds fall with each class of length of the exact
+    match beyond the mean of the prompt."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
     families: NDArray[np.int64]
@@ -177,6 +186,9 @@ def read(
             parts.named[0] = units if units < classes - 2 else classes - 2 + (units >= 128)
             parts.named[1] = imposed
         _match(parts, front, count, first, stop - 1, len(settings.length_classes) - 1)
+        if count < first_generated:
+            parts.lengths[0] += settings.length_classes[parts.sources[2].max()]
+            parts.lengths[1] += 1.0
         count += 1
     _propose(parts, settings, tokens[-1], count, first_generated)
 
@@ -266,6 +278,13 @@ def _propose(
                 values[distance] *= settings.most_generated / total
     if is_apart:
         values[named] = apart
+    usual = parts.lengths[0] / max(parts.lengths[1], 1.0)
+    for distance in range(len(values)):
+        if values[distance] > 0 and not (is_apart and distance == named):
+            family = np.searchsorted(settings.families, tokens[distance], side="right") - 1
+            beyond = max(settings.length_classes[parts.sources[2, distance]] - usual, 0.0)
+            values[distance] *= settings.proposed[family]
+            values[distance] *= math.exp(-settings.run[family] * beyond)
     number = 0
     for distance in range(len(values)):
         if values[distance] > 0:

@@ -101,6 +101,13 @@ class BalanceConfig:
     """Added to `named` for a unit whose name a rule has imposed. The source there is apart from the
     others: `strength` and the two bounds do not apply to it, and its log-odds are from
     `LEAST_IMPOSED` to `MOST_IMPOSED`."""
+    proposed: tuple[float, ...] = ()
+    """Added to the log-odds of what is proposed, by the family of the proposed token, after all
+    bounds; empty: 0 for all. Harmony may then come back with other notes."""
+    run: tuple[float, ...] = ()
+    """Subtracted from the same log-odds for each class of length (half octave) by which the exact
+    match is longer than the mean longest exact match of the prompt's tokens; empty: 0 for all. A
+    copy becomes less likely the longer it lasts, unless the prompt is as repetitive."""
     temperature: tuple[float, ...] = ()
     """Factor of the temperature of sampling, by the family of the token; empty: 1 for all. Below 1,
     unlikely tokens of the family become rarer, and with them the family itself where others may
@@ -112,14 +119,22 @@ class BalanceConfig:
                 raise ValueError(
                     f"{name} is {getattr(self, name)}, expected -{MOST_ODDS} to {MOST_ODDS}"
                 )
+        for name in ("proposed", "run"):
+            if not all(abs(value) <= MOST_ODDS for value in getattr(self, name)):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, expected values of -{MOST_ODDS} to "
+                    f"{MOST_ODDS}"
+                )
         least, most = TEMPERATURES
         for factor in self.temperature:
             if not least <= factor <= most:
                 raise ValueError(f"temperature has the factor {factor}, expected {least} to {most}")
 
 
-LOG_ODDS = tuple(one.name for one in fields(BalanceConfig) if one.name != "temperature")
-"""Fields of the balance that are log-odds."""
+BY_FAMILY = ("proposed", "run", "temperature")
+"""Fields of the balance that have a value for each family of tokens."""
+LOG_ODDS = tuple(field.name for field in fields(BalanceConfig) if field.name not in BY_FAMILY)
+"""Fields of the balance that are single log-odds."""
 LEAST_IMPOSED, MOST_IMPOSED = 1.5, 6.0
 """Bounds of the log-odds of a source in a unit whose name was imposed. The lower one is for the
 start of a unit, where little matches yet."""
@@ -168,12 +183,13 @@ class PointerConfig:
                 f"gates.family has {len(self.gates.family)} entries, expected one for each of the "
                 f"{len(self.families)} families"
             )
-        factors = len(self.balance.temperature)
-        if factors not in (0, len(self.families)):
-            raise ValueError(
-                f"balance.temperature has {factors} entries, expected one for each of the "
-                f"{len(self.families)} families, or none"
-            )
+        for name in BY_FAMILY:
+            entries = len(getattr(self.balance, name))
+            if entries not in (0, len(self.families)):
+                raise ValueError(
+                    f"balance.{name} has {entries} entries, expected one for each of the "
+                    f"{len(self.families)} families, or none"
+                )
 
     def check(self, vocabulary_size: int) -> None:
         """Raises a ValueError if ids of the config are not in a vocabulary, or it is too large."""

@@ -156,6 +156,7 @@ def _settings(config: PointerConfig) -> Settings:
     by_naming = *gates.named[:2], *(gates.named[2] + balance.named - unnamed)
     tables = gates.similar, gates.exact, by_distance, gates.record, by_naming, gates.family
     odds = np.zeros((len(tables), max(map(len, tables))))
+    no_change = (0.0,) * len(config.families)
     for row, table in zip(odds, tables, strict=True):
         row[: len(table)] = np.exp(table)
     return Settings(
@@ -169,6 +170,8 @@ def _settings(config: PointerConfig) -> Settings:
         math.exp(balance.imposed),
         math.exp(LEAST_IMPOSED),
         math.exp(MOST_IMPOSED),
+        np.exp(balance.proposed or no_change),
+        np.array(balance.run or no_change),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.families, np.int64),
         LENGTH_CLASSES,

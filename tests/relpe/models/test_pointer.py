@@ -50,7 +50,15 @@ CONFIG = PointerConfig(
     recent=5,
     gates=gates(np.random.default_rng(0)),
     balance=BalanceConfig(
-        strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1, named=0.6, imposed=1.5
+        strength=0.4,
+        most=0.9,
+        most_generated=-0.4,
+        aligned=0.8,
+        near=-1.1,
+        named=0.6,
+        imposed=1.5,
+        proposed=(0.3, -0.7, 1.2),
+        run=(0.2, 0.9, -0.1),
     ),
 )
 UNLIKE = replace(CONFIG, ignored=())
@@ -232,7 +240,7 @@ def test_a_prefix_beyond_reach_is_forgotten(first, second, seed, long):
     token.
     """
     rng = np.random.default_rng(seed)
-    config = replace(CONFIG, families=(0,), gates=GateConfig())
+    config = replace(CONFIG, families=(0,), gates=GateConfig(), balance=BalanceConfig())
     unknown = list(range(IDS, IDS + 15))
     later = rng.integers(IDS, size=config.reach + 100 * long).tolist()
     pointers = [read(config, [*tokens, *unknown, *later]) for tokens in (first, second)]
@@ -289,7 +297,10 @@ def test_invalid_configs_are_refused():
         "names": [{"names": (3, 3)}, {"names": (-1, 3)}],
         "families": [{"families": (1, 2, 3)}, {"families": (0, 6, 2)}],
         "gates.family has 3 entries": [{"families": (0, 2)}],
-        "temperature has 2 entries": [{"balance": BalanceConfig(temperature=(1.0, 1.0))}],
+        **{
+            f"{name} has 2 entries": [{"balance": BalanceConfig(**{name: (1.0, 1.0)})}]
+            for name in ("temperature", "proposed", "run")
+        },
     }
     for message, changes in cases.items():
         for change in changes:
@@ -301,8 +312,9 @@ def test_invalid_configs_are_refused():
                 replace(CONFIG.gates, **{name: (value, *getattr(CONFIG.gates, name)[1:])})
         with pytest.raises(ValueError, match="near"):
             BalanceConfig(near=value)
-        with pytest.raises(ValueError, match="temperature"):
-            BalanceConfig(temperature=(1.0, value))
+        for name in ("temperature", "proposed", "run"):
+            with pytest.raises(ValueError, match=name):
+                BalanceConfig(**{name: (1.0, value)})
     with pytest.raises(ValueError, match="exact has 3 entries"):
         GateConfig(exact=(0.0,) * 3)
 
