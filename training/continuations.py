@@ -12,10 +12,10 @@ from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
 from relpe.files import atomic_write
-from tokenization.analysis.takes import choose_ids, take_seed
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.grid import notated_lines
+from tokenization.measures.takes import choose_ids, take_seed
 from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import Remi

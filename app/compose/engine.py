@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.compose.piece import Draft
 from relpe.decoding.generate import Generation
-from tokenization.analysis.takes import take_seed
+from tokenization.measures.takes import take_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,10 +23,10 @@ from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.keys import named_key
-from tokenization.analysis.takes import Choice, choose_ids
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
+from tokenization.measures.takes import Choice, choose_ids
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score

@@ -26,10 +26,10 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Draft, Opening
 from app.compose.prompt import read_prompt
 from benchmarks.timing import run, table_output
+from tokenization.measures.bars import BarNotes, new_music
+from tokenization.measures.form import form
 from tokenization.midi import read_midi
 from tokenization.score import Score, all_notes
-from training.evaluation.metrics.bars import BarNotes, new_music
-from training.evaluation.metrics.form import form
 from training.evaluation.metrics.style import mean_style, style_by_quarter
 
 MEASURES = {

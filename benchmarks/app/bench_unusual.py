@@ -23,11 +23,11 @@ from app.compose.models import load_music_model, suited_to
 from app.compose.options import MusicOptions
 from benchmarks.timing import run, table_output
 from tokenization.grid import notated_lines
+from tokenization.measures.bars import BarNotes
+from tokenization.measures.form import form
 from tokenization.midi import read_midi
 from tokenization.score import Score
 from training.continuations import Bars, draw_piano_rolls
-from training.evaluation.metrics.bars import BarNotes
-from training.evaluation.metrics.form import form
 
 PROMPTS = Path("examples/unusual")
 BEFORE = 8

@@ -13,7 +13,7 @@ from relpe.encodings.algebraic.structures import GridStructure
 from relpe.models.layers import LayerConfig
 from tests.support.runs import piece
 from tokenization.analysis.plan import analyse
-from tokenization.analysis.takes import take_seed
+from tokenization.measures.takes import take_seed
 from tokenization.midi import read_midi
 from tokenization.presets import PRESETS
 from tokenization.remi.vocabulary import BAR, EOS

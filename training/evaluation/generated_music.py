@@ -16,17 +16,17 @@ from tqdm import tqdm
 from relpe.decoding.choose import choose_steps
 from relpe.files import atomic_write
 from relpe.models.decoder import Decoder
+from tokenization.measures.bars import BarNotes, new_music
+from tokenization.measures.form import form
+from tokenization.measures.similarity import LAGS
 from tokenization.remi.remi import Remi
 from tokenization.score import Score
 from training.continuations import continuations, in_bars, write_sample
 from training.data.corpus import Corpus
 from training.errors import TrainingError
-from training.evaluation.metrics.bars import BarNotes, new_music
 from training.evaluation.metrics.copier import COPIED_BARS, copier
 from training.evaluation.metrics.copies import NoteIndex, copies
-from training.evaluation.metrics.form import form
 from training.evaluation.metrics.structure import (
-    LAGS,
     histograms,
     jensen_shannon,
     pooled,

@@ -13,7 +13,7 @@ from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from tests.support.scores import two_hands
-from tokenization.analysis.takes import take_seed
+from tokenization.measures.takes import take_seed
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.results import DIFFERENCE, MEANS, changed, music, results
 from tests.support.runs import piece
+from tokenization.measures.bars import BarNotes
 from training.cli import main
 from training.errors import TrainingError
 from training.evaluation.generated_music import figures_of
-from training.evaluation.metrics.bars import BarNotes
 from training.evaluation.report import (
     PIANO_LIMITS,
     form_goals,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.evaluation.metrics.bars import BarNotes
+from tokenization.measures.bars import BarNotes
 
 COPIED_BARS = 16
 """Distance from a new bar to the bar that it copies."""

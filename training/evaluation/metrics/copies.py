@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tokenization.measures.bars import BarNotes
 from tokenization.remi.remi import Remi
 from tokenization.score import Score
 from training.data.corpus import Corpus
-from training.evaluation.metrics.bars import BarNotes
 
 SIZES = (8, 16, 32)
 """Lengths of the counted runs, in notes."""

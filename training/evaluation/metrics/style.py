@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.measures.bars import TrackKey, bar_lines, track_keys
 from tokenization.score import Score
-from training.evaluation.metrics.bars import TrackKey, bar_lines, track_keys
 
 Form = Literal["exact", "compat"]
 ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import scores
+from tokenization.measures.bars import BarNotes
+from tokenization.measures.form import exact_similarity, form
+from tokenization.measures.similarity import repeated_bars
 from tokenization.score import Score, TimeSignature, Track
-from training.evaluation.metrics.bars import BarNotes
 from training.evaluation.metrics.copier import copier
-from training.evaluation.metrics.form import exact_similarity, form
-from training.evaluation.metrics.structure import repeated_bars
 
 ANY = scores(max_beats=40, programs=(0, 0, 33))
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.paths import GOLDEN_FOLDER
+from tokenization.measures.bars import TrackKey
 from tokenization.score import Score, TimeSignature, Track
 from training.evaluation.metrics import style
-from training.evaluation.metrics.bars import TrackKey
 from training.evaluation.metrics.style import (
     Form,
     cosine_similarity,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.analysis.takes import (
+from tokenization.measures.takes import (
     BINS,
     FEWEST_BARS,
     HISTOGRAMS,

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from tokenization.analysis.chords import CHORD_INTERVALS, NO_CHORD, QUALITIES, recognise_chords
 from tokenization.analysis.returns import similarity_to_earlier
 from tokenization.grid import STEPS_PER_BEAT
+from tokenization.measures.bars import BarNotes
+from tokenization.measures.similarity import longest_run, similarity_by_lag
 from tokenization.remi.vocabulary import DRUMS
 from tokenization.score import Score, Track
-from training.evaluation.metrics.bars import BarNotes
-from training.evaluation.metrics.structure import longest_run, similarity_by_lag
 
 SELF_LAGS = (1, 4, 8, 16)
 """Distances at which new bars are compared with each other."""

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import scores
-from tokenization.score import Score, Track
-from training.evaluation.metrics.bars import BarNotes
-from training.evaluation.metrics.form import (
+from tokenization.measures.bars import BarNotes
+from tokenization.measures.form import (
     bar_harmony,
     bass_fits,
     clashes,
@@ -25,7 +24,8 @@ from training.evaluation.metrics.form import (
     returns,
     root_agreement,
 )
-from training.evaluation.metrics.structure import repeated_bars
+from tokenization.measures.similarity import repeated_bars
+from tokenization.score import Score, Track
 
 BAR = 48
 ANY = scores(max_beats=20, programs=(0, 0, 33, 48))

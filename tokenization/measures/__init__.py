@@ -1,0 +1,1 @@
+"""Measures of music: form, harmony, repetition, and the choice between takes."""
