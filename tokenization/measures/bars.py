@@ -111,6 +111,15 @@ class BarNotes(NamedTuple):
         notes = self.only(chosen)
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
 
+    def padded(self, bars: int) -> BarNotes:
+        """The same notes with at least `bars` bars; further ones are as long as the last."""
+        missing = bars - self.num_bars
+        if missing <= 0:
+            return self
+        size = int(self.lines[-1] - self.lines[-2])
+        further = self.lines[-1] + size * np.arange(1, missing + 1)
+        return self._replace(lines=np.append(self.lines, further))
+
     def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
         """The same bars with some of the notes, (n,) bool."""
         return self.at(np.flatnonzero(chosen))

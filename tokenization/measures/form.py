@@ -17,7 +17,7 @@ from tokenization.analysis.chords import CHORD_INTERVALS, NO_CHORD, QUALITIES, r
 from tokenization.analysis.returns import similarity_to_earlier
 from tokenization.grid import STEPS_PER_BEAT
 from tokenization.measures.bars import BarNotes
-from tokenization.measures.similarity import longest_run, similarity_by_lag
+from tokenization.measures.similarity import bar_similarity, longest_run, similarity_by_lag
 from tokenization.remi.vocabulary import DRUMS
 from tokenization.score import Score, Track
 
@@ -43,8 +43,9 @@ def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
 
     Returning bars: `most_similar_earlier`, `like_bar_before` (`returns`), `self_similarity_1` and
     so on (`similarity_by_lag` of `exact_similarity` among the new bars). Harmony: `harmony`. Parts:
-    `bass_fits`, `clashes`, `fills`. Line and dynamics: `melody_breaths`, `melody_range`,
-    `velocity_deviation`, `density_drift`.
+    `bass_fits`, `clashes`, `fills`. Line and dynamics: `melody_similarity_4` and so on
+    (`bar_similarity` of the melody alone), `melody_breaths`, `melody_range`, `velocity_deviation`,
+    `density_drift`.
     """
     similarity = exact_similarity(notes)
     found = returns(similarity, notes, first_bar)
@@ -52,6 +53,10 @@ def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
     found |= {f"self_similarity_{lag}": float(x) for lag, x in zip(SELF_LAGS, by_lag, strict=True)}
     found |= harmony(notes, first_bar)
     melody = melody_of(notes, first_bar)
+    by_lag = similarity_by_lag(bar_similarity(melody)[first_bar:, first_bar:], ROOT_LAGS)
+    found |= {
+        f"melody_similarity_{lag}": float(x) for lag, x in zip(ROOT_LAGS, by_lag, strict=True)
+    }
     new = notes.velocities[notes.bars >= first_bar]
     return found | {
         "bass_fits": bass_fits(notes, first_bar),

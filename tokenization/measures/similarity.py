@@ -22,7 +22,17 @@ def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
     instruments are ignored. Similarity to an empty bar is 0, and NaN between two empty bars.
     """
     sounds = np.where(notes.is_drum, 12 + notes.pitches, notes.pitches % 12)
-    _, kind = np.unique(notes.positions * 140 + sounds, return_inverse=True)
+    return _jaccard(notes, notes.positions * 140 + sounds)
+
+
+def rhythm_similarity(notes: BarNotes) -> NDArray[np.float64]:
+    """(bars, bars): like `bar_similarity` of the positions of onsets alone."""
+    return _jaccard(notes, notes.positions)
+
+
+def _jaccard(notes: BarNotes, contents: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Jaccard similarity of the sets of contents (n,) of the notes of any two bars."""
+    _, kind = np.unique(contents, return_inverse=True)
     holds = np.zeros((notes.num_bars, int(kind.max(initial=0)) + 1))
     holds[notes.bars, kind] = 1
     common = holds @ holds.T

@@ -39,6 +39,12 @@ from training.tuning.options import FitPointerOptions
 logger = logging.getLogger(__name__)
 
 Pieces = Sequence[NDArray[np.int64]]
+BALANCE_NAMES = (*LOG_ODDS, "notes", "plan", "run")
+"""Names of `--balance`."""
+NOTE_FAMILIES = {
+    *("Position", "Program", "Part", "Pitch", "Drum", "Velocity", "Duration", "DrumVelocity")
+}
+"""Families of the tokens of notes; all others are the plan, bar lines, metre and tempo."""
 FEW_PIECES = 20
 """With fewer pieces, there is a warning that fit and gain are not reliable."""
 
@@ -72,8 +78,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     _warn_of_few(fitted_on, tested_on)
     subject.decoder.to(device)
     pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
-    balance = changed_balance(pointer.balance, options.balance)
-    balance = changed_temperature(balance, options.temperature, subject.tokenizer.vocabulary)
+    vocabulary = subject.tokenizer.vocabulary
+    balance = changed_balance(pointer.balance, options.balance, vocabulary)
+    balance = changed_temperature(balance, options.temperature, vocabulary)
     pointer = replace(pointer, balance=balance)
     nats = _nats(subject, fitted_on, options)
     with _progress(f"{options.split}, pointer", fitted_on) as bar:
@@ -136,17 +143,25 @@ def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -
     )
 
 
-def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceConfig:
+def changed_balance(
+    balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
+) -> BalanceConfig:
     """`balance` with some fields changed, each given as NAME=LOG_ODDS.
+
+    NAME is a field, or `notes` or `plan`, `BalanceConfig.proposed` for the families of notes or for
+    all others; `run` is that field for the families of notes.
 
     Raises:
         TrainingError: a name is unknown, or a value is not a log-odds.
     """
+    families = list(Families(vocabulary).first_ids)
+    is_note = [family in NOTE_FAMILIES for family in families]
     for change in changes:
         name, _, value = change.partition("=")
-        if name not in LOG_ODDS:
+        if name not in BALANCE_NAMES:
             raise TrainingError(
-                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of {', '.join(LOG_ODDS)}"
+                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of "
+                f"{', '.join(BALANCE_NAMES)}"
             )
         try:
             log_odds = float(value)
@@ -154,8 +169,15 @@ def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceCo
             raise TrainingError(
                 f"--balance {change}: expected NAME=LOG_ODDS with a number, such as {name}=0.5"
             ) from error
+        field, values = name, log_odds
+        if name not in LOG_ODDS:
+            field = "run" if name == "run" else "proposed"
+            before = getattr(balance, field) or [0.0] * len(families)
+            changed = [note == (name != "plan") for note in is_note]
+            pairs = zip(before, changed, strict=True)
+            values = tuple(log_odds if change else old for old, change in pairs)
         try:
-            balance = replace(balance, **{name: log_odds})
+            balance = replace(balance, **{field: values})
         except ValueError as error:
             raise TrainingError(f"--balance {change}: {error}") from error
     return balance

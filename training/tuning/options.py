@@ -35,7 +35,8 @@ class FitPointerOptions:
     """Maximum number of pieces per split, evenly spaced; None: all."""
     balance: Sequence[str] = field(default=(), metadata={**_SEVERAL, "metavar": "NAME=LOG_ODDS"})
     """What generation adds to the fitted gates: strength, most, most_generated, aligned, near,
-    named or imposed; may be repeated; none: what the model has, otherwise 0, and 4 for imposed."""
+    named, imposed, notes, plan or run; may be repeated; none: what the model has, otherwise 0, and
+    4 for imposed."""
     temperature: Sequence[str] = field(
         default=(), metadata={**_SEVERAL, "metavar": "FAMILY=FACTOR"}
     )

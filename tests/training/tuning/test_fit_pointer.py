@@ -256,13 +256,21 @@ def test_released_models_can_be_named(midi_folder, tmp_path):
 
 
 def test_a_balance_is_changed_field_by_field():
-    changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
+    vocabulary = PRESETS["piano-2"].build().vocabulary
+    before = BalanceConfig(near=-1.0)
+    changed = changed_balance(before, ["strength=0.5", "aligned=2"], vocabulary)
     assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
+    changes = ["notes=-1", "plan=2", "run=0.5"]
+    by_family = changed_balance(changed, changes, vocabulary)
+    families = list(Families(vocabulary).first_ids)
+    values = dict(zip(families, zip(by_family.proposed, by_family.run, strict=True), strict=True))
+    assert values["Pitch"] == values["Position"] == (-1, 0.5)
+    assert values["Chord"] == values["Bar"] == (2, 0)
     with pytest.raises(TrainingError, match="NAME one of strength, most, most_generated, aligned"):
-        changed_balance(changed, ["power=1"])
+        changed_balance(changed, ["power=1"], vocabulary)
     for wrong in ("near=loud", "strength", "strength="):
         with pytest.raises(TrainingError, match=f"--balance {wrong}: .* a number, .*=0.5$"):
-            changed_balance(changed, [wrong])
+            changed_balance(changed, [wrong], vocabulary)
 
 
 def test_the_temperature_is_changed_by_family():
