@@ -27,8 +27,10 @@ FEWEST_PROMPT_BARS: Final = 8
 do."""
 _PHRASE = 4
 """Bars of the shortest passage in which a lost melody or key is heard as such."""
-_MOST_COPIES: Final = 0.75
-"""Share of copies from which new music is nothing else."""
+_MOST_COPIES, _MOST_OF_PATTERNS = 0.75, 0.9
+"""Share of copies above which new music is nothing else; it is larger after patterns."""
+_PATTERNS: Final = 0.75
+"""Share of bars with the rhythm of an earlier one, from which a prompt is made of patterns."""
 _LOOP: Final = 0.3
 """Share of copies in a prompt from which it is a loop."""
 _HELD: Final = 0.5
@@ -39,16 +41,14 @@ _FAR: Final = 12
 """Semitones that a note may be away from all others of its track."""
 _FEWEST_NOTES: Final = 8
 """Notes of a track in the prompt that show its range."""
-_FOREIGN: Final = 0.15
-"""Share of what sounds in a bar that is foreign to a scale."""
-_PURE: Final = 0.01
-"""Share outside of its scale that a prompt may have to be the standard of a key."""
-_SETTLED, _FEWEST_STEPS = 0.9, 5
-"""Share of what sounds in the scale of a new key, and how many of its notes have to sound."""
+_PURE: Final = 0.99
+"""Share of what sounds in a prompt that its scale has if it is the standard of a key."""
+_IN_KEY: Final = 0.85
+"""Share of what sounds in some bars that a scale has if they are in a key."""
 _THIN, _DENSE = 0.4, 2.5
-"""Notes per bar of the end in those of the prompt."""
-_THINNER, _DENSER = 0.8, 1.25
-"""Notes per bar of the end in those of the thinnest and of the densest phrase before."""
+"""Notes per bar of the end, by those of the prompt."""
+_BEYOND: Final = 1.5
+"""Factor by which the end is thinner or denser than every phrase before."""
 _TWINS: Final = 0.6
 """Share of equal bars above which two variations are the same piece."""
 _SCALES: Final = np.array(
@@ -58,7 +58,7 @@ _SCALES: Final = np.array(
         for tonic in range(12)
     ]
 )
-"""Pitch classes of all scales (36, 12); the first twelve are the major ones, with their modes."""
+"""Pitch classes of all scales (36, 12); modes have those of their major scale."""
 
 
 class Place(NamedTuple):
@@ -138,22 +138,31 @@ def twins(scores: Sequence[Score], first_bar: int, stop_bar: int) -> list[tuple[
 def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """Music that only copies: over 75 % of the new bars are equal to earlier ones.
 
-    Music comes back, but varied or with something new in between. A loop may loop: it is one if 30
-    % of the bars of the prompt are equal to earlier ones in the mean of its tracks, such as those
-    of a groove, whose drums repeat while its chords change. Fewer than eight bars may be one
-    phrase that returns.
+    Music comes back, but varied, or with something new in between. A loop may loop: it is one if
+    30 % of the bars of the prompt after the first are equal to earlier ones. Where three of four
+    repeat an earlier rhythm, in the mean of its tracks, the prompt is made of patterns, and bars
+    over the same chord are the same: real grooves have up to 90 % of copies then. Fewer than eight
+    bars may be one phrase that returns.
     """
-    is_copy = distance_to_equal(contents(bars, stop))[first:] > 0
-    if len(is_copy) < 2 * _PHRASE or is_copy.mean() <= _MOST_COPIES:
+    is_copy = distance_to_equal(contents(bars, stop)) > 0
+    share = is_copy[first:].mean()
+    if stop - first < 2 * _PHRASE or share <= _MOST_COPIES or is_copy[1:first].mean() >= _LOOP:
         return None
-    heard = bars.bars < first
-    shares = [
-        (distance_to_equal(contents(bars.only(heard & (bars.tracks == track)), first)) > 0).mean()
-        for track in np.unique(bars.tracks[heard])
-    ]
-    if np.mean(shares) >= _LOOP:
+    if share <= _MOST_OF_PATTERNS and _repeated_rhythms(bars, first) >= _PATTERNS:
         return None
     return Place("nearly every bar is a copy of an earlier one", first, stop)
+
+
+def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
+    """Share of bars 1 to `stop` with the rhythm of an earlier one, mean of the tracks.
+
+    Bars in which a track rests repeat none.
+    """
+    heard = bars.only(bars.bars < stop)
+    heard = heard._replace(pitches=np.zeros_like(heard.pitches))
+    parts = (heard.only(heard.tracks == track) for track in np.unique(heard.tracks))
+    found = [(distance_to_equal(contents(part, stop))[1:] > 0).mean() for part in parts]
+    return float(np.mean(found)) if found else 0.0
 
 
 def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Place | None:
@@ -213,31 +222,36 @@ def _range(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 
 def _key(chroma: NDArray[np.float64], first: int) -> Place | None:
-    """A lost key: four bars in a row, over 15 % foreign to the prompt, that are in no other key.
+    """A lost key: over 15 % of four bars is outside of any scale, and of each half of them.
 
-    The prompt has next to nothing outside of a major scale or its modes. Music may modulate: then
-    it arrives in another scale, of which most notes sound. (Real music is that foreign to a pure
-    prompt for four bars in up to a fifth of the pieces.)
+    The prompt is in a key: it has next to nothing outside of its scale. What is in another scale is
+    a modulation, even a sudden one, whose halves fit a scale each. (Real music is over 15 % outside
+    of its prompt's own scale, four bars running, in up to a fifth of the pieces.)
     """
-    heard = chroma[:first].sum(0)
-    scale = _SCALES[(_SCALES[:12] @ heard).argmax()]
-    if not heard.any() or heard[~scale].sum() > _PURE * heard.sum():
+    if not _fit(chroma[:first].sum(0)) >= _PURE:
         return None
-    is_foreign = chroma[:, ~scale].sum(1) > _FOREIGN * chroma.sum(1)
-    for start, stop in _runs(is_foreign[first:]):
-        shares = chroma[first + start : first + stop].sum(0)
-        shares /= shares.sum()
-        is_full = ((shares > _PURE) & _SCALES).sum(1) >= _FEWEST_STEPS
-        if stop - start >= _PHRASE and not ((_SCALES @ shares >= _SETTLED) & is_full).any():
-            return Place("in no key", first + start, first + stop)
-    return None
+    in_key = [
+        _fit(np.lib.stride_tricks.sliding_window_view(chroma[first:], size, 0).sum(2)) >= _IN_KEY
+        for size in (_PHRASE, _PHRASE // 2)
+    ]
+    is_lost = ~(in_key[0] | in_key[1][: -_PHRASE // 2] | in_key[1][_PHRASE // 2 :])
+    if not is_lost.any():
+        return None
+    at = first + int(is_lost.argmax())
+    return Place("in no key", at, at + _PHRASE)
+
+
+def _fit(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of what sounds (..., 12) in the scale that has most of it; 1 for silence."""
+    inside, total = (chroma @ _SCALES.T).max(-1), chroma.sum(-1)
+    return np.divide(inside, total, out=np.ones_like(total), where=total > 0)
 
 
 def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """Thinning: the last quarter has under 0.4 or over 2.5 times the notes of the prompt.
 
     At least four bars are counted. Real music often begins with less than it has later, and has
-    quiet sections; it is an accident if the end also goes beyond every phrase before.
+    quiet sections; it is an accident if the end also goes far beyond every phrase before.
     """
     size = max((stop - first) // 4, _PHRASE)
     if stop - first < size:
@@ -245,9 +259,9 @@ def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
     counts = np.bincount(bars.bars, minlength=stop)[:stop]
     before = np.convolve(counts[: stop - size], np.full(_PHRASE, 1 / _PHRASE), "valid")
     heard, end = counts[:first].mean(), counts[stop - size :].mean()
-    if end < min(_THIN * heard, _THINNER * before.min()):
+    if end < min(_THIN * heard, before.min() / _BEYOND):
         return Place("far fewer notes than in the prompt", stop - size, stop)
-    if heard and end > max(_DENSE * heard, _DENSER * before.max()):
+    if heard and end > max(_DENSE * heard, before.max() * _BEYOND):
         return Place("far more notes than in the prompt", stop - size, stop)
     return None
 
