@@ -74,3 +74,12 @@ class ScoreBars(NamedTuple):
     def num_bars(self) -> int:
         """Number of bars, at least one."""
         return len(self.lines) - 1
+
+    def only(self, chosen: NDArray[np.bool_]) -> ScoreBars:
+        """The same bars with some of the notes, (n,) bool."""
+        return self._replace(
+            bars=self.bars[chosen],
+            places=self.places[chosen],
+            pitches=self.pitches[chosen],
+            tracks=self.tracks[chosen],
+        )

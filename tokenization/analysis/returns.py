@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.bars import ScoreBars
+from tokenization.grid import MAX_BAR_STEPS
 
 MAX_DISTANCE: Final = 64
 """A bar is compared with this many bars before it."""
@@ -16,6 +19,7 @@ LEAST_SIMILARITY: Final = 0.5
 NEAR_TIE: Final = 0.1
 """How much less similar a bar at the distance of the bar before may be than the best one."""
 _BLOCK = 1024
+_SOUNDS = MAX_BAR_STEPS * 128  # places and pitches in a bar
 _DECIMALS = 9  # similarities are compared without rounding errors of the mean
 
 
@@ -81,6 +85,33 @@ def find_later_sources(score: ScoreBars, first: int, stop: int) -> NDArray[np.in
         elif similar[best]:
             distances[bar - first] = away[best]
         before = int(distances[bar - first])
+    return distances
+
+
+def contents(score: ScoreBars, num_bars: int) -> list[bytes]:
+    """The notes that begin in each of the first `num_bars` bars; equal bars have equal ones.
+
+    Notes are the same if their track, place in the bar and pitch are. Empty for a bar without.
+    """
+    notes = (score.tracks + 1) * _SOUNDS + score.places * 128 + score.pitches
+    stride = (int(score.tracks.max(initial=0)) + 2) * _SOUNDS
+    notes = np.unique(score.bars * stride + notes)
+    edges = np.searchsorted(notes, np.arange(num_bars + 1) * stride).tolist()
+    notes %= stride
+    return [notes[low:high].tobytes() for low, high in pairwise(edges)]
+
+
+def distance_to_equal(bars: Sequence[bytes]) -> NDArray[np.int64]:
+    """Distance from each bar to the nearest earlier bar of equal `contents` (bars,).
+
+    It is 0 if there is none, and for empty bars.
+    """
+    last: dict[bytes, int] = {}
+    distances = np.zeros(len(bars), np.int64)
+    for bar, content in enumerate(bars):
+        if content:
+            distances[bar] = bar - last.get(content, bar)
+            last[content] = bar
     return distances
 
 

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.bars import ScoreBars
-from tokenization.analysis.returns import MAX_DISTANCE, similarity_to_earlier
+from tokenization.analysis.returns import MAX_DISTANCE, contents, distance_to_equal
 from tokenization.score import Score, all_notes
 
 FEWEST_BARS: Final = 8
 """Bars that a prompt must have to be the standard for takes."""
 BINS: Final = 32
 HISTOGRAMS: Final = 5
-_SAME = 0.999
-"""Similarity from which two bars are equal."""
 _RETURNS_WEIGHT = 0.5
 _DECIMALS = 6
 _SEED_STRIDE = 1_000_003
@@ -86,14 +84,11 @@ def form_of(score: Score, first_bar: int, stop_bar: int) -> Form:
     equal to any.
     """
     bars = ScoreBars.of(score)
-    table = similarity_to_earlier(
-        bars.bars, bars.tracks, bars.places * 128 + bars.pitches, first_bar, stop_bar, MAX_DISTANCE
-    )
-    same = np.nan_to_num(table) >= _SAME
+    distances = distance_to_equal(contents(bars, stop_bar))[first_bar:]
     notes = np.bincount(bars.bars, minlength=stop_bar)[first_bar:stop_bar]
     return Form(
-        loops=float(same[:, 0].mean()),
-        returns=float(same.any(1).mean()),
+        loops=float((distances == 1).mean()),
+        returns=float(((distances > 0) & (distances <= MAX_DISTANCE)).mean()),
         silence=float((notes == 0).mean()),
         histograms=_histograms(bars, first_bar, stop_bar),
     )
