@@ -15,7 +15,7 @@ from relpe.files import atomic_write
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
 from tokenization.grid import notated_lines
-from tokenization.measures.takes import choose_ids, take_seed
+from tokenization.measures.takes import rank_ids, take_seed
 from tokenization.midi import write_midi
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.remi import Remi
@@ -94,7 +94,7 @@ def continuations(
         limit = BarLimit(0, bars - 1, max_tokens=MAX_BAR_TOKENS)
         rule = rule_after_prompt(context, grammar, limit, presence=presence, recall=recall)
         coordinates = Coordinates.before(context, tokenizer.families)
-        request = Request(context, rule, own, sampling, coordinates, measured=takes > 1)
+        request = Request(context, rule, own, sampling, coordinates)
         samples += generation.add(request)
         contexts += [context] * len(seeds)
     completed = 0
@@ -122,8 +122,8 @@ def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer
     ]
     if len(samples) == 1:
         return whole[0]
-    takes = [(sample.tokens, sample.nats) for sample in samples]
-    return whole[choose_ids(context, takes, tokenizer.decode, BAR, has_prompt=True).best]
+    takes = [sample.tokens for sample in samples]
+    return whole[rank_ids(context, takes, tokenizer.decode, BAR, has_prompt=True).order[0]]
 
 
 def _bars_of(rule: ConstrainedGrammar) -> int:

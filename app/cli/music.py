@@ -425,9 +425,9 @@ def _finish(
 
 
 def _takes(result: Result) -> list[dict[str, object]]:
-    """The chosen take of each piece, from 1, and the penalties of all of them, for --json."""
+    """The chosen take of each piece, from 1, and the scores of all of them, for --json."""
     return [
-        {"take": piece.choice.best + 1, "penalties": [round(x, 4) for x in piece.choice.penalties]}
+        {"take": piece.choice.best + 1, "scores": [round(x, 2) for x in piece.choice.likenesses]}
         for piece in result.pieces
         if piece.choice is not None
     ]

@@ -22,6 +22,7 @@ from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
+from tokenization.measures.takes import distinct
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
 from tokenization.midi.drums import drum_places
 from tokenization.midi.tuning import Tuning
@@ -299,7 +300,13 @@ class Variations:
         )
 
     def result(self) -> Result:
-        """The music so far."""
+        """The music so far; the takes of different variations are different pieces."""
+        rankings = [draft.ranking for draft in self.drafts if draft.ranking is not None]
+        if len(rankings) == len(self.drafts):
+            for draft, ranking, index in zip(
+                self.drafts, rankings, distinct(rankings), strict=True
+            ):
+                draft.choice = ranking.choose(index)
         seconds = self.seconds - self.reading_seconds
         speed = self.tokens / seconds if seconds > 0 else 0.0
         pieces = tuple(finish(draft, speed) for draft in self.drafts)
@@ -317,7 +324,7 @@ class Variations:
     @property
     def rows(self) -> int:
         """Number of sequences that are generated: the takes of all pieces."""
-        return self.options.takes * len(self.seeds)
+        return self.options.num_takes * len(self.seeds)
 
     @property
     def done(self) -> bool:

@@ -41,7 +41,7 @@ class Engine:
 
     def add(self, opening: Opening, seeds: Sequence[int]) -> list[Draft]:
         """Adds one draft per seed; the model reads the opening once for all of them."""
-        takes = range(opening.options.takes)
+        takes = range(opening.options.num_takes)
         own = [take_seed(seed, take) for seed in seeds for take in takes]
         samples = self._generation.add(opening.request(own))
         starts = range(0, len(own), len(takes))
@@ -64,5 +64,5 @@ class Engine:
         drafts = [self._drafts.pop(sample) for sample in self._generation.step()]
         finished = [draft for draft in dict.fromkeys(drafts) if draft.done]
         for draft in finished:
-            draft.choose()
+            draft.rank()
         return finished

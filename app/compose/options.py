@@ -36,6 +36,10 @@ Range = tuple[float, float | None]
 """Least and greatest value, or None for no upper bound; integers if the option is an integer."""
 
 
+MOST_ROWS = 32
+"""Most sequences for one result: variations times takes."""
+
+
 class Limits(NamedTuple):
     """Ranges of an option that is a number."""
 
@@ -333,12 +337,17 @@ class MusicOptions:
     )
 
     takes: int = option(
-        1,
-        "number of takes of each piece, with seeds of their own; the best by likelihood and form "
-        "is kept",
-        within((1, 64), scripts=(1, 4)),
+        8,
+        "number of takes of each piece, with seeds of their own, of which the one most like real "
+        "music is kept; fewer if variations times takes are over 32",
+        within((1, 32)),
         letter="n",
     )
+
+    @property
+    def num_takes(self) -> int:
+        """Number of takes of each piece: `takes`, or as many as `MOST_ROWS` allow."""
+        return max(min(self.takes, MOST_ROWS // self.variations), 1)
 
     def __post_init__(self) -> None:
         for name, known in OPTIONS.items():

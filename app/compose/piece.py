@@ -26,7 +26,7 @@ from tokenization.analysis.keys import named_key
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
-from tokenization.measures.takes import Choice, choose_ids
+from tokenization.measures.takes import Choice, Ranking, rank_ids
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
@@ -188,8 +188,7 @@ class Opening:
         if self.prompt is not None and self.prompt.gap is not None:
             ids = np.append(ids, families.write)  # the last bar is to be written
         coordinates = Coordinates.before(ids, families)
-        measured = self.options.takes > 1
-        return Request(self.context, self.rule, seeds, sampling, coordinates, measured)
+        return Request(self.context, self.rule, seeds, sampling, coordinates)
 
 
 class Draft:
@@ -197,20 +196,22 @@ class Draft:
 
     def __init__(self, opening: Opening, *samples: Sample[ConstrainedGrammar]) -> None:
         self.opening, self.samples = opening, samples
+        self.ranking: Ranking | None = None
         self.choice: Choice | None = None
 
-    def choose(self) -> None:
-        """Chooses the best of several takes, once all of them are finished."""
+    def rank(self) -> None:
+        """Orders several takes and chooses the best, once all of them are finished."""
         if len(self.samples) == 1 or any(sample.error is not None for sample in self.samples):
             return
         opening = self.opening
-        self.choice = choose_ids(
+        self.ranking = rank_ids(
             opening.context,
-            [(sample.tokens, sample.nats) for sample in self.samples],
+            [sample.tokens for sample in self.samples],
             opening.model.tokenizer.decode,
             BAR,
             has_prompt=opening.prompt is not None,
         )
+        self.choice = self.ranking.choose()
 
     @property
     def sample(self) -> Sample[ConstrainedGrammar]:

@@ -31,12 +31,8 @@ class Row(Generic[RuleT]):
     """Has read all tokens of the row, the last one included."""
     coordinates: Coordinates | None = None
     """Has read all tokens of the row but the last one; None for a model with one axis."""
-    measured: bool = False
-    """Whether `nats` are counted."""
     imposed: bool = False
     """What the rule said of the last token; see `Rule`."""
-    nats: float = 0.0
-    """Nats of the sampled tokens; see `Sample.nats`."""
 
     @property
     def ended(self) -> bool:
@@ -50,9 +46,6 @@ class Row(Generic[RuleT]):
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
         self.imposed = getattr(rule, "imposed", False)
         self.rule = rule.advance(self.token)
-        if self.measured and not self.ended:  # the token that ends a sequence is not part of it
-            scores = logits[rule.allowed].astype(np.float64)
-            self.nats += float(np.logaddexp.reduce(scores) - logits[self.token])
 
 
 class ContinuousBatch(Generic[RuleT]):
@@ -75,13 +68,11 @@ class ContinuousBatch(Generic[RuleT]):
         seeds: Sequence[int],
         pointer: Pointer | None = None,
         coordinates: Coordinates | None = None,
-        *,
-        measured: bool = False,
     ) -> list[Row[RuleT]]:
         """Adds one row per seed; all continue from `state` (one row) with `token` at `position`.
 
         `pointer`, if any, has read the tokens up to and with `token`, and `coordinates` those
-        before it. `measured` rows count their nats.
+        before it.
         """
         if not seeds:
             return []
@@ -96,7 +87,6 @@ class ContinuousBatch(Generic[RuleT]):
                 np.random.Generator(np.random.PCG64(seed)),
                 pointer.copy() if pointer is not None else None,
                 coordinates,
-                measured,
             )
             for slot, seed in zip(slots, seeds, strict=True)
         ]

@@ -34,8 +34,6 @@ class Request(Generic[RuleT]):
     options: SamplingOptions = field(default_factory=SamplingOptions)
     coordinates: Coordinates | None = None
     """Further axes of positions, for a model that reads them; has not read the prompt yet."""
-    measured: bool = False
-    """Whether the likelihood of the new tokens is measured; see `Sample.nats`."""
 
 
 @dataclass(eq=False)
@@ -47,9 +45,6 @@ class Sample(Generic[RuleT]):
     """What may follow now."""
     tokens: list[int] = field(default_factory=list)
     """Ids generated so far, without the token that ended the sequence."""
-    nats: float = 0.0
-    """Nats of these tokens by the softmax of those that the rule allowed, without its bias and
-    without a pointer; 0 if they are not measured."""
     done: bool = False
     error: Exception | None = None
     """Why the prompt could not be read; None if it could."""
@@ -203,7 +198,6 @@ class Generation(Generic[RuleT]):
             [sample.seed for sample in entering],
             reading.pointer,
             reading.coordinates,
-            measured=request.measured,
         )
         for row, sample in zip(rows, entering, strict=True):
             sample.done = row.ended
@@ -216,7 +210,7 @@ class Generation(Generic[RuleT]):
         done: list[Sample[RuleT]] = []
         for row, token in self._batch.step():
             sample = self._rows[row]
-            sample.rule, sample.nats = row.rule, row.nats
+            sample.rule = row.rule
             if row.ended:
                 del self._rows[row]
                 sample.done = True

@@ -34,9 +34,7 @@ _SAME = 0.999
 """Similarity from which two bars are equal."""
 _LEAP, _STEP = 8, 2
 _NAN = float("nan")
-_MAJOR = np.array(
-    [np.roll(np.isin(np.arange(12), SCALES["major"]), tonic) for tonic in range(12)]
-)
+_MAJOR = np.array([np.roll(np.isin(np.arange(12), SCALES["major"]), tonic) for tonic in range(12)])
 """(12, 12): which pitch classes belong to each major scale."""
 
 
@@ -150,9 +148,7 @@ def _tonality(notes: BarNotes, first: int) -> dict[str, float]:
     if not prompt.any():
         return measures | {"in_prompt_scale": _NAN, "worst_bars": _NAN}
     outside = ~_MAJOR[(_MAJOR @ prompt).argmax()]
-    chroma = np.array(
-        [_weights(notes.only(begins == bar)) for bar in range(first, notes.num_bars)]
-    )
+    chroma = np.array([_weights(notes.only(begins == bar)) for bar in range(first, notes.num_bars)])
     pairs = chroma[:-1] + chroma[1:] if len(chroma) > 1 else chroma
     sums = pairs.sum(1)
     strange = pairs[:, outside].sum(1)[sums > 0] / sums[sums > 0]

@@ -2,73 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.analysis.bars import ScoreBars
-from tokenization.analysis.returns import MAX_DISTANCE, contents, distance_to_equal
-from tokenization.score import Score, all_notes
+from tokenization.analysis.accidents import Accidents, accidents, twins
+from tokenization.measures.continuation import measure_continuation
+from tokenization.score import Score
 
-FEWEST_BARS: Final = 8
-"""Bars that a prompt must have to be the standard for takes."""
-BINS: Final = 32
-HISTOGRAMS: Final = 5
-_RETURNS_WEIGHT = 0.5
-_DECIMALS = 6
+WEIGHTS: Final = Path(__file__).with_name("takes.json")
+"""Weights of `Judge`, written by `python -m benchmarks.app.fit_takes`."""
 _SEED_STRIDE = 1_000_003
 """Distance of the seeds of takes, so that those of neighbouring seeds differ."""
 _SEEDS = 2**31
+_FARTHEST = 4.0
+"""Standardised measures are clipped at this value, so that none outweighs all others."""
 
 
-class Form(NamedTuple):
-    """Form and notes of some bars; shares are of these bars, 0 to 1."""
+class Judge(NamedTuple):
+    """A logistic regression that tells real continuations from generated ones; columns (n,)."""
 
-    loops: float
-    """Share of bars equal to the bar before."""
-    returns: float
-    """Share of bars equal to a bar up to 64 before, the bar before included."""
-    silence: float
-    """Share of bars in which no note begins."""
-    histograms: NDArray[np.float64]
-    """Shares of notes (5, 32), each row with the sum 1, or 0 without notes: by pitch class, by
-    sixteenth of the bar, by length in half octaves, by pitch in steps of four semitones, by
-    velocity in steps of four. Drums count only for the place in the bar and the velocity."""
+    names: tuple[str, ...]
+    """Measures of `measure_continuation`."""
+    means: NDArray[np.float64]
+    """Means of the measures; an undefined measure counts as its mean."""
+    scales: NDArray[np.float64]
+    """Standard deviations of the measures."""
+    weights: NDArray[np.float64]
+    constant: float
+
+    @classmethod
+    @cache
+    def of(cls, kind: str) -> Judge:
+        """The released judge of one kind of music, `piano` or `band`."""
+        stored = json.loads(WEIGHTS.read_text("utf-8"))[kind]
+        names = tuple(stored["measures"])
+        columns = np.array(list(stored["measures"].values()), np.float64).reshape(-1, 3)
+        return cls(names, *columns.T, stored["constant"])
+
+    def score(self, measures: Mapping[str, float]) -> float:
+        """Log-odds that a continuation with these measures is real, if half of all are."""
+        values = np.array([measures[name] for name in self.names])
+        return float(self.standardised(values) @ self.weights + self.constant)
+
+    def standardised(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Measures (..., n) less their means, in standard deviations; 0 if they are undefined."""
+        z = np.clip((values - self.means) / self.scales, -_FARTHEST, _FARTHEST)
+        return np.where(np.isfinite(z), z, 0.0)
 
 
 class Take(NamedTuple):
     """What is known of a take when the best is chosen."""
 
-    nats: float
-    """Mean nats per token by the model, without biases and without its pointer."""
-    form: Form
+    score: Score
+    """Prompt and continuation."""
+    likeness: float
+    """Log-odds that it is real music, by `Judge`."""
+    accidents: Accidents
 
 
 class Choice(NamedTuple):
-    """The best take, and why."""
+    """The chosen one of several takes, and why."""
 
     best: int
-    """Index of the best take."""
-    penalties: tuple[float, ...]
-    """Of each take; the best has the smallest one."""
-    takes: tuple[Take, ...]
-    agreement: float
-    """Mean overlap of the histograms of the best take with those of the prompt, 0 to 1."""
+    """Its index."""
+    likenesses: tuple[float, ...]
+    """`Take.likeness` of each take."""
+    accidents: tuple[Accidents, ...]
+    """Of each take."""
 
     def line(self) -> str:
         """The reason in one line."""
-        take = self.takes[self.best]
-        nats = median(one.nats for one in self.takes)
-        mean = sum(self.penalties) / len(self.penalties)
+        flawed = sum(found.any for found in self.accidents)
         return (
-            f"take {self.best + 1} of {len(self.takes)} has the lowest penalty: "
-            f"{self.penalties[self.best]:.2f} (mean {mean:.2f}), {take.nats:.2f} nats per token "
-            f"(median {nats:.2f}), agreement {self.agreement:.0%}, {take.form.loops:.0%} of the "
-            f"bars like the bar before, {take.form.returns:.0%} like an earlier one, "
-            f"{take.form.silence:.0%} empty"
+            f"take {self.best + 1} of {len(self.likenesses)} is most like real music: score "
+            f"{self.likenesses[self.best]:+.1f}, median {median(self.likenesses):+.1f}; "
+            f"{flawed} of the takes {'has' if flawed == 1 else 'have'} accidents"
+        )
+
+
+class Ranking(NamedTuple):
+    """The order of several takes."""
+
+    order: tuple[int, ...]
+    """Indices of the takes, the best one first."""
+    takes: tuple[Take, ...]
+    first_bar: int
+    """Bar of each score in which the new music begins."""
+    stop_bar: int
+    """The bar after the last one of the longest take."""
+
+    def choose(self, index: int | None = None) -> Choice:
+        """Choose the take of this index, or the best one."""
+        return Choice(
+            self.order[0] if index is None else index,
+            tuple(take.likeness for take in self.takes),
+            tuple(take.accidents for take in self.takes),
         )
 
 
@@ -77,111 +112,58 @@ def take_seed(seed: int, take: int) -> int:
     return (seed + take * _SEED_STRIDE) % _SEEDS
 
 
-def form_of(score: Score, first_bar: int, stop_bar: int) -> Form:
-    """Form of the bars from `first_bar` up to but not including `stop_bar`, at least one bar.
+def judge(score: Score, first_bar: int, stop_bar: int) -> Take:
+    """Judge the bars from `first_bar` up to but not including `stop_bar`, at least one.
 
-    Bars are equal if the same notes (place, track and pitch) begin in them; empty bars are not
-    equal to any.
+    `score` has the prompt, the bars before `first_bar`, and the continuation.
     """
-    bars = ScoreBars.of(score)
-    distances = distance_to_equal(contents(bars, stop_bar))[first_bar:]
-    notes = np.bincount(bars.bars, minlength=stop_bar)[first_bar:stop_bar]
-    return Form(
-        loops=float((distances == 1).mean()),
-        returns=float(((distances > 0) & (distances <= MAX_DISTANCE)).mean()),
-        silence=float((notes == 0).mean()),
-        histograms=_histograms(bars, first_bar, stop_bar),
-    )
+    playing = [track for track in score.tracks if len(track)]
+    kind = "band" if len(playing) > 1 or any(track.is_drum for track in playing) else "piano"
+    measures = measure_continuation(score, first_bar, stop_bar)
+    likeness = round(Judge.of(kind).score(measures), 6)
+    return Take(score, likeness, accidents(score, first_bar, stop_bar))
 
 
-def form_of_prompt(score: Score, bars: int) -> Form | None:
-    """Form of a prompt with `bars` bars; None if there are fewer than `FEWEST_BARS`."""
-    return form_of(score, 1, bars) if bars >= FEWEST_BARS else None
+def rank(takes: Sequence[Take], first_bar: int, stop_bar: int) -> Ranking:
+    """Order takes: those without accidents first, then by likeness; equal ones as they are."""
+    order = sorted(range(len(takes)), key=lambda i: (takes[i].accidents.any, -takes[i].likeness, i))
+    return Ranking(tuple(order), tuple(takes), first_bar, stop_bar)
 
 
-def _histograms(bars: ScoreBars, first_bar: int, stop_bar: int) -> NDArray[np.float64]:
-    score, lines = bars.score, bars.lines
-
-    def chosen(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-        places = np.searchsorted(lines, notes[:, 0], side="right") - 1
-        return notes[(places >= first_bar) & (places < stop_bar)]
-
-    every = chosen(all_notes(score.tracks))
-    pitched = chosen(all_notes(track for track in score.tracks if not track.is_drum))
-    since = every[:, 0] - lines[np.searchsorted(lines, every[:, 0], side="right") - 1]
-    sixteenths = np.maximum(pitched[:, 1] * 4 / score.ticks_per_beat, 0.5)
-    columns = (
-        pitched[:, 2] % 12,
-        since * 4 // score.ticks_per_beat,
-        np.round(2 * np.log2(sixteenths)).astype(np.int64) + 2,
-        pitched[:, 2] // 4,
-        every[:, 3] // 4,
-    )
-    counts = np.stack([np.bincount(np.clip(x, 0, BINS - 1), minlength=BINS) for x in columns])
-    return counts / np.maximum(counts.sum(1, keepdims=True), 1)
-
-
-def choose(takes: Sequence[Take], prompt: Form | None = None) -> Choice:
-    """The take with the smallest penalty, the first of equal ones.
-
-    The penalty is the sum of
-
-    - the distance of its nats per token from the median of the takes: loops are too likely, and
-      music that has lost its thread is too unlikely;
-    - the distances of its shares of loops, of empty bars and (half) of returns from those of the
-      prompt;
-    - for each of the five histograms, the share of notes by which it differs from that of the
-      prompt.
-
-    Without the form of a prompt, the standard is the median of the takes, no empty bars, and the
-    mean of the histograms.
-    """
-    if prompt is None:
-        loops, returns = (median(getattr(x.form, key) for x in takes) for key in Form._fields[:2])
-        prompt = Form(loops, returns, 0.0, np.mean([take.form.histograms for take in takes], 0))
-    nats = median(take.nats for take in takes)
-    # rounded, since the two takes around a median are equally far from it
-    penalties = tuple(
-        round(abs(take.nats - nats) + _distance(take.form, prompt), _DECIMALS) for take in takes
-    )
-    best = penalties.index(min(penalties))
-    agreement = float(_overlaps(takes[best].form, prompt).mean())
-    return Choice(best, penalties, tuple(takes), agreement)
-
-
-def choose_ids(
+def rank_ids(
     context: NDArray[np.integer],
-    takes: Sequence[tuple[Sequence[int], float]],
+    takes: Sequence[Sequence[int]],
     decode: Callable[[NDArray[np.int64]], Score],
     bar: int,
     *,
     has_prompt: bool,
-) -> Choice:
-    """The best of several takes of token ids, each with the sum of its nats.
+) -> Ranking:
+    """Order takes of token ids.
 
     `context` (l,) are the ids before them: those of a prompt and of the beginning of the new bar,
     or of the beginning of a piece. `bar` is the id that begins a bar.
     """
     first = int(np.count_nonzero(context == bar)) - has_prompt
-    known: list[Take] = []
-    for tokens, nats in takes:
-        ids = np.append(context, tokens).astype(np.int64)
-        stop = max(int(np.count_nonzero(ids == bar)), first + 1)
-        known.append(Take(nats / max(len(tokens), 1), form_of(decode(ids), first, stop)))
-    before = decode(context.astype(np.int64))
-    return choose(known, form_of_prompt(before, first) if has_prompt else None)
+    ids = [np.append(context, tokens).astype(np.int64) for tokens in takes]
+    stops = [max(int(np.count_nonzero(row == bar)), first + 1) for row in ids]
+    judged = [judge(decode(row), first, stop) for row, stop in zip(ids, stops, strict=True)]
+    return rank(judged, first, max(stops))
 
 
-def _distance(form: Form, other: Form) -> float:
-    return float(
-        abs(form.loops - other.loops)
-        + _RETURNS_WEIGHT * abs(form.returns - other.returns)
-        + abs(form.silence - other.silence)
-        + (1 - _overlaps(form, other)).sum()
-    )
+def distinct(rankings: Sequence[Ranking]) -> list[int]:
+    """Choose a take of each of several variations, so that no two are the same piece.
 
-
-def _overlaps(form: Form, other: Form) -> NDArray[np.float64]:
-    """Common share of each histogram (5,); 1 where the other one is empty."""
-    common = np.minimum(form.histograms, other.histograms).sum(1)
-    return np.where(other.histograms.any(1), common, 1.0)
+    Each is the best one that is no twin of those before it; without any, the best one.
+    """
+    chosen: list[int] = []
+    scores: list[Score] = []
+    for ranking in rankings:
+        span = ranking.first_bar, ranking.stop_bar
+        fresh = (
+            index
+            for index in ranking.order
+            if not any(twins([score, ranking.takes[index].score], *span) for score in scores)
+        )
+        chosen.append(next(fresh, ranking.order[0]))
+        scores.append(ranking.takes[chosen[-1]].score)
+    return chosen

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,36 +93,6 @@ def test_the_token_that_ends_a_sequence_is_not_part_of_it():
     assert finish(generation) == [sample]
     assert len(sample.tokens) == 2
     assert sample.rule == Counted(0)
-
-
-def test_the_nats_of_a_sample_are_those_of_its_tokens_without_biases():
-    class Biased(Counted):
-        @property
-        def bias(self):
-            return np.linspace(0, 5, VOCABULARY)
-
-        @property
-        def allowed(self):
-            return super().allowed & (np.arange(VOCABULARY) != 7)
-
-        def advance(self, token):
-            return Biased(self.left - 1)
-
-    prompt = np.array([3, 1, 4])
-    request = Request(prompt, Biased(9), [1, 2], measured=True)
-    generation = Generation(DECODER, PlainSteps(DECODER))
-    generation.add(request)
-    others = Generation(DECODER, PlainSteps(DECODER))
-    others.add(Request(prompt, Biased(9), [1, 2]))
-    for sample, other in zip(finish(generation), finish(others), strict=True):
-        assert sample.tokens == other.tokens
-        assert other.nats == 0
-        ids = torch.tensor([*prompt.tolist(), *sample.tokens])[None]
-        positions = torch.arange(ids.shape[1])[None, :, None]
-        logits, _ = DECODER(ids, positions, DECODER.init_state(1))
-        logits[..., 7] = -torch.inf
-        nats = -logits.detach()[0, 2:-1].log_softmax(-1).gather(1, ids[0, 3:, None]).sum()
-        assert sample.nats == pytest.approx(float(nats), rel=1e-4)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
