@@ -74,6 +74,8 @@ class Result:
     prompt_tokens: int = 0
     reading_seconds: float = 0.0
     """Part of `seconds` in which the model read the prompt."""
+    rows: int = 1
+    """Number of sequences that were generated: the takes of all pieces."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -319,6 +321,7 @@ class Variations:
             prompt_notes=opening.notes,
             prompt_tokens=len(opening.context) if opening.prompt else 0,
             reading_seconds=self.reading_seconds,
+            rows=self.rows,
         )
 
     @property

@@ -59,12 +59,13 @@ class ModelSpeed:
 
     def learn(self, result: Result) -> None:
         """Learns from a job, which may have been stopped."""
-        rows = len(result.pieces)
+        rows = result.rows
         self._reading.learn(result.prompt_tokens, result.reading_seconds)
         self._tokens[rows].learn(result.tokens, result.seconds - result.reading_seconds)
         if not result.prompt_tokens:
             bars = sum(piece.bars for piece in result.pieces)
-            self._bars.learn(result.tokens, bars)
+            takes = rows / len(result.pieces)
+            self._bars.learn(result.tokens, bars * takes)
             self._bar_seconds.learn(sum(piece.seconds for piece in result.pieces), bars)
 
     def reading(self, tokens: int) -> float:

@@ -1,122 +1,127 @@
-"""Whether the take that `--takes` chooses is better than the others, by measures not in its score.
+"""What ranking makes of takes: real music, first takes, and the best of 2, 4 and 8.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_takes pop909.zip --include
-'pop909/solo/*.mid'`. Each prompt is the beginning of a piece. All takes are compared with the real
-continuation, which the choice does not know: `style` is the mean cosine of profiles of onsets,
-durations and intervals (Cífka et al., 2020), `pitch classes` the overlap of histograms, and
-`similarity 8 bars apart` and `most similar earlier bar` the distance of these figures of form from
-those of the real continuation. Prints the mean of the chosen takes, of all takes, and in how many
-prompts the chosen take is better than the mean.
+Run from the top of the repository: `python -m benchmarks.app.bench_takes piano --data data/pop909`:
+model and prepared corpora. The model continues the beginnings of pieces of the test split. Prints
+means over the prompts: the share of continuations with an accident, and measures of form and
+harmony. `judge` and `second judge` are areas under the curve of two judges of real music against
+these takes: the one that ranks, and one that is fitted on half of the prompts by measures that the
+ranking never uses (registers, velocities, lengths, sizes of chords, histograms), and tested on the
+other half; 0.5: cannot be told apart. --corpora chooses corpora of a mixture.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import json
-import zipfile
-from pathlib import PurePosixPath
+from collections.abc import Sequence
 
 import numpy as np
-from tqdm import tqdm
 
-from app.compose.continuation import finish
-from app.compose.engine import Engine
-from app.compose.models import load_music_model
-from app.compose.options import MusicOptions
-from app.compose.piece import Draft, Opening
-from app.compose.prompt import read_prompt
+from benchmarks.app.fit_takes import Continued, Example, area_under_curve, continued, fit
 from benchmarks.timing import run, table_output
-from tokenization.measures.bars import BarNotes, new_music
-from tokenization.measures.form import form
-from tokenization.midi import read_midi
-from tokenization.score import Score, all_notes
-from training.evaluation.metrics.style import mean_style, style_by_quarter
+from tokenization.measures.bars import BarNotes
+from tokenization.measures.takes import judge, rank, take_seed
+from tokenization.score import Score
+from training.evaluation.generated_music import figures_of
+from training.evaluation.metrics.structure import histograms
 
-MEASURES = {
-    "style": 1,
-    "pitch classes": 1,
-    "similarity 8 bars apart": -1,
-    "most similar earlier bar": -1,
-}
-"""Measures, and whether more (1) or less (-1) is better."""
+MEASURES = (
+    "bars_of_any_earlier",
+    "bars_of_prompt",
+    *("self_similarity_4", "self_similarity_8", "melody_similarity_4", "melody_similarity_8"),
+    *("harmonic_period", "static_chord", "roots_over_chance_4", "roots_over_chance_8"),
+    "falling_fifths",
+)
+TAKES = 8
+_SEED = 500
 
 
 def main(
-    corpus: str,
+    model: str,
     /,
     *,
-    include: str = "*.mid",
-    model: str = "piano",
-    split: str = "validation",
-    prompts: int = 20,
-    prompt_bars: int = 16,
-    bars: int = 16,
-    takes: int = 8,
+    data: list[str],
+    corpora: str = "",
+    split: str = "test",
+    prompts: int = 60,
+    prompt_bars: int = 8,
+    bars: int = 32,
 ) -> None:
     """Run the comparison."""
-    loaded = load_music_model(model)
-    music = MusicOptions(bars=bars, takes=takes, seed=0)
-    rows: list[tuple[list[dict[str, float]], int]] = []
-    for data in tqdm(_prompts(corpus, include, split, prompts), unit="prompt"):
-        prompt = read_prompt(data, "prompt.mid", prompt_bars, tokenizer=loaded.tokenizer)
-        engine = Engine(loaded)
-        opening = Opening.after(loaded, prompt, music)
-        [draft] = engine.add(opening, [0])
-        while not draft.done:
-            engine.step()
-        assert draft.choice is not None
-        real = read_midi(data)
-        pieces = [finish(Draft(opening, sample)).score for sample in draft.samples]
-        measured = [_measured(real, piece, prompt_bars, bars) for piece in pieces]
-        rows.append((measured, draft.choice.best))
-    columns = ("chosen", "mean of all takes", "difference", "±", "chosen is better", "of")
-    out = table_output("measure", *columns, "best possible")
-    for name, sign in MEASURES.items():
-        values = np.array([[one[name] for one in measured] for measured, _ in rows])
-        values = np.nan_to_num(values, nan=float(np.nanmean(values)))
-        best_takes = values[np.arange(len(rows)), [index for _, index in rows]]
-        means = values.mean(1)
-        better = np.count_nonzero(sign * (best_takes - means) > 0)
-        error = (best_takes - means).std(ddof=1) / len(rows) ** 0.5
-        difference = best_takes.mean() - means.mean()
-        out(
-            *(name, best_takes.mean(), means.mean(), difference, error, better, len(rows)),
-            (sign * values).max(1).mean() * sign,
-        )
+    seeds = [take_seed(_SEED, take) for take in range(TAKES)]
+    given = {"corpora": corpora, "split": split, "pieces": prompts, "seeds": seeds}
+    groups = list(continued(model, data, [(prompt_bars, bars)], **given))
+    table = table_output("", "accidents", *MEASURES, "judge", "second judge")
+    real = [group.real for group in groups]
+    for name, scores in {
+        "real": real,
+        "first take": [group.new[0] for group in groups],
+        **{f"best of {count}": [_best(group, count) for group in groups] for count in (2, 4, 8)},
+    }.items():
+        _row(table, name, real, scores, prompt_bars, bars)
 
 
-def _prompts(corpus: str, include: str, split: str, count: int) -> list[bytes]:
-    """Files of a split, evenly spaced."""
-    with zipfile.ZipFile(corpus) as archive:
-        names = sorted(n for n in archive.namelist() if fnmatch.fnmatchcase(n, include))
-        listed = next(name for name in archive.namelist() if name.endswith("splits.json"))
-        splits = json.loads(archive.read(listed))
-        held = {*splits[split]}
-        names = [name for name in names if {name, PurePosixPath(name).stem} & held]
-        count = min(count, len(names))
-        return [archive.read(names[index * len(names) // count]) for index in range(count)]
-
-
-def _measured(real: Score, piece: Score, first_bar: int, bars: int) -> dict[str, float]:
-    after = new_music(real, first_bar)
-    styles = mean_style(style_by_quarter(after, [piece], first_bar, quarters=1))
-    new = new_music(piece, first_bar)
-    own, other = (
-        form(BarNotes.of(score).between(0, first_bar + bars), first_bar) for score in (piece, real)
+def _row(table, name: str, real: list[Score], scores: list[Score], first: int, bars: int) -> None:  # noqa: ANN001
+    stop = first + bars
+    takes = [judge(score, first, stop) for score in scores]
+    figures = [figures_of(BarNotes.of(score).between(0, stop), first) for score in scores]
+    means = [np.nanmean([row[key] for row in figures]) for key in MEASURES]
+    is_real = np.repeat([True, False], len(scores))
+    scored = [judge(score, first, stop).likeness for score in real]
+    areas = (
+        area_under_curve(np.array([*scored, *(take.likeness for take in takes)]), is_real),
+        _second(real, scores, first, stop),
     )
-    apart = {name: abs(own[name] - other[name]) for name in own}
+    shown = np.mean([take.accidents.any for take in takes]), *means, *areas
+    table(name, *(f"{value:.3f}" for value in shown))
+
+
+def _best(group: Continued, count: int) -> Score:
+    stop = group.prompt_bars + group.bars
+    takes = [judge(score, group.prompt_bars, stop) for score in group.new[:count]]
+    return group.new[rank(takes, group.prompt_bars, stop).order[0]]
+
+
+def _second(real: Sequence[Score], scores: Sequence[Score], first: int, stop: int) -> float:
+    """Area under the curve of a judge by other measures, each half judged by the other's judge."""
+    examples = [
+        [Example((0, 0), is_real, _others(score, first, stop)) for score in group]
+        for is_real, group in ((True, real), (False, scores))
+    ]
+    judged = np.zeros((2, len(real)))
+    for half in (0, 1):
+        second = fit([row for group in examples for row in group[1 - half :: 2]])
+        for group, row in zip(examples, judged, strict=True):
+            row[half::2] = [second.score(example.measures) for example in group[half::2]]
+    return area_under_curve(judged.ravel(), np.repeat([True, False], len(real)))
+
+
+def _others(score: Score, first: int, stop: int) -> dict[str, float]:
+    """Measures that the ranking never uses, each less that of the prompt."""
+    notes = BarNotes.of(score).between(0, stop)
+    parts = notes.between(0, first), notes.between(first)
+    measures: dict[str, float] = {}
+    described = [_describe(part) for part in parts]
+    for name, value in described[1].items():
+        measures[name] = value
+        measures[f"{name} less prompt"] = value - described[0][name]
+    before, new = (histograms(part) for part in parts)
+    for name in new:
+        shares = [counts / max(counts.sum(), 1) for counts in (before[name], new[name])]
+        measures[f"overlap of {name}"] = float(np.minimum(*shares).sum())
+    return measures
+
+
+def _describe(notes: BarNotes) -> dict[str, float]:
+    pitched = notes.only(~notes.is_drum)
+    if not len(pitched.pitches):
+        return dict.fromkeys(("low", "high", "velocity", "velocities", "length", "size"), np.nan)
     return {
-        "style": float(np.mean([values.mean() for values in styles.values()])),
-        "pitch classes": float(np.minimum(_classes(after), _classes(new)).sum()),
-        "similarity 8 bars apart": apart["self_similarity_8"],
-        "most similar earlier bar": apart["most_similar_earlier"],
+        "low": float(np.percentile(pitched.pitches, 10)),
+        "high": float(np.percentile(pitched.pitches, 90)),
+        "velocity": float(notes.velocities.mean()),
+        "velocities": float(notes.velocities.std()),
+        "length": float(np.log2(pitched.durations).mean()),
+        "size": len(pitched.pitches) / len(np.unique(pitched.onsets)),
     }
-
-
-def _classes(score: Score) -> np.ndarray:
-    """Share of each pitch class (12,)."""
-    counts = np.bincount(all_notes(score.tracks)[:, 2] % 12, minlength=12)
-    return counts / max(counts.sum(), 1)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 """Fits the judge that chooses the best of several takes, and tests it on songs it has not seen.
 
 Run from the top of the repository: `python -m benchmarks.app.fit_takes piano piano --data
-data/pop909 data/classical`: kind of music, model, prepared corpora. The model continues prompts of pieces of
-the training split, and a logistic regression learns to tell these continuations from the real ones
-by `measure_continuation`; each real one weighs as much as all that were generated for its prompt.
-Writes its weights into `tokenization/measures/takes.json`. Then prints, for the test split and by
-numbers of bars of prompt and continuation, the area under the curve of real against generated: 1 if
-every real continuation has a higher score than every generated one, 0.5 if they cannot be told
-apart. --corpora chooses corpora of a mixture.
+data/pop909 data/classical`: kind of music, model, prepared corpora. The model continues prompts of
+pieces of the training split, and a logistic regression learns to tell these continuations from the
+real ones by `measure_continuation`; both classes have the same weight. Writes its weights into
+`tokenization/measures/takes.json`. Then prints, for the test split and by numbers of bars of prompt
+and continuation, the area under the curve of real against generated: 1 if every real continuation
+has a higher score than every generated one, 0.5 if they cannot be told apart. --corpora chooses
+corpora of a mixture.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from benchmarks.timing import run, table_output
 from relpe.files import write_text
 from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import WEIGHTS, Judge
+from tokenization.score import Score
 from training.continuations import continuations, in_bars
 from training.evaluation.subject import load_pieces, load_subject
 
@@ -39,8 +41,6 @@ _SEED = 700
 class Example(NamedTuple):
     """The measures of a real or generated continuation."""
 
-    prompt: int
-    """Number of its prompt."""
     lengths: tuple[int, int]
     """Bars of prompt and continuation."""
     is_real: bool
@@ -59,9 +59,9 @@ def main(
     draws: int = 3,
 ) -> None:
     """Fit and test a judge."""
-    only = [name for name in corpora.split(",") if name]
-    fitted = _examples(kind, model, data, only, "train", pieces, draws)
-    judge = _fit(fitted)
+    given = {"corpora": corpora, "seeds": range(_SEED, _SEED + draws)}
+    lengths = LENGTHS[kind]
+    judge = fit(_examples(continued(model, data, lengths, split="train", pieces=pieces, **given)))
     stored = json.loads(WEIGHTS.read_text("utf-8")) if WEIGHTS.is_file() else {}
     rows = zip(judge.means, judge.scales, judge.weights, strict=True)
     stored[kind] = {
@@ -73,13 +73,13 @@ def main(
     }
     write_text(WEIGHTS, json.dumps(stored, indent=1) + "\n")
     Judge.of.cache_clear()
-    tested = _examples(kind, model, data, only, "test", test_pieces, draws)
+    tested = _examples(continued(model, data, lengths, split="test", pieces=test_pieces, **given))
     table = table_output("bars of prompt", "new bars", "prompts", "AUC")
-    for lengths in sorted({example.lengths for example in tested}):
-        alike = [example for example in tested if example.lengths == lengths]
+    for sizes in sorted({example.lengths for example in tested}):
+        alike = [example for example in tested if example.lengths == sizes]
         scores = np.array([Judge.of(kind).score(example.measures) for example in alike])
         is_real = np.array([example.is_real for example in alike])
-        table(*lengths, int(is_real.sum()), f"{area_under_curve(scores, is_real):.3f}")
+        table(*sizes, int(is_real.sum()), f"{area_under_curve(scores, is_real):.3f}")
 
 
 def area_under_curve(scores: NDArray[np.float64], is_real: NDArray[np.bool_]) -> float:
@@ -88,43 +88,68 @@ def area_under_curve(scores: NDArray[np.float64], is_real: NDArray[np.bool_]) ->
     return float((pairs > 0).mean() + (pairs == 0).mean() / 2)
 
 
-def _examples(
-    kind: str, model: str, data: list[str], only: list[str], split: str, pieces: int, draws: int
-) -> list[Example]:
-    """Real and generated continuations of evenly spaced pieces of each corpus."""
-    examples: list[Example] = []
-    prompts = 0
-    for folder in data:
-        subject = load_subject(model, Path(folder), "best")
-        tokenizer, (corpus, tokens) = subject.tokenizer, load_pieces(Path(folder), split, only=only)
+class Continued(NamedTuple):
+    """A piece, and continuations of its beginning; scores of prompt and new bars."""
+
+    prompt_bars: int
+    bars: int
+    real: Score
+    new: list[Score]
+
+
+def continued(
+    model: str,
+    data: Sequence[str],
+    lengths: Sequence[tuple[int, int]],
+    *,
+    corpora: str,
+    split: str,
+    pieces: int,
+    seeds: Sequence[int],
+) -> Iterator[Continued]:
+    """Continue evenly spaced pieces of each corpus, at most `pieces` in all, for all lengths."""
+    only = [name for name in corpora.split(",") if name]
+    for folder in map(Path, data):
+        subject = load_subject(model, folder, "best")
+        tokenizer, (corpus, tokens) = subject.tokenizer, load_pieces(folder, split, only=only)
         sizes = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))])
-        for first, bars in LENGTHS[kind]:
+        for first, bars in lengths:
             long = np.flatnonzero(sizes >= first + bars)
             count = min(pieces // len(data), len(long))
             chosen = [tokens[long[i * len(long) // count]] for i in range(count)]
-            heard = [tokenizer.crop(piece, 0, first) for piece in chosen]
-            seeds = range(_SEED, _SEED + draws)
-            with tqdm(total=count * draws * bars, desc=f"{split} {first}+{bars}", unit="bar") as bar:
+            total = count * len(seeds) * bars
+            with tqdm(total=total, desc=f"{split} {first}+{bars}", unit="bar") as progress:
                 new = continuations(
                     subject.decoder,
                     tokenizer,
-                    heard,
+                    [tokenizer.crop(piece, 0, first) for piece in chosen],
                     bars=bars,
                     seeds=seeds,
-                    advance=bar.update,
+                    advance=progress.update,
                 )
             for place, piece in enumerate(chosen):
-                group = [piece, *new[place * draws : (place + 1) * draws]]
-                for row, ids in enumerate(group):
-                    score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
-                    for prefix in (size for size in PREFIXES if size <= bars):
-                        measures = measure_continuation(score, first, first + prefix)
-                        examples.append(Example(prompts, (first, prefix), row == 0, measures))
-                prompts += 1
-    return examples
+                group = [piece, *new[place * len(seeds) : (place + 1) * len(seeds)]]
+                real, *scores = (
+                    in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score for ids in group
+                )
+                yield Continued(first, bars, real, scores)
 
 
-def _fit(examples: list[Example]) -> Judge:
+def _examples(groups: Iterable[Continued]) -> list[Example]:
+    return [
+        Example(
+            (group.prompt_bars, size),
+            row == 0,
+            measure_continuation(score, group.prompt_bars, group.prompt_bars + size),
+        )
+        for group in groups
+        for row, score in enumerate((group.real, *group.new))
+        for size in PREFIXES
+        if size <= group.bars
+    ]
+
+
+def fit(examples: Sequence[Example]) -> Judge:
     """Logistic regression with a quadratic penalty; both classes have the same weight."""
     names = tuple(examples[0].measures)
     values = np.array([list(example.measures.values()) for example in examples])

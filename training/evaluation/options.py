@@ -39,8 +39,8 @@ class GenerationOptions:
     memory: float = SamplingOptions.memory
     """Factor of the odds of the model's pointer to earlier music, 0 to 1; 0: no pointer."""
     takes: int = field(default=1, metadata={"metavar": "K"})
-    """Number of takes of each continuation, of which the best by likelihood and form is measured;
-    the results are kept apart from those of single takes."""
+    """Number of takes of each continuation, of which the one most like real music is
+    measured; the results are kept apart from those of single takes."""
     samples_output: Path | None = None
     """Folder for the continuations as MIDI and piano rolls; None: they are not written."""
 
