@@ -113,7 +113,7 @@ def test_an_accident_is_found_where_it_is_and_no_other(kind, line, bars):
     assert found.line() == line
     assert [name for name in KINDS if getattr(found, name)] == [kind]
     assert found.any
-    number = re.search(r"\d+", line)[0]
+    number = re.findall(r"\d+", line)[0]
     assert f" {int(number) + 100}" in found.line(bars_before=100)
 
 
