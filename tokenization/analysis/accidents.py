@@ -88,6 +88,11 @@ class Accidents(NamedTuple):
         """Whether there is an accident."""
         return len(self.places) > 0
 
+    @property
+    def kinds(self) -> list[str]:
+        """Those of `KINDS` that were found, in the order of `places`."""
+        return [kind for kind, is_found in zip(KINDS, self, strict=False) if is_found]
+
     def line(self, bars_before: int = 0) -> str:
         """The accidents in one line, such as `a bar without a note (bar 12)`; empty without any.
 
@@ -125,8 +130,11 @@ def twins(scores: Sequence[Score], first_bar: int, stop_bar: int) -> list[tuple[
     """Pairs of variations that are the same piece: over 60 % of their new bars are equal.
 
     Who asks for several variations wants to choose. Bars are compared at the same place; empty bars
-    are equal to none. Pairs are of indices, the smaller one first.
+    are equal to none, and fewer than four new bars show nothing. Pairs are of indices, the smaller
+    one first.
     """
+    if stop_bar - first_bar < _PHRASE:
+        return []
     new = [contents(ScoreBars.of(score), stop_bar)[first_bar:] for score in scores]
     return [
         (one, other)

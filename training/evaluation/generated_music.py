@@ -101,7 +101,7 @@ class Passage(NamedTuple):
             "stuck_notes": stuck,
             "silent_instruments": int(figures["still_playing"] < 1),
             "accident": int(found.any),
-            **{kind: int(getattr(found, kind)) for kind in KINDS},
+            **{kind: int(kind in found.kinds) for kind in KINDS},
         }
         return cls(score, notes, figures, faults)
 

@@ -111,7 +111,7 @@ ALLOWED = {
 def test_an_accident_is_found_where_it_is_and_no_other(kind, line, bars):
     found = accidents(piece(bars), PROMPT, BARS)
     assert found.line() == line
-    assert [name for name in KINDS if getattr(found, name)] == [kind]
+    assert found.kinds == [kind]
     assert found.any
     number = re.findall(r"\d+", line)[0]
     assert f" {int(number) + 100}" in found.line(bars_before=100)
