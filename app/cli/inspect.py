@@ -8,18 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import add_shared
+from app.errors import CommandError
 from app.files import read_music_file
+from app.text import plural
 
 if TYPE_CHECKING:
     import argparse
 
     from app.compose.plan.lead_sheet import LeadSheet
+    from tokenization.analysis.accidents import Accidents
+    from tokenization.score import Score
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `relpe inspect`."""
     parser.add_argument(
         "file", type=Path, metavar="FILE.mid", help="MIDI or MusicXML file to analyse"
+    )
+    parser.add_argument(
+        "--accidents",
+        type=int,
+        metavar="BARS",
+        help="also what listeners may take for mistakes after the first BARS, which are the prompt",
     )
     add_shared(parser, "--beats", "--max-file-size", "--json")
     parser.set_defaults(run=inspect_command)
@@ -35,12 +45,37 @@ def inspect_command(options: argparse.Namespace) -> None:
     if score.damage:
         print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
     beats = find_beats(score, options.beats).beats
-    sheet = LeadSheet.of(Timing.of(score, beats).counted)
-    print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))
+    counted = Timing.of(score, beats).counted
+    sheet = LeadSheet.of(counted)
+    found = None
+    if options.accidents is not None:
+        found = _accidents(counted, options.accidents, name)
+    print(
+        json.dumps(_as_json(name, sheet, found)) if options.json else _as_text(name, sheet, found)
+    )
 
 
-def _as_json(name: str, sheet: LeadSheet) -> dict[str, object]:
-    return {
+def _accidents(score: Score, prompt_bars: int, name: str) -> Accidents:
+    """The accidents after the prompt. Raises CommandError if there is nothing after it."""
+    from tokenization.analysis.accidents import FEWEST_PROMPT_BARS, accidents
+    from tokenization.analysis.bars import ScoreBars
+
+    bars = ScoreBars.of(score).num_bars
+    if not 1 <= prompt_bars < bars:
+        expected = f"expected 1 to {bars - 1}" if bars > 1 else "expected a longer piece"
+        raise CommandError(
+            f"{name}: --accidents is {prompt_bars}, {expected}: the piece has {plural(bars, 'bar')}"
+        )
+    if prompt_bars < FEWEST_PROMPT_BARS:
+        print(
+            f"{name}: after fewer than {FEWEST_PROMPT_BARS} bars, only empty bars are found",
+            file=sys.stderr,
+        )
+    return accidents(score, prompt_bars, bars)
+
+
+def _as_json(name: str, sheet: LeadSheet, found: Accidents | None) -> dict[str, object]:
+    shown: dict[str, object] = {
         "file": name,
         "bars": len(sheet.chords),
         "key": sheet.key or None,
@@ -51,9 +86,15 @@ def _as_json(name: str, sheet: LeadSheet) -> dict[str, object]:
         "returns": sheet.returns,
         "chords": sheet.chords,
     }
+    if found is not None:
+        shown["accidents"] = [
+            {"kind": kind, "what": what, "first_bar": first + 1, "bars": stop - first}
+            for kind, (what, first, stop) in zip(found.kinds, found.places, strict=True)
+        ]
+    return shown
 
 
-def _as_text(name: str, sheet: LeadSheet) -> str:
+def _as_text(name: str, sheet: LeadSheet, found: Accidents | None) -> str:
     rows = list(sheet.rows())
     width = max((len(bar) for row in rows for bar in row.bars), default=0)
     count = len(str(len(sheet.chords)))
@@ -68,4 +109,6 @@ def _as_text(name: str, sheet: LeadSheet) -> str:
     for row in rows:
         bars = " | ".join(bar.ljust(width) for bar in row.bars)
         lines.append(f"{row.letter:<{letters}} {row.first_bar:>{count}} | {bars} |")
+    if found is not None:
+        lines += ["", f"Accidents  {found.line() or 'none'}"]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ The page, the commands and batches use this module.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +22,7 @@ from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
 from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
+from tokenization.analysis.accidents import twins
 from tokenization.measures.takes import distinct
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi, write_midi
 from tokenization.midi.drums import drum_places
@@ -231,6 +232,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         seconds=end - begin,
         stopped=not draft.rule.finished,
         choice=draft.choice,
+        accidents=draft.accidents(),
     )
 
 
@@ -311,7 +313,7 @@ class Variations:
                 draft.choice = ranking.choose(index)
         seconds = self.seconds - self.reading_seconds
         speed = self.tokens / seconds if seconds > 0 else 0.0
-        pieces = tuple(finish(draft, speed) for draft in self.drafts)
+        pieces = _with_twins([finish(draft, speed) for draft in self.drafts], self.drafts)
         opening = self.opening
         return Result(
             pieces,
@@ -366,6 +368,17 @@ class Variations:
     def tokens(self) -> int:
         """Number of tokens generated, of all pieces together."""
         return sum(len(sample.tokens) for draft in self.drafts for sample in draft.samples)
+
+
+def _with_twins(pieces: Sequence[Piece], drafts: Sequence[Draft]) -> tuple[Piece, ...]:
+    """The pieces; of those that are the same piece, all but the first say so."""
+    found = list(pieces)
+    if len(drafts) > 1 and not drafts[0].has_gap:
+        scores, firsts, stops = zip(*(draft.with_context() for draft in drafts), strict=True)
+        for one, other in reversed(twins(scores, firsts[0], min(stops))):
+            lines = (pieces[other].accidents, f"nearly the same as variation {one + 1}")
+            found[other] = replace(pieces[other], accidents="; ".join(filter(None, lines)))
+    return tuple(found)
 
 
 def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:

@@ -22,6 +22,7 @@ from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
+from tokenization.analysis.accidents import accidents
 from tokenization.analysis.keys import named_key
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
@@ -68,6 +69,8 @@ class Piece:
     """Duration of the new music."""
     choice: Choice | None = None
     """The take that was chosen; None if there was only one, or if generation was stopped."""
+    accidents: str = ""
+    """What listeners may take for mistakes, in one line; empty if nothing was found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +275,33 @@ class Draft:
         if options.seconds is None:
             return min(self.bars_done / options.bars, 1.0)
         return min(*(rule.limit.seconds_before / options.seconds for rule in rules), 1.0)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether music follows the new bars."""
+        prompt = self.opening.prompt
+        return prompt is not None and prompt.gap is not None and not prompt.gap.is_last
+
+    def with_context(self) -> tuple[Score, int, int]:
+        """The finished bars after all that the model read, on the grid.
+
+        Without a gap, which see. Then come the index of the first new bar, and that of the bar
+        after the last one.
+        """
+        opening = self.opening
+        ids = np.append(opening.context, self.sample.tokens)
+        first = int(np.count_nonzero(opening.context == BAR)) - (opening.prompt is not None)
+        stop = int(np.count_nonzero(ids == BAR)) - (not self.rule.finished)
+        return opening.model.tokenizer.decode(ids), first, max(stop, first)
+
+    def accidents(self) -> str:
+        """The accidents of the finished bars in one line, with the numbers of bars of the piece."""
+        if self.has_gap:
+            return ""
+        score, first, stop = self.with_context()
+        prompt = self.opening.prompt
+        before = 0 if prompt is None else prompt.bars_before - first
+        return accidents(score, first, stop).line(before)
 
     def score(self, *, ended: bool = False) -> Score:
         """The new notes; times count from the start of the output.

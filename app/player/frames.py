@@ -133,6 +133,8 @@ class VariationFrame(TypedDict, total=False):
     """Kinds of files that can be requested: see `app/server/downloads.py`."""
     facts: str
     """A short summary such as "212 notes · 0:27"."""
+    accidents: str
+    """What listeners may take for mistakes, in one line."""
 
 
 class LiveFrame(TypedDict):

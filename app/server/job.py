@@ -279,6 +279,8 @@ class Job:
                 files=list(self._files(piece)),
                 facts=self._facts(piece),
             )
+            if piece.accidents:
+                frame["accidents"] = piece.accidents
             if self.upload is not None:
                 frame["new_midi"] = self.file(index, "new_midi").as_posix()
             if (sheet := self._sheet(piece)) is not None:

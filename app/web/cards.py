@@ -12,7 +12,7 @@ from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt_report import TrackFacts
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import duration, plural
+from app.text import duration, listed, plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
@@ -152,6 +152,7 @@ def results_list(session: Session) -> str:
         frame = result.step.frame
         if frame.get("job", "") in session.discarded:
             continue
+        accidents = _accidents([row.get("accidents", "") for row in frame.get("variations", [])])
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
         count = len(frame.get("variations", []))
         several = f" · {count} variations" if count > 1 else ""
@@ -160,10 +161,20 @@ def results_list(session: Session) -> str:
             f"<li><button type='button' data-index='{index}'{here}>"
             f"<b>{html.escape(frame.get('title', ''))}</b>"
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
+            f"{accidents and f'<small>{html.escape(accidents)}</small>'}"
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
     listed = f"<h2>Results of this session</h2><ul>{''.join(items)}</ul>" if items else ""
     return listed + _favourites(session)
+
+
+def _accidents(lines: list[str]) -> str:
+    """The accidents of all variations in a short line; empty if there are none."""
+    having = [number for number, line in enumerate(lines, 1) if line]
+    if len(having) > 1:
+        return f"Accidents in variations {listed([*map(str, having)])}"
+    alone = "".join(lines)
+    return sentence(f"variation {having[0]}: {alone}" if alone and len(lines) > 1 else alone)
 
 
 def _favourites(session: Session) -> str:

@@ -52,9 +52,10 @@ def music(prompt_bars=8, bars=32, **means):
             "figures": {"generated": generated, "real": figures},
             "differences": dict.fromkeys(MEANS, DIFFERENCE),
             "faults": {
-                g: {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
+                g: {"stuck_notes": 0, "silent_instruments": 0, "accident": 0}
                 for g in ("generated", "real")
             },
+            "twins": 0,
             "style": {"exact": style, "compat": {}},
             "self_similarity": {"lags": [1, 2], "generated": [0.5, None], "real": [0.5, 0.25]},
             "histograms": {"pitch_class": HISTOGRAM, "duration": HISTOGRAM},

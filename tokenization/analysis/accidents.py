@@ -88,6 +88,11 @@ class Accidents(NamedTuple):
         """Whether there is an accident."""
         return len(self.places) > 0
 
+    @property
+    def kinds(self) -> list[str]:
+        """Those of `KINDS` that were found, in the order of `places`."""
+        return [kind for kind, is_found in zip(KINDS, self, strict=False) if is_found]
+
     def line(self, bars_before: int = 0) -> str:
         """The accidents in one line, such as `a bar without a note (bar 12)`; empty without any.
 
@@ -105,12 +110,13 @@ def accidents(score: Score, first_bar: int, stop_bar: int) -> Accidents:
     """The accidents of the bars from `first_bar` up to but not including `stop_bar`.
 
     `score` is prompt and new music. Bars are those of `ScoreBars`, from 0; those before `first_bar`
-    are the prompt. After fewer than `FEWEST_PROMPT_BARS`, only empty bars are found.
+    are the prompt. After fewer than `FEWEST_PROMPT_BARS`, and in fewer than four new bars, only
+    empty bars are found.
     """
     bars = ScoreBars.of(score)
     chroma = _chroma(bars, stop_bar)
     places: list[Place | None] = [None, _empty_bars(bars, chroma, first_bar), None, None, None]
-    if first_bar >= FEWEST_PROMPT_BARS:
+    if first_bar >= FEWEST_PROMPT_BARS and stop_bar - first_bar >= _PHRASE:
         places[0] = _all_copy(bars, first_bar, stop_bar)
         places[1] = places[1] or _lost_melody(bars, first_bar, stop_bar)
         places[2] = _range(bars, first_bar, stop_bar)
@@ -124,8 +130,11 @@ def twins(scores: Sequence[Score], first_bar: int, stop_bar: int) -> list[tuple[
     """Pairs of variations that are the same piece: over 60 % of their new bars are equal.
 
     Who asks for several variations wants to choose. Bars are compared at the same place; empty bars
-    are equal to none. Pairs are of indices, the smaller one first.
+    are equal to none, and fewer than four new bars show nothing. Pairs are of indices, the smaller
+    one first.
     """
+    if stop_bar - first_bar < _PHRASE:
+        return []
     new = [contents(ScoreBars.of(score), stop_bar)[first_bar:] for score in scores]
     return [
         (one, other)
@@ -154,9 +163,9 @@ def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 
 def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
-    """Share of bars 1 to `stop` with the rhythm of an earlier one, mean of the tracks.
+    """Share of the bars before `stop`, but the first, that have the rhythm of an earlier one.
 
-    Bars in which a track rests repeat none.
+    It is the mean of the tracks. Bars in which a track rests repeat none.
     """
     heard = bars.only(bars.bars < stop)
     heard = heard._replace(pitches=np.zeros_like(heard.pitches))
@@ -176,7 +185,8 @@ def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Pla
     at, length = _longest_run(is_empty[first:])
     if length <= _longest_run(is_empty[:first])[1]:
         return None
-    return Place("a bar without a note", first + at, first + at + length)
+    what = "a bar without a note" if length == 1 else "bars without a note"
+    return Place(what, first + at, first + at + length)
 
 
 def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:
@@ -228,7 +238,7 @@ def _key(chroma: NDArray[np.float64], first: int) -> Place | None:
     a modulation, even a sudden one, whose halves fit a scale each. (Real music is over 15 % outside
     of its prompt's own scale, four bars running, in up to a fifth of the pieces.)
     """
-    if not _fit(chroma[:first].sum(0)) >= _PURE:
+    if not chroma[:first].any() or _fit(chroma[:first].sum(0)) < _PURE:
         return None
     in_key = [
         _fit(np.lib.stride_tricks.sliding_window_view(chroma[first:], size, 0).sum(2)) >= _IN_KEY
@@ -254,8 +264,6 @@ def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
     quiet sections; it is an accident if the end also goes far beyond every phrase before.
     """
     size = max((stop - first) // 4, _PHRASE)
-    if stop - first < size:
-        return None
     counts = np.bincount(bars.bars, minlength=stop)[:stop]
     before = np.convolve(counts[: stop - size], np.full(_PHRASE, 1 / _PHRASE), "valid")
     heard, end = counts[:first].mean(), counts[stop - size :].mean()

@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from relpe.decoding.choose import choose_steps
 from relpe.files import atomic_write
 from relpe.models.decoder import Decoder
+from tokenization.analysis.accidents import KINDS, accidents, twins
 from tokenization.measures.bars import BarNotes, new_music
 from tokenization.measures.form import form
 from tokenization.measures.similarity import LAGS
@@ -84,7 +86,7 @@ class Passage(NamedTuple):
     notes: BarNotes
     figures: dict[str, float]
     faults: dict[str, int]
-    """Counts of faults, by kind."""
+    """Number of stuck notes, and for each other fault whether it occurs, 0 or 1."""
 
     @classmethod
     def of(cls, ids: NDArray[np.integer], tokenizer: Remi, prompt_bars: int, bars: int) -> Passage:
@@ -93,7 +95,15 @@ class Passage(NamedTuple):
         score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
         notes = BarNotes.of(score)
         figures = figures_of(notes, first)
-        return cls(score, notes, figures, _faults(notes, first, figures))
+        stuck = stuck_notes(notes, first, STUCK_BARS).longer_than_both
+        found = accidents(score, first, notes.num_bars)
+        faults = {
+            "stuck_notes": stuck,
+            "silent_instruments": int(figures["still_playing"] < 1),
+            "accident": int(found.any),
+            **{kind: int(kind in found.kinds) for kind in KINDS},
+        }
+        return cls(score, notes, figures, faults)
 
 
 def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
@@ -209,6 +219,7 @@ def measure_music(
             name: {fault: sum(p.faults[fault] > 0 for p in group) for fault in new[0].faults}
             for name, group in {"generated": new, "real": real}.items()
         },
+        "twins": _twins([passage.score for passage in new], per_prompt, options),
     }
     return plain(result)
 
@@ -224,14 +235,11 @@ def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
     ]
 
 
-def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> dict[str, int]:
-    """Number of stuck notes, and for each other fault whether it occurs, 0 or 1."""
-    stuck = stuck_notes(notes, first_bar, STUCK_BARS)
-    return {
-        "stuck_notes": stuck.longer_than_both,
-        "longer_silences": int(figures["emptier_than_prompt"]),
-        "silent_instruments": int(figures["still_playing"] < 1),
-    }
+def _twins(scores: Sequence[Score], per_prompt: int, options: GenerationOptions) -> int:
+    """Number of continuations that are the same piece as another one of their prompt."""
+    first, stop = options.prompt_bars, options.prompt_bars + options.bars
+    groups = (scores[at : at + per_prompt] for at in range(0, len(scores), per_prompt))
+    return sum(len({*chain(*twins(group, first, stop))}) for group in groups)
 
 
 def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -30,6 +30,8 @@ from training.runs.weights import Origin
 
 MOST_LOST = 0.05
 """Maximum increase in nats per token beyond the training length."""
+MOST_ACCIDENTS = 0.08
+"""Maximum share of continuations with an accident; real ones have at most .04."""
 LEAST_KEPT = 0.9
 """Minimum style similarity of the last quarter, as a share of that of the first."""
 NEAR_REAL = 0.12
@@ -62,8 +64,13 @@ PIANO_LIMITS = {
 
 _FAULTS = {
     "stuck_notes": "with a note longer than 4 bars and longer than every note of the prompt",
-    "longer_silences": "with a longer run of empty bars than the prompt",
     "silent_instruments": "with an instrument of the prompt silent in the last 4 bars",
+    "accident": "with an accident",
+    "all_copy": "that copy earlier bars in nearly every bar",
+    "hole": "with a hole, or without the melody for 4 bars",
+    "range": "with a note far from all others of its track",
+    "key": "in no key for 4 bars",
+    "thinning": "with far fewer or more notes at the end than in the prompt",
 }
 _PROFILES = {
     "onset_drum": "drum and position in the bar",
@@ -88,9 +95,6 @@ _FIGURES = {
     "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
     "bars_of_prompt": "bars equal to a prompt bar, share",
     "bars_of_any_earlier": "bars equal to any earlier bar, share",
-    "longest_empty_run": "longest run of empty bars",
-    "longest_empty_run_of_prompt": "longest run of empty bars in the prompt",
-    "emptier_than_prompt": "continuations with a longer run of empty bars than the prompt, share",
     "stuck_share": "notes longer than 2 bars, share",
     "longer_than_prompt_share": "notes longer than every note of the prompt, share",
     "still_playing": "instruments of the prompt that play in the last 4 bars, share",
@@ -173,10 +177,15 @@ def _music_goals(music: Results) -> Iterator[Goal]:
     bars = music["protocol"]["bars"]
     for name, goal in (
         ("stuck_notes", "no stuck notes"),
-        ("longer_silences", "no run of empty bars longer than those of the prompt"),
         ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
     ):
         yield Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
+    found = faults["accident"]
+    yield Goal(
+        f"accidents in at most {MOST_ACCIDENTS:.0%} of the continuations",
+        f"{found} of {count}",
+        found <= MOST_ACCIDENTS * count,
+    )
     for profile, groups in music["style"]["exact"].items():
         first, *_, last = groups["generated"]["mean"]
         yield Goal(
@@ -374,6 +383,8 @@ def music_rows(music: Results) -> Iterator[Row]:
         real = music["faults"]["real"][name] / protocol["prompts"]
         label = f"continuations {_FAULTS.get(name, f'with {words(name)}')}"
         yield Row(label, f"{count / protocol['continuations']:.1%}", f"{real:.1%}")
+    twins = music["twins"] / protocol["continuations"]
+    yield Row("continuations that are the same piece as another of their prompt", f"{twins:.1%}")
     for form, profiles in music["style"].items():
         for profile, groups in profiles.items():
             means = (groups.get(group, {"mean": ()})["mean"] for group in ("generated", "real"))

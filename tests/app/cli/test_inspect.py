@@ -50,3 +50,27 @@ def test_inspect_reads_drums_and_refuses_other_files(tmp_path, capsys):
     shown = capsys.readouterr()
     assert "Bars  4" in shown.out
     assert "the file is cut off in track 2" in shown.err
+
+
+def test_inspect_shows_accidents_after_the_bars_of_the_prompt(tmp_path, capsys):
+    rows = [(1920 * bar, 1920, 60 + bar % 5 + 5 * (bar // 5), 80) for bar in range(16) if bar != 10]
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(Score(480, (Track.of(rows),))))
+    assert main(["inspect", str(path), "--accidents", "8"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1] == "Accidents  a bar without a note (bar 11)"
+    assert not shown.err
+    assert main(["inspect", str(path), "--accidents", "11"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Accidents  none"
+    assert main(["inspect", str(path), "--accidents", "7", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["accidents"] == [
+        {"kind": "hole", "what": "a bar without a note", "first_bar": 11, "bars": 1}
+    ]
+    assert "only empty bars are found" in shown.err
+    for bars, message in (("0", "expected 1 to 15: the piece has 16 bars"), ("16", "is 16, ")):
+        assert main(["inspect", str(path), "--accidents", bars]) == 2
+        assert message in capsys.readouterr().err
+    path.write_bytes(write_midi(Score(480, (Track.of(rows[:1]),))))
+    assert main(["inspect", str(path), "--accidents", "1"]) == 2
+    assert "expected a longer piece: the piece has 1 bar\n" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
+from tokenization.analysis.accidents import accidents
 from tokenization.grid import bar_lines
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi
@@ -66,6 +67,29 @@ def test_same_seed_same_bytes_and_variations_differ(quick_model, prompt_bytes):
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
     assert len({piece.midi for piece in first.pieces}) == 3
     assert [piece.seed for piece in first.pieces] == [5, 6, 7]
+
+
+def test_a_piece_tells_its_accidents_in_bars_of_the_file(quick_model):
+    rows = [(960 * beat, 800, 60 + (beat * beat) % 11, 80) for beat in range(24)]
+    prompt = write_midi(Score(480, (Track.of(rows),)))
+    lines = set()
+    for seed in range(4):
+        (piece,) = run(quick_model, prompt, bars=8, seed=seed, prompt_bars=9).pieces
+        heard = piece.score.between(3 * 1920, 20 * 1920)
+        assert piece.accidents == accidents(heard, 9, 17).line(bars_before=3)
+        lines.add(piece.accidents)
+    assert any(lines)
+    # the likeliest notes are the same for every seed
+    pieces = run(quick_model, prompt, bars=4, seed=1, variations=3, top_p=0.01).pieces
+    same = [piece.accidents.rpartition("nearly the same as ")[2] for piece in pieces]
+    assert same[1:] == ["variation 1", "variation 1"]
+    assert "nearly" not in pieces[0].accidents
+    # bars are left out that have only begun
+    (piece,) = finish(
+        continue_prompt(quick_model, read_prompt(prompt), MusicOptions(bars=8), lambda: True)
+    )[1].pieces
+    assert piece.stopped
+    assert not piece.accidents
 
 
 def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(quick_model, prompt_bytes):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from app.player.assets import template
 from app.server.downloads import MENU
 from app.web.cards import results_list
@@ -29,3 +31,23 @@ def test_results_have_their_time_in_utc_for_the_browser(calls, monkeypatch):
     session = calls.view.session(SOMEONE)
     session.results[0] = session.results[0]._replace(made=1_700_000_000.0)
     assert "<time datetime='2023-11-14T22:13:20Z'></time>" in results_list(session)
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([""], None),
+        (["a <bar> without a note (bar 5)"], "A &lt;bar&gt; without a note (bar 5)."),
+        (["", "in no key (bars 5 to 8)"], "Variation 2: in no key (bars 5 to 8)."),
+        (["x", "", "y", "z"], "Accidents in variations 1, 3 and 4"),
+    ],
+)
+def test_results_name_their_accidents(calls, lines, shown):
+    make(calls)
+    session = calls.view.session(SOMEONE)
+    step = session.results[0].step
+    rows = [step.frame["variations"][0] | {"accidents": line} for line in lines]
+    step = step._replace(frame=step.frame | {"variations": rows})
+    session.results[0] = session.results[0]._replace(step=step)
+    found = re.findall("<small>(.*?)</small>", results_list(session))
+    assert found == ([shown] if shown else [])

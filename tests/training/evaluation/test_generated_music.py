@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import training.evaluation.generated_music as generated
+from tokenization.analysis.accidents import KINDS
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
@@ -78,7 +79,8 @@ def passage(notes, bars, prompt_bars=2):
 
 def test_each_fault_is_found_and_no_other():
     good = [(48 * bar, 12, 60, 80) for bar in range(8)]
-    none = {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
+    names = ("stuck_notes", "silent_instruments", "accident", *KINDS)
+    none = dict.fromkeys(names, 0)
     assert passage(good, 8).faults == none
     held = [*good, (48 * 2, 48 * STUCK_BARS, 70, 80)]
     assert passage(held, 8).faults == none
@@ -89,9 +91,9 @@ def test_each_fault_is_found_and_no_other():
     like_prompt = [*stuck, (0, longer, 50, 80)]
     assert passage(like_prompt, 8).faults == none
     gap = [note for note in good if note[0] != 48 * 4]
-    assert passage(gap, 8).faults == {**none, "longer_silences": 1}
+    assert passage(gap, 8).faults == {**none, "accident": 1, "hole": 1}
     ends = [note for note in good if note[0] < 48 * 4] + [(48 * 7, 12, 60, 80)]
-    assert passage(ends, 8).faults == {**none, "longer_silences": 1}
+    assert passage(ends, 8).faults == {**none, "accident": 1, "hole": 1}
 
 
 def test_only_the_requested_bars_after_the_prompt_are_measured():
@@ -154,6 +156,7 @@ def test_music_is_compared_with_the_real_music_of_its_pieces(experiment, data, t
     assert difference["mean"] == pytest.approx(polyphony.mean() - real)
     assert "copier" not in found["figures"]  # the prompt is too short
     json.dumps(found, allow_nan=False)
+    assert found["twins"] == 0
     assert set(found["style"]) == {"exact", "compat"}
     for group in ("generated", "real"):
         similarity = found["style"]["exact"]["onset_duration"][group]["mean"]
@@ -193,3 +196,5 @@ def test_a_model_that_generates_real_music_has_the_same_figures(experiment, data
     for profiles in found["style"].values():
         for groups in profiles.values():
             assert groups["generated"] == groups["real"]
+    options = replace(options, continuations=4)
+    assert measure_music(decoder, tokenizer, corpus, train, options, show=False)["twins"] == 4

@@ -18,7 +18,6 @@ from tokenization.measures.bars import BarNotes, TrackKey
 from tokenization.measures.similarity import (
     LAGS,
     bar_similarity,
-    longest_run,
     repeated_bars,
     similarity_by_lag,
 )
@@ -156,24 +155,6 @@ def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
     return float(1 - np.count_nonzero(onsets[:-1] != onsets[1:]) / positions)
 
 
-class EmptyBars(NamedTuple):
-    """Length in bars of the longest run of empty bars."""
-
-    prompt: int
-    new: int
-
-
-def longest_empty_runs(notes: BarNotes, first_bar: int) -> EmptyBars:
-    """The longest run of empty bars in the prompt, and in the bars from `first_bar` on.
-
-    Runs end at the splice. A bar is empty if no note begins or is held in it.
-    """
-    first = notes.bars
-    last = np.searchsorted(notes.lines, notes.onsets + notes.durations, side="left") - 1
-    sounds = _covered(first, np.minimum(last, notes.num_bars - 1) + 1, notes.num_bars)
-    return EmptyBars(longest_run(~sounds[:first_bar]), longest_run(~sounds[first_bar:]))
-
-
 class StuckNotes(NamedTuple):
     """Numbers of notes that are too long, drums excluded."""
 
@@ -222,8 +203,6 @@ def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
     - the measures of `muspy_measures`;
     - `similarity_lag_1` and so on: similarity of new bars to each other;
     - `bars_of_prompt` and `bars_of_any_earlier`: shares of new bars, see `RepeatedBars`;
-    - `longest_empty_run` and `longest_empty_run_of_prompt`: see `EmptyBars`;
-    - `emptier_than_prompt`: 1 if the first of these is longer than the second, else 0;
     - `stuck_share` and `longer_than_prompt_share`: shares of new notes, see `StuckNotes`;
     - `still_playing`: share of the prompt's tracks, see `playing_at_end`;
     - `bars` and `notes`: numbers of new bars and notes.
@@ -233,15 +212,12 @@ def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
     found = muspy_measures(new)
     by_lag = similarity_by_lag(bar_similarity(new))
     found |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
-    repeated, empty = repeated_bars(notes, first_bar), longest_empty_runs(notes, first_bar)
+    repeated = repeated_bars(notes, first_bar)
     stuck, playing = stuck_notes(notes, first_bar), playing_at_end(notes, first_bar)
     count = stuck.notes
     return found | {
         "bars_of_prompt": repeated.of_prompt,
         "bars_of_any_earlier": repeated.of_any_earlier,
-        "longest_empty_run": float(empty.new),
-        "longest_empty_run_of_prompt": float(empty.prompt),
-        "emptier_than_prompt": float(empty.new > empty.prompt),
         "stuck_share": stuck.longer_than_bars / count if count else nan,
         "longer_than_prompt_share": stuck.longer_than_prompt / count if count else nan,
         "still_playing": sum(playing.values()) / len(playing) if playing else nan,

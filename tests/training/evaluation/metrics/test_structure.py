@@ -17,7 +17,6 @@ from tokenization.score import Score, TimeSignature, Track
 from training.evaluation.metrics.structure import (
     histograms,
     jensen_shannon,
-    longest_empty_runs,
     muspy_measures,
     playing_at_end,
     pooled,
@@ -125,18 +124,6 @@ def test_metres_may_change_within_the_music():
     assert found["empty_measure_rate"] == 0
 
 
-def test_empty_bars_are_counted_on_both_sides_of_the_splice():
-    """Bars 0 and 3 have notes; that of bar 3 is held through bar 4; the last bar is 8."""
-    notes = notes_of([(0, 48, 60, 80), (144, 96, 60, 80), (8 * 48, 1, 60, 80)], bars=10)
-    assert longest_empty_runs(notes, 2) == (1, 3)
-    assert longest_empty_runs(notes, 6) == (2, 2)
-    assert longest_empty_runs(notes, 0) == (0, 3)
-    assert longest_empty_runs(notes_of([], bars=3), 1) == (1, 2)
-    # a note that ends on a bar line does not sound in the next bar
-    assert longest_empty_runs(notes_of([(0, 48, 60, 80)], bars=2), 0).new == 1
-    assert longest_empty_runs(notes_of([(0, 49, 60, 80)], bars=2), 0).new == 0
-
-
 def test_stuck_notes_exceed_a_number_of_bars_and_all_notes_of_the_prompt():
     prompt = [(0, 20, 60, 80)]
     new = [(48, 20, 62, 80), (60, 21, 63, 80), (96, 96, 64, 80), (96, 97, 65, 80)]
@@ -192,4 +179,4 @@ def test_a_prompt_that_keeps_looping_is_a_copy_of_itself():
     found = structure(notes_of(loop, bars=16), 8)
     expected = {"bars_of_prompt": 1, "similarity_lag_1": 1, "still_playing": 1, "bars": 8}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert found["stuck_share"] == found["longest_empty_run"] == found["emptier_than_prompt"] == 0
+    assert found["stuck_share"] == 0

@@ -21,7 +21,7 @@ from tokenization.score import Score
 RATE: Final = 50
 """Frames per second."""
 NUM_FEATURES: Final = 13
-WEIGHTS: Final = Path(__file__).with_suffix(".npz")
+WEIGHTS: Final = Path(__file__).with_name("beat_salience.npz")
 _BEFORE = 0.5  # seconds before the first onset
 _AFTER = 2.0  # seconds after the last one
 _REGISTERS = (0, 45, 60, 72, 128)
