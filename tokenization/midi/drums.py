@@ -99,7 +99,7 @@ def with_drums(score: Score, numbers: Iterable[int]) -> Score:
         MidiError: there is no such track, or a channel would hold drums and a melody.
     """
     drums = frozenset(numbers)
-    if drums == {number for number, track in enumerate(score.tracks) if track.is_drum}:
+    if drums == frozenset(at for at, track in enumerate(score.tracks) if track.is_drum):
         return score.without_guesses()
     count = len(score.tracks)
     if unknown := sorted(number for number in drums if not 0 <= number < count):

@@ -97,18 +97,20 @@ class Events:
 
         Otherwise, both are -1.
         """
-        found = np.full((2, *self.homes.shape), -1, np.int64)
         kind = self.status & 0xF0
-        for rows, is_kind in zip(
-            found, ((kind == 0x90) & (self.second > 0), kind == 0xC0), strict=True
-        ):
-            at = np.flatnonzero(is_kind)[::-1]  # the first one is written last
-            rows[self.chunk[at], self.status[at] & 15] = at
-        note, program = found
+        note = self._first_rows((kind == 0x90) & (self.second > 0))
+        program = self._first_rows(kind == 0xC0)
         is_late = (note >= 0) & (note < program)
         delay = self.tick[program[is_late]] - self.tick[note[is_late]]
         is_late[is_late] = _LATE_PROGRAM * delay <= self.division
         return np.where(is_late, note, -1), np.where(is_late, program, -1)
+
+    def _first_rows(self, is_kind: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The row of the first event of a kind on each channel (tracks, 16); -1: there is none."""
+        rows = np.full(self.homes.shape, -1, np.int64)
+        of_kind = np.flatnonzero(is_kind)[::-1]  # the first one is written last
+        rows[self.chunk[of_kind], self.status[of_kind] & 15] = of_kind
+        return rows
 
     @cached_property
     def members(self) -> frozenset[int]:

@@ -129,7 +129,8 @@ def note_bends(
     for number in np.unique(places).tolist():
         chunk, channel = number >> 4, number & 15
         rows = np.flatnonzero((events.status == 0xB0 | channel) & (events.chunk == chunk))
-        controls = np.column_stack([events.tick[rows], events.first[rows], events.second[rows]])
+        columns = [events.tick[rows], events.first[rows], events.second[rows]]
+        controls = np.column_stack(columns).astype(np.int64)
         is_bend = (events.status == 0xE0 | channel) & (events.chunk == chunk)
         rows = np.flatnonzero(is_bend & (number != place))  # that of the manager is for all notes
         ticks = events.tick[rows]
@@ -141,7 +142,8 @@ def note_bends(
         if sum(map(len, bent)) + counts.sum() > _MOST_NOTE_BENDS:
             return np.zeros((0, 3), np.int64)
         bent.append(np.column_stack([onsets[of], pitches[of], np.append(0, cents)[first]]))
-        at = np.arange(counts.sum()) + np.repeat(first - counts.cumsum() + counts, counts)
+        starts: NDArray[np.int64] = np.repeat(first - counts.cumsum() + counts, counts)
+        at = np.arange(len(starts)) + starts
         bent.append(np.column_stack([ticks[at], np.repeat(pitches[of], counts), cents[at]]))
     table = np.concatenate(bent).astype(np.int64)
     return table[np.argsort(table[:, 0], kind="stable")]
