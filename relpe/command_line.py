@@ -8,15 +8,38 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import os
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from itertools import pairwise
 from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+CLOSED_PIPE = 128 + 13
+"""Exit code if nobody reads the output of a command any more: that of SIGPIPE in shells."""
+
+
+@contextmanager
+def quiet_in_pipes() -> Iterator[None]:
+    """End quietly with `CLOSED_PIPE` once the reader of the output has gone, as in `| head`.
+
+    The signal itself would also end servers whose clients go away.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except BrokenPipeError:
+        for stream in (sys.stdout, sys.stderr):  # what Python writes at its end goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(CLOSED_PIPE) from None
 
 
 class Parser(argparse.ArgumentParser):

@@ -128,7 +128,9 @@ class Track:
     - `notes` (n, 4): onset, duration, pitch 0-127, velocity 0-127; sorted by onset, pitch, duration
       and velocity;
     - `controls` (c, 3): tick, controller number, value;
-    - `bends` (p, 2): tick, value from -8192 to 8191.
+    - `bends` (p, 2): tick, value from -8192 to 8191;
+    - `note_bends` (q, 3): tick, pitch, and cents by which notes of this pitch are bent from there,
+      if the notes of the file are bent one by one (`tokenization.midi.mpe`).
 
     Raises:
         ValueError: a time is negative, or a pitch or velocity is above 127.
@@ -143,6 +145,7 @@ class Track:
     """Index of the track chunk of the file with these notes; None for music that is in no file."""
     controls: NDArray[np.int64] = field(default_factory=lambda: _NO_CONTROLS)
     bends: NDArray[np.int64] = field(default_factory=lambda: _NO_BENDS)
+    note_bends: NDArray[np.int64] = field(default_factory=lambda: _NO_CONTROLS)
 
     def __post_init__(self) -> None:
         notes = _table(self.notes, 4)
@@ -154,6 +157,7 @@ class Track:
         object.__setattr__(self, "notes", _sorted(notes))
         object.__setattr__(self, "controls", _table(self.controls, 3))
         object.__setattr__(self, "bends", _table(self.bends, 2))
+        object.__setattr__(self, "note_bends", _table(self.note_bends, 3))
 
     @classmethod
     def of(
@@ -167,7 +171,8 @@ class Track:
 
     def without_events(self) -> Track:
         """The same track without notes, controls and bends."""
-        return self.with_tables(notes=NO_NOTES, controls=_NO_CONTROLS, bends=_NO_BENDS)
+        tables = {"controls": _NO_CONTROLS, "bends": _NO_BENDS, "note_bends": _NO_CONTROLS}
+        return self.with_tables(notes=NO_NOTES, **tables)
 
     def with_tables(self, **tables: NDArray[np.int64]) -> Track:
         """The same track with other tables, which must already be read-only and sorted.
@@ -185,6 +190,7 @@ class Track:
             and np.array_equal(self.notes, other.notes)
             and np.array_equal(self.controls, other.controls)
             and np.array_equal(self.bends, other.bends)
+            and np.array_equal(self.note_bends, other.note_bends)
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared by content
@@ -286,6 +292,7 @@ class Score:
                 notes=track.notes * [factor, factor, 1, 1],
                 controls=controls(track.controls),
                 bends=bends(track.bends),
+                note_bends=controls(track.note_bends),
             )
             for track in self.tracks
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from relpe.command_line import Parser, add_options, given_options, help_of
+from relpe.command_line import Parser, add_options, given_options, help_of, quiet_in_pipes
 from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
 from training.data.fetch.public import SETS, public_set
 from training.errors import TrainingError, check_range
@@ -25,11 +25,12 @@ _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
 _REPEATED = {"action": "append", "nargs": None}
 
 
+@quiet_in_pipes()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code.
 
     It is 0 on success, 1 if some runs of a sweep failed, 2 for unusable input, and 128 plus the
-    signal's number if a signal ended the run.
+    signal's number if a signal ended the run, or if nobody reads its output any more.
     """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be UTF-8
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not any(kind.__name__ in _USERS for kind in type(error).__mro__):
             raise
         said = str(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -20,7 +20,7 @@ from app.batch.anchors import RealKind, check_real_music
 from app.batch.excerpt import ClipKind, begin_of
 from app.batch.manifest import Row, sha256_of
 from app.batch.mirex import PROMPT_BARS, is_mirex, midi_of_prompt
-from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
+from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
@@ -29,6 +29,7 @@ from app.errors import CommandError
 from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
+from tokenization.midi.drums import format_drums
 from tokenization.midi.musicxml import as_midi
 
 if TYPE_CHECKING:
@@ -93,7 +94,6 @@ class BatchOptions:
     """The folder to which paths of prompts in the manifest of a study are relative."""
     count: int = 4
     """Clips per prompt and condition."""
-    beats: BeatSource = "auto"
     strict: bool = False
     """Whether damaged prompts are refused."""
     max_file_size: int = MAX_FILE_BYTES
@@ -234,19 +234,22 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
     score = read_midi(data, name=printable(path), strict=options.strict)
     last_bar = options.last_bar_of(path)
     sources: list[Source] = []
-    prompts: dict[tuple[str, str | None], Prompt] = {}
+    prompts: dict[tuple[str, str], Prompt] = {}
     splices: dict[str, float] = {}
     for condition in options.conditions or [Condition("", options.music)]:
         if condition.kind != "model":
             source = Source(name, condition, "", path, sha256, last_bar)
             bars = condition.music.bars
-            splice = check_real_music(data, source.said, last_bar, bars, options.beats)
+            splice = check_real_music(data, source.said, last_bar, bars, condition.music.beats)
         else:
             style = condition.music.style or ""
             heard = with_told_drums(score, condition.music.drums, printable(path))
+            drums = format_drums(at for at, track in enumerate(heard.tracks) if track.is_drum)
+            # named in the manifest, so that a replay does not depend on a guess
+            condition = replace(condition, music=replace(condition.music, drums=drums))
             model = models.load(condition.model or models.suited(heard, style))
             source = Source(name, condition, model.name, path, sha256, last_bar)
-            key = model.name, condition.music.drums
+            key = model.name, drums
             if key not in prompts:
                 prompts[key] = _prompt(options, source, model, data, score)
             prompt = prompts[key]
@@ -310,7 +313,7 @@ def _prompt(
         source.said,
         source.last_bar,
         tokenizer=model.tokenizer,
-        beats=options.beats,
+        beats=source.condition.music.beats,
         score=with_told_drums(score, source.condition.music.drums, source.said),
     )
 
@@ -356,7 +359,7 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> 
         del settings["variations"]
         settings |= {"device": model.device.type, "versions": versions()}
     if source.path is not None:
-        settings |= {"beats": options.beats, "prompt_sha256": source.sha256}
+        settings |= {"beats": condition.music.beats, "prompt_sha256": source.sha256}
         settings |= {"clip": options.kind}
         settings |= {"clip_bars": options.clip_bars} if options.kind == "tail" else {}
         settings |= {} if source.last_bar is None else {"last_bar": source.last_bar}

@@ -126,6 +126,7 @@ def part_from(score: Score, begin: int) -> Score:
             notes=_notes_from(track, begin),
             controls=controls(track.controls),
             bends=controls(track.bends),
+            note_bends=controls(track.note_bends),
         )
         for track in score.tracks
     )

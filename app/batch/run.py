@@ -359,7 +359,7 @@ class BatchRun:
                     source.said,
                     source.last_bar,
                     source.condition.music.bars,
-                    self.options.beats,
+                    source.condition.music.beats,
                 )
                 excerpt = anchor_of(
                     music,

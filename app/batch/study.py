@@ -20,7 +20,7 @@ from app.errors import CommandError
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, released_model
 from relpe.models.config import from_plain, to_plain
 
-_OF_STUDY = ("bars", "seconds", "seed", "variations")
+_OF_STUDY = ("bars", "seconds", "seed", "variations", "beats")
 """Music options that are the same in all conditions."""
 
 
@@ -47,23 +47,23 @@ class ModelConfig:
     model: str
     """Folder of a model, relative to the file of the study, or name of a released model."""
     options: Any = None
-    """Music options other than the length and the seed, such as `{temperature: 0.9}`."""
+    """Music options other than length, seed and beats, such as `{temperature: 0.9}`."""
 
     def __post_init__(self) -> None:
         options = {} if self.options is None else self.options
         object.__setattr__(self, "options", options)
         if not isinstance(options, dict):
             raise ValueError(f"options are {options!r}, expected a section")
-        names = [name for name in OPTIONS if name not in (*_OF_STUDY, "beats")]
+        names = [name for name in OPTIONS if name not in _OF_STUDY]
         for name in options:
             if name in _OF_STUDY:
                 raise ValueError(
-                    f"options.{name}: all conditions have the same length and derived seeds; "
-                    "set bars for the whole study"
+                    f"options.{name}: all conditions have the same length and beats, and derived "
+                    "seeds; set bars and beats for the whole study"
                 )
             if name not in names:
                 raise ValueError(f"options.{name}: unknown, expected one of {', '.join(names)}")
-        self.music(1)
+        self.music(MusicOptions())
 
     def place(self, folder: Path) -> str | Path:
         """The model as folder, or its name if there is none; `folder` is that of the study."""
@@ -72,9 +72,10 @@ class ModelConfig:
             return beside
         return released_model(self.model) or self.model
 
-    def music(self, bars: int) -> MusicOptions:
-        """The music options with the length of the study. Raises ValueError for a wrong value."""
-        return from_plain(MusicOptions, {**self.options, "bars": bars}, "options")
+    def music(self, shared: MusicOptions) -> MusicOptions:
+        """The options, with those that all share. Raises ValueError for a wrong value."""
+        common = {name: getattr(shared, name) for name in _OF_STUDY}
+        return from_plain(MusicOptions, {**common, **self.options}, "options")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +228,7 @@ def options_of(
     Raises:
         CommandError: there is no such model.
     """
+    music = MusicOptions(bars=study.bars, beats=study.beats)
     conditions: list[Condition] = []
     for one in study.conditions:
         if isinstance(one, ModelConfig):
@@ -236,9 +238,9 @@ def options_of(
                     model = find_checkpoint(one.place(folder)).resolve().name
             except CheckpointError as error:
                 raise CommandError(f"the condition {one.name!r}: {error}") from error
-            conditions.append(Condition(one.name, one.music(study.bars), "model", model))
+            conditions.append(Condition(one.name, one.music(music), "model", model))
         else:
-            conditions.append(Condition(one.name, MusicOptions(bars=study.bars), one.kind))
+            conditions.append(Condition(one.name, music, one.kind))
     last_bars: dict[Path, int] = {}
     prompts: list[Path] = []
     for prompt in study.prompts:
@@ -250,13 +252,12 @@ def options_of(
     return BatchOptions(
         output=output,
         folder=folder,
-        music=MusicOptions(bars=study.bars),
+        music=music,
         prompts=tuple(prompts),
         last_bars=last_bars,
         conditions=tuple(conditions),
         study=Study(study.name, study.seed, study.question, as_yaml(study)),
         count=study.repetitions,
-        beats=study.beats,
         clip=study.clip,
         clip_bars=study.clip_bars,
         audio=study.audio,

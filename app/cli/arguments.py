@@ -98,6 +98,11 @@ SHARED: dict[str, dict[str, Any]] = {
         "default": OPTIONS["beats"].default,
         "help": f"{OPTIONS['beats'].help} (default: %(default)s)",
     },
+    "--drums": {
+        "type": parsed_by(lambda text: MusicOptions(drums=text).drums),
+        "metavar": "DRUMS",
+        "help": OPTIONS["drums"].help,
+    },
     "--json": {
         "action": "store_true",
         "help": "print the result as a JSON object on standard output",

@@ -190,7 +190,6 @@ def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...
         prompts=tuple(given.prompts),
         models=models,
         count=given.count,
-        beats=given.beats,
         audio=given.audio,
         soundfont=given.soundfont,
         clip=given.clip,

@@ -31,19 +31,24 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
         metavar="BARS",
         help="also what listeners may take for mistakes after the first BARS, which are the prompt",
     )
-    add_shared(parser, "--beats", "--max-file-size", "--json")
+    add_shared(parser, "--beats", "--drums", "--max-file-size", "--json")
     parser.set_defaults(run=inspect_command)
 
 
 def inspect_command(options: argparse.Namespace) -> None:
     """Prints the form, key and chords of a MIDI file."""
     from app.compose.plan.lead_sheet import LeadSheet
+    from app.compose.prompt_report import SAY_DRUMS
     from app.compose.timing import Timing, find_beats
+    from app.compose.tracks import with_told_drums
 
     name = options.file.name
     _, score = read_music_file(options.file, options.max_file_size)
+    score = with_told_drums(score, options.drums, name)
     if score.damage:
         print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
+    if score.guesses:
+        print(f"{name}: {score.guesses}; {SAY_DRUMS}", file=sys.stderr)
     beats = find_beats(score, options.beats).beats
     counted = Timing.of(score, beats).counted
     sheet = LeadSheet.of(counted)

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from app.cli.signals import on_signal
 from app.errors import UserError, input_errors
 from app.text import printable
-from relpe.command_line import Parser
+from relpe.command_line import Parser, quiet_in_pipes
 
 COMMANDS = {
     "ui": ("serve the web page", "ui", "add_ui"),
@@ -31,11 +31,12 @@ COMMANDS = {
 """Help of each command, and the module of `app.cli` and its function that add the arguments."""
 
 
+@quiet_in_pipes()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code.
 
-    The code is 0, 2 if the input cannot be used, or 130 if Ctrl+C or SIGTERM stopped the command,
-    which then removes its temporary files.
+    The code is 0, 2 if the input cannot be used, 130 if Ctrl+C or SIGTERM stopped the command,
+    which then removes its temporary files, or 141 if nobody reads its output any more.
     """
     # idle threads should sleep: spinning slows down other threads of a shared machine
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

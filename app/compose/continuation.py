@@ -238,14 +238,14 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
 
 def _written(draft: Draft, new: Score, prompt: Prompt) -> bytes:
     """The upload with the new music."""
-    gap, bars = prompt.gap, draft.opening.bars
+    gap, bars, drums = prompt.gap, draft.opening.bars, drum_places(prompt.score)
     if gap is None:
-        return append_to_midi(prompt.data, new, prompt.splice_ticks)
+        return append_to_midi(prompt.data, new, prompt.splice_ticks, drums)
     assert bars is not None
     # after generation was stopped, the old notes stay in bars that were not begun
     is_whole = draft.bars_begun >= gap.stop - gap.first
     stop = gap.stop_tick if is_whole else bars.line(draft.bars_begun)
-    return replace_in_midi(prompt.data, new, gap.tracks, gap.start_tick, stop)
+    return replace_in_midi(prompt.data, new, gap.tracks, gap.start_tick, stop, drums)
 
 
 class Variations:

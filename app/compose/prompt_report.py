@@ -24,6 +24,8 @@ _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
+SAY_DRUMS = "say which are drums if this is wrong"
+"""What people can do about guesses."""
 _OFF_GRID = "the notes do not follow the file's beats, as in a recording, "
 
 
@@ -122,7 +124,7 @@ def prompt_facts(
     notices = [
         *([f"{score.damage}; the rest is used"] if score.damage else []),
         *([f"the file was read without its {score.left_out}"] if score.left_out else []),
-        *([f"{score.guesses}; say which are drums if this is wrong"] if score.guesses else []),
+        *([f"{score.guesses}; {SAY_DRUMS}"] if score.guesses else []),
         *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
@@ -183,7 +185,8 @@ def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
     """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
     beats, is_off = choice.source, choice.file_bars < 0.5
     if beats == "file":
-        return f"{_OFF_GRID}so its bars are not those of the music; estimate them instead" * is_off
+        advice = choice.problem or "estimate them instead"
+        return f"{_OFF_GRID}so its bars are not those of the music; {advice}" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
     why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"

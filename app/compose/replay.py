@@ -12,6 +12,7 @@ from app.compose.fill.passage import Passage
 from app.compose.options import OF_PROMPT, MusicOptions
 from app.compose.plan.sections import read_sections, sections_text
 from app.errors import UserError
+from tokenization.midi.drums import format_drums
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
@@ -110,6 +111,7 @@ def settings(
     if prompt is None:
         return told
     chosen["beats"] = prompt.facts.beats
+    chosen["drums"] = format_drums(row.id for row in prompt.facts.rows if row.drums)
     whole = prompt.data if data is None else data
     told["prompt_sha256"] = hashlib.sha256(whole).hexdigest()
     if prompt.sections and options.form is not None:

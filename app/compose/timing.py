@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +34,8 @@ class BeatChoice(NamedTuple):
     """None means those of the file."""
     file_bars: float
     """Probability that the bars of the file are those of its music; see `file_probability`."""
+    problem: str = ""
+    """Why other beats could not be estimated, though these bars are not those of the music."""
 
 
 class Timing(NamedTuple):
@@ -117,12 +118,14 @@ def find_beats(score: Score, source: BeatSource) -> BeatChoice:
 
     Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
     """
-    file_bars = file_probability(score)
+    file_bars, problem = file_probability(score), ""
     if source == "auto" and file_bars < 0.5:
-        with suppress(MidiError):
+        try:
             return BeatChoice("estimate", estimate_beats(score), file_bars)
+        except MidiError as error:
+            problem = str(error)
     if source in ("auto", "file"):
-        return BeatChoice("file", None, file_bars)
+        return BeatChoice("file", None, file_bars, problem)
     if source == "estimate":
         return BeatChoice(source, estimate_beats(score), file_bars)
     notes = np.concatenate([track.notes[:, 0] for track in score.tracks])

@@ -163,7 +163,7 @@ def share_among_tracks(
         heard = [_before(player, splice) for player in players]
         which = chosen(track.notes, heard, players, may_play)
         shared += [
-            replace(player, notes=track.notes[which == index], controls=[], bends=[])
+            replace(player.without_events(), notes=track.notes[which == index])
             for index, player in enumerate(players)
             if may_play[index]
         ]

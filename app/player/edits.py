@@ -18,6 +18,7 @@ from tokenization.midi.change import (
     transpose_midi,
     with_own_channel,
 )
+from tokenization.midi.drums import Place, drum_places
 from tokenization.midi.reader import read_midi
 from tokenization.score import Score, Track
 
@@ -105,7 +106,7 @@ class Edit:
         if self.changes:
             data = self._with_notes(data, score, ids)
         if self.semitones:
-            data = transpose_midi(data, self.semitones)
+            data = transpose_midi(data, self.semitones, drum_places(score))
         data = scale_tempo(data, self.tempo) if self.tempo != 1 else data
         return self._with_sounds(data, score, ids)
 
@@ -154,6 +155,15 @@ class Edit:
         written = Score(score.ticks_per_beat, tuple(new))
         stop = max(score.end_ticks, written.end_ticks) + 1
         return replace_in_midi(data, written, [track for track, _ in edited], 0, stop)
+
+
+def drums_after_edits(score: Score) -> dict[Place, bool]:
+    """Which chunks and channels are drums, also on a channel that an edit gives to a chunk."""
+    known = drum_places(score)
+    for (chunk, _), is_drum in list(known.items()):
+        if {other for (at, _), other in known.items() if at == chunk} == {is_drum}:
+            known |= {(chunk, channel): is_drum for channel in range(16)}
+    return known
 
 
 def _same_track(data: bytes, track: Track) -> Track | None:

@@ -29,13 +29,14 @@ from tokenization.midi import read_midi
 from tokenization.midi.musicxml import read_music
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from app.compose.fill.passage import Passage
     from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
     from app.compose.prompt import Prompt
     from tokenization.analysis.form import Phrase
+    from tokenization.midi.drums import Place
     from tokenization.score import Score
 
 P = ParamSpec("P")
@@ -216,6 +217,14 @@ class Upload:
         """
         return _whole(self.whole.data, self.whole.name, self.model, beats, self.score)
 
+    def with_drums(self, score: Score, model: MusicModel) -> Upload:
+        """The whole file, whose score has other drums, for a model that suits it.
+
+        Raises:
+            MidiError: the model cannot continue it.
+        """
+        return _whole(self.whole.data, self.whole.name, model, self.whole.facts.beats, score)
+
     def for_model(self, model: MusicModel) -> Upload:
         """The whole file, for another model. Raises MidiError if the model cannot continue it."""
         return replace(self, model=model).with_sections(self.sheet.phrases)
@@ -315,12 +324,13 @@ def upload_of(
     models: Models,
     beats: BeatSource = "auto",
     sections: tuple[Phrase, ...] = (),
+    drums: Mapping[Place, bool] | None = None,
 ) -> Upload:
     """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`.
 
-    Its first `sections` are known, see `find_form`.
+    Its first `sections` are known, see `find_form`, and some of its `drums`, see `read_midi`.
     """
-    score = _in_sandbox(name, read_midi, data, name=name)
+    score = _in_sandbox(name, read_midi, data, name=name, drums=drums)
     return _accepted(data, score, name, models, beats, sections=sections)
 
 

@@ -16,9 +16,10 @@ from app.text import duration, listed, plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
-CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
+CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large", "drums"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
 RESTS = "does not play in the new music"
+_DRUMS = "Whether this track is drums; so are all tracks that share its channel."
 _MOST_ROWS = 40
 _MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
@@ -112,7 +113,7 @@ def _sheet(sheet: LeadSheet) -> str:
 
 
 def _tracks(upload: Upload) -> str:
-    """A row for each track: name, instrument, notes, why the model does not read it."""
+    """A row for each track: name, instrument, drums, notes, why the model does not read it."""
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
@@ -134,13 +135,17 @@ def _tracks(upload: Upload) -> str:
 
 
 def _track(row: TrackFacts, plays_on: bool) -> str:
-    instrument = "drums" if row.drums else row.instrument
-    plays = "" if instrument.lower() in row.name.lower() else f" <em>{html.escape(instrument)}</em>"
+    is_named = row.drums or row.instrument.lower() in row.name.lower()
+    plays = "" if is_named else f" <em>{html.escape(row.instrument)}</em>"
+    switch = (
+        f"<button type='button' data-drums='{row.id}' aria-pressed='{str(row.drums).lower()}' "
+        f"aria-label='{html.escape(row.name)} is drums' title='{_DRUMS}'>drums</button>"
+    )
     texts = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
     why = f"<small>{html.escape(texts)}</small>" if texts else ""
     return (
         f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
-        f"<span>{row.notes:,}</span>{why}</li>"
+        f"{switch}<span>{row.notes:,}</span>{why}</li>"
     )
 
 

@@ -157,6 +157,7 @@ def _wire_upload(
         reads.append(_on(chip.click, calls.uploads.take_example, gr.State(example.name), view))
     _on(upload.card.too_large, calls.uploads.too_large, None, view)
     reads.append(_on(upload.card.forget, calls.uploads.forget, None, view))
+    _on(upload.card.drums, calls.uploads.choose_drums, None, view)
     _on(upload.beats.input, calls.uploads.count_anew, upload.beats, view)
     return reads
 

@@ -40,12 +40,14 @@ class Proxy(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # an answer that is cut off has no last chunk
     server: Proxy  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def log_message(self, format, *_):  # noqa: A002 - named so by the base class
         """Logs nothing."""
 
     def pass_on(self):
+        self.close_connection = True
         if self.server.is_down:
             return
         if not self.path.startswith(f"{PREFIX}/"):
@@ -63,12 +65,13 @@ class Handler(BaseHTTPRequestHandler):
             answer = line.getresponse()
             self.send_response(answer.status)
             for name, text in answer.getheaders():
-                if name.lower() not in {"transfer-encoding", "connection", "date", "server"}:
+                if name.lower() not in {"connection", "date", "server"}:
                     self.send_header(name, text)
+            self.send_header("Connection", "close")
             self.end_headers()
             while part := answer.read1(65536):
-                self.wfile.write(part)
-                self.wfile.flush()
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part) if answer.chunked else part)
+            self.wfile.write(b"0\r\n\r\n" if answer.chunked else b"")
         except (OSError, http.client.HTTPException):
             return  # the browser, or the page, has gone
         finally:

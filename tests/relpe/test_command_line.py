@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +11,7 @@ from typing import Literal
 
 import pytest
 
-from relpe.command_line import Parser, add_options, given_options
+from relpe.command_line import CLOSED_PIPE, Parser, add_options, given_options
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,21 @@ def test_errors_are_reported_in_one_line_by_the_parser_of_their_command(words, p
     assert problem in error
     assert error.endswith("--help\n")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("main", ["app", "training.cli"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_ends_quietly_if_nobody_reads_its_output(main, stream):
+    """Also if the output is so short that it is written at the end only."""
+    words = {"stdout": ["--help"], "stderr": ["unknown"]}[stream]
+    read, write = os.pipe()
+    os.close(read)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
+    # argparse ignores what it cannot write without a buffer
+    how = {"env": {**os.environ, "PYTHONUNBUFFERED": ""}, "check": False, "text": True}
+    run = subprocess.run([sys.executable, "-m", main, *words], **how, **streams)
+    os.close(write)
+    assert (run.returncode, run.stdout or "", run.stderr or "") == (CLOSED_PIPE, "", "")
 
 
 @dataclass(frozen=True, kw_only=True)

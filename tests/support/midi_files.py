@@ -288,12 +288,20 @@ def slow_pairs(rows: Sequence[Row]) -> dict[int, int | None]:
     return ends
 
 
-def slow_program(rows: Sequence[Row], index: int) -> int:
-    """The program that the chunk of a note sets before it; 0: only later, -1: never."""
+def slow_program(rows: Sequence[Row], index: int, late: float = -1) -> int:
+    """The program that the chunk of a note sets before it; 0: only later, -1: never.
+
+    The first one counts for notes before it if it is at most `late` ticks after the first of them.
+    """
     chunk, _, status, *_ = rows[index]
-    changes = [i for i, r in enumerate(rows) if r[0] == chunk and r[2] == 0xC0 | status & 15]
+    own = [i for i, r in enumerate(rows) if r[0] == chunk and r[2] & 15 == status & 15]
+    changes = [i for i in own if rows[i][2] >> 4 == 0xC]
     before = [rows[i][3] for i in changes if i < index]
-    return before[-1] if before else 0 if changes else -1
+    if before or not changes:
+        return before[-1] if before else -1
+    first_note = next(rows[i][1] for i in own if rows[i][2] >> 4 == 9 and rows[i][4])
+    _, tick, _, program, _ = rows[changes[0]]
+    return program if tick - first_note <= late else 0
 
 
 def slow_notes(data: bytes) -> list[SlowNote]:
@@ -306,7 +314,7 @@ def slow_notes(data: bytes) -> list[SlowNote]:
     notes: list[SlowNote] = []
     for on, off in slow_pairs(rows).items():
         chunk, tick, status, pitch, velocity = rows[on]
-        program = slow_program(rows, on)
+        program = slow_program(rows, on, division_of(data) / 4)
         if program < 0:
             others = [row[1:] for row in rows if row[1] <= tick and row[2] == 0xC0 | status & 15]
             program = sorted([(-1, 0, 0), *others], key=itemgetter(0))[-1][2]

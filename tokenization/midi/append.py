@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
-from tokenization.midi.drums import Place, places_of_drums
+from tokenization.midi.drums import Place, drum_places, places_of_drums
 from tokenization.midi.events import (
     DRUM_CHANNEL,
     MAX_TICK,
@@ -65,7 +65,9 @@ _ROWS_AT_ONCE: Final = 1 << 16
 """Number of events processed at once, which bounds the memory of Python lists."""
 
 
-def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
+def append_to_midi(
+    prompt: bytes, new: Score, splice_ticks: int, drums: Mapping[Place, bool] | None = None
+) -> bytes:
     """MIDI file with new music appended, in which every event of the prompt is unchanged.
 
     - The bytes of the prompt's tracks up to their end-of-track are kept, and so are chunks of other
@@ -90,23 +92,24 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         prompt: a MIDI file.
         new: new music, in its own ticks from the start of the file.
         splice_ticks: where the new music begins, in the ticks of `new`.
+        drums: chunks and channels of which it is known whether they are drums, as in `read_midi`.
 
     Raises:
         MidiError: the prompt is not a MIDI file, or the result would not be valid.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
-    merger = _Merger.of(prompt, new, splice_ticks)
+    merger = _Merger.of(prompt, new, splice_ticks, drums)
     events, scale, additions = merger.events, merger.scale, merger.additions
     num_tracks, splice = len(additions), scale.ticks(splice_ticks)
     sounding = pair_notes(events)
-    drums = merger.drum_channels()
-    tuning = _tuning(events, sounding, splice, drums)
+    drum_channels = merger.drum_channels()
+    tuning = _tuning(events, sounding, splice, drum_channels)
     for parts, closing in zip(
         additions, _closing_events(events, sounding[2], tuning, splice), strict=True
     ):
         parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
-    taken = _instruments(events, drums)
+    taken = _instruments(events, drum_channels)
     chosen: dict[tuple[int, int], int] = {}
     targets: list[list[NewEvents]] = []
     channels: list[int] = []
@@ -145,7 +148,12 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
 
 
 def replace_in_midi(
-    data: bytes, new: Score, tracks: Iterable[Track], start_ticks: int, stop_ticks: int
+    data: bytes,
+    new: Score,
+    tracks: Iterable[Track],
+    start_ticks: int,
+    stop_ticks: int,
+    drums: Mapping[Place, bool] | None = None,
 ) -> bytes:
     """MIDI file in which new music replaces the notes of some tracks between two times.
 
@@ -169,20 +177,21 @@ def replace_in_midi(
         tracks: tracks of the file, of which notes are removed.
         start_ticks: the earliest onset of notes that are removed, in the ticks of `new`.
         stop_ticks: the time from which on notes are kept.
+        drums: see `append_to_midi`.
 
     Raises:
         MidiError: this is not a MIDI file, the result would not be valid, or all channels are in
             use.
         ValueError: `new` continues a chunk that the file does not have.
     """
-    merger = _Merger.of(data, new, start_ticks)
+    merger = _Merger.of(data, new, start_ticks, drums)
     events, scale, additions = merger.events, merger.scale, merger.additions
     window = [
         -(-ticks * scale.numerator // scale.denominator) for ticks in (start_ticks, stop_ticks)
     ]
     kept, removed = _without_notes(events, {_place(track) for track in tracks}, *window)
-    used, drums = set(_channels(events)), merger.drum_channels()
-    tuning = _tuning(events, pair_notes(events), MAX_TICK, drums)
+    used, drum_channels = set(_channels(events)), merger.drum_channels()
+    tuning = _tuning(events, pair_notes(events), MAX_TICK, drum_channels)
     for track in new.tracks:
         _check_chunk(track.chunk, len(additions))
         if not len(track):
@@ -201,7 +210,7 @@ def replace_in_midi(
             or (programs_at(events, chunk, channel, rows[:, 0]) != track.program).any()
         ):
             start = int(begins[0])
-            chunk, channel = None, _unused_channel(track, events, used, start, drums)
+            chunk, channel = None, _unused_channel(track, events, used, start, drum_channels)
         rows = kept.fitted(rows, chunk, channel)
         if not len(rows):
             continue
@@ -235,12 +244,14 @@ class _Merger:
     additions: list[list[NewEvents]]
     """New events of each track chunk."""
     drums: Mapping[Place, bool]
-    """Which chunks and channels of the new music are drums."""
+    """Which chunks and channels are drums, as far as it is known."""
     new_parts: list[list[NewEvents]]
     """Events of each new track chunk."""
 
     @classmethod
-    def of(cls, data: bytes, new: Score, start_ticks: int) -> _Merger:
+    def of(
+        cls, data: bytes, new: Score, start_ticks: int, drums: Mapping[Place, bool] | None
+    ) -> _Merger:
         """A file without new events; the new music begins at `start_ticks`. Raises MidiError."""
         file = open_midi(data, "the prompt")
         events = scan_events(file)
@@ -255,15 +266,15 @@ class _Merger:
             )
         if factor > 1:
             ticks, end_ticks = events.tick * factor, events.end_ticks * factor
-            events = replace(events, tick=ticks, end_ticks=end_ticks)
-        drums = {(track.chunk, track.channel): track.is_drum for track in new.tracks}
+            division = file.division * factor
+            events = replace(events, tick=ticks, end_ticks=end_ticks, division=division)
+        known = {**(drums or {}), **drum_places(new)}
         additions: list[list[NewEvents]] = [[] for _ in events.track_ends]
-        return cls(file, events, factor, scale, additions, drums, [])
+        return cls(file, events, factor, scale, additions, known, [])
 
     def drum_channels(self) -> set[int]:
         """The channels of the file that have drums, and the drum channel if it has no melody."""
-        known = {place: is_drum for place, is_drum in self.drums.items() if place[0] is not None}
-        of_place = places_of_drums(self.file, self.events, known)
+        of_place = places_of_drums(self.file, self.events, self.drums)
         drums = {channel for (_, channel), is_drum in of_place.items() if is_drum}
         melodies = {channel for (_, channel), is_drum in of_place.items() if not is_drum}
         return drums | ({DRUM_CHANNEL} - melodies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MidiFile, open_midi
-from tokenization.midi.drums import drum_places
+from tokenization.midi.drums import Place, drum_places
 from tokenization.midi.events import (
     DRUM_CHANNEL,
     TEMPO,
@@ -31,10 +32,11 @@ _DEFAULT_TEMPO: Final = 500_000
 _MOST_TEMPO: Final = 0xFFFFFF
 
 
-def transpose_midi(data: bytes, semitones: int) -> bytes:
+def transpose_midi(data: bytes, semitones: int, drums: Mapping[Place, bool] | None = None) -> bytes:
     """MIDI file whose notes are higher by some semitones, except those of drums.
 
-    Pitches, polyphonic pressure and key signatures change; no byte is added or removed.
+    Pitches, polyphonic pressure and key signatures change; no byte is added or removed. `drums`
+    are those that are known, as in `read_midi`.
 
     Raises:
         MidiError: this is not a MIDI file, or a note would be below 0 or above 127.
@@ -43,7 +45,7 @@ def transpose_midi(data: bytes, semitones: int) -> bytes:
     events = scan_events(file)
     changed = np.frombuffer(file.data, dtype=np.uint8).copy()
     kind = events.status & 0xF0
-    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & ~_are_drums(data, events))
+    rows = np.flatnonzero((kind >= 0x80) & (kind <= 0xA0) & ~_are_drums(data, events, drums))
     pitches = events.first[rows] + semitones
     if len(rows) and (pitches.min() < 0 or pitches.max() > 127):
         raise MidiError(
@@ -58,13 +60,15 @@ def transpose_midi(data: bytes, semitones: int) -> bytes:
     return changed.tobytes()
 
 
-def _are_drums(data: bytes, events: Events) -> NDArray[np.bool_]:
+def _are_drums(
+    data: bytes, events: Events, drums: Mapping[Place, bool] | None
+) -> NDArray[np.bool_]:
     """Which events (n,) are on channels of drums."""
     homes = events.homes[events.chunk, events.status & 0x0F]
     chunks, channels = homes >> 4, homes & 15
     are_drums = channels == DRUM_CHANNEL
     with suppress(MidiError):  # a file without notes has no other drums
-        for (chunk, channel), is_drum in drum_places(read_midi(data)).items():
+        for (chunk, channel), is_drum in drum_places(read_midi(data, drums=drums)).items():
             are_drums[(chunks == chunk) & (channels == channel)] = is_drum
     return are_drums
 

@@ -99,14 +99,14 @@ def with_drums(score: Score, numbers: Iterable[int]) -> Score:
         MidiError: there is no such track, or a channel would hold drums and a melody.
     """
     drums = frozenset(numbers)
+    if drums == frozenset(at for at, track in enumerate(score.tracks) if track.is_drum):
+        return score.without_guesses()
     count = len(score.tracks)
     if unknown := sorted(number for number in drums if not 0 <= number < count):
         raise MidiError(f"there is no track {unknown[0] + 1}, expected 1 to {count}")
     first: dict[tuple[int | None, int], int] = {}
     for number, track in enumerate(score.tracks):
-        # all that plays on channel 10 is drums or is not; other channels of clips are shared
-        shared = None if track.channel == DRUM_CHANNEL else track.chunk
-        other = first.setdefault((shared, track.channel), number)
+        other = first.setdefault(_shared(track), number)
         if track.chunk is not None and (other in drums) != (number in drums):
             raise MidiError(
                 f"tracks {other + 1} and {number + 1} share channel {track.channel + 1}, which "
@@ -117,6 +117,23 @@ def with_drums(score: Score, numbers: Iterable[int]) -> Score:
         for number, track in enumerate(score.tracks)
     ]
     return score.with_tracks(tracks).without_guesses()
+
+
+def switch_drums(score: Score, number: int, *, is_drum: bool) -> Score:
+    """The same score, in which a track and all that share its channel are drums, or are not.
+
+    Raises MidiError if there is no such track; its number counts from 0.
+    """
+    if not 0 <= number < len(score.tracks):
+        raise MidiError(f"there is no track {number + 1}, expected 1 to {len(score.tracks)}")
+    place = _shared(score.tracks[number])
+    drums = (is_drum if _shared(track) == place else track.is_drum for track in score.tracks)
+    return with_drums(score, (number for number, is_one in enumerate(drums) if is_one))
+
+
+def _shared(track: Track) -> Place:
+    """Where tracks are drums together: on channel 10 of all chunks, or a channel of one chunk."""
+    return None if track.channel == DRUM_CHANNEL else track.chunk, track.channel
 
 
 def _with_flag(track: Track, is_drum: bool) -> Track:
@@ -138,6 +155,11 @@ def parse_drums(text: str) -> frozenset[int]:
             f"drums is {text[:40]!r}, expected numbers of tracks, such as 2,5, or none"
         )
     return frozenset(int(word[:6]) - 1 for word in words)
+
+
+def format_drums(numbers: Iterable[int]) -> str:
+    """The text that `parse_drums` reads as these numbers of tracks."""
+    return ",".join(str(number + 1) for number in sorted(numbers)) or "none"
 
 
 def places_of_drums(

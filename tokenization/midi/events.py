@@ -35,6 +35,9 @@ MAX_TICK: Final = 2**31 - 1
 """Maximum time; larger ones overflow in other programs."""
 
 DRUM_CHANNEL: Final = 9
+_LATE_PROGRAM: Final = 4
+"""A channel's first program counts for its first notes if it comes at most this part of a quarter
+note after the first one: devices and programs often write it a few ticks late."""
 
 # Types of meta events
 NAME: Final = 0x03
@@ -70,6 +73,8 @@ class Events:
     be read."""
     clipped: int
     """Number of data bytes over 127, which are read as 127."""
+    division: int
+    """Ticks per quarter note."""
 
     @cached_property
     def metas(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
@@ -85,6 +90,27 @@ class Events:
     def homes(self) -> NDArray[np.int64]:
         """The place of the instrument of each channel (tracks, 16); see `find_homes`."""
         return find_homes(self)
+
+    @cached_property
+    def openings(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of the first note and the first program of each channel (tracks, 16), if it is late.
+
+        Otherwise, both are -1.
+        """
+        kind = self.status & 0xF0
+        note = self._first_rows((kind == 0x90) & (self.second > 0))
+        program = self._first_rows(kind == 0xC0)
+        is_late = (note >= 0) & (note < program)
+        delay = self.tick[program[is_late]] - self.tick[note[is_late]]
+        is_late[is_late] = _LATE_PROGRAM * delay <= self.division
+        return np.where(is_late, note, -1), np.where(is_late, program, -1)
+
+    def _first_rows(self, is_kind: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The row of the first event of a kind on each channel (tracks, 16); -1: there is none."""
+        rows = np.full(self.homes.shape, -1, np.int64)
+        of_kind = np.flatnonzero(is_kind)[::-1]  # the first one is written last
+        rows[self.chunk[of_kind], self.status[of_kind] & 15] = of_kind
+        return rows
 
     @cached_property
     def members(self) -> frozenset[int]:
@@ -119,7 +145,10 @@ def scan_events(file: MidiFile) -> Events:
         )
     rows, ends, end_ticks, *endings = found.tracks.T
     rows = np.append(rows, len(found.start))
-    events = Events(*found[:7], rows, ends, end_ticks, np.stack(endings, axis=1), found.clipped)
+    endings = np.stack(endings, axis=1)
+    events = Events(
+        *found[:7], rows, ends, end_ticks, endings, found.clipped, division=file.division
+    )
     if (end := int(end_ticks.max())) > MAX_TICK:
         raise too_long(
             file, events, f"the file ends at tick {end:,}, expected at most {MAX_TICK:,}"
@@ -296,11 +325,15 @@ def programs_of_rows(
 ) -> NDArray[np.int64]:
     """Programs of channels in chunks before rows of events, sorted by chunk, then by row.
 
-    A channel without a program change in its chunk has the last program that any chunk sets up to
+    The first program of a channel counts from its first note on if it is late (`openings`). A
+    channel without a program change in its chunk has the last program that any chunk sets up to
     `tick`, or 0; all arrays (n,).
     """
     columns = events.status, events.first, events.track_rows
     programs = event_bytes.own_programs(*columns, chunk, channel, row)
+    note, program = (rows[chunk, channel] for rows in events.openings)
+    is_early = (note <= row) & (row < program)
+    programs[is_early] = events.first[program[is_early]]
     rows = np.flatnonzero(programs < 0)
     if not rows.size:
         return programs

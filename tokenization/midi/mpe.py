@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.midi.tuning import parameters
+
 MEMBER_BEND_CENTS: Final = 4800.0
 """Default range of the pitch bend of a member channel."""
 _LOWER, _UPPER = 0, 15
@@ -22,6 +24,7 @@ _LEAST_CHANNELS: Final = 3
 """Channels of one instrument without a configuration message; fewer may be a coincidence."""
 _EXPRESSED: Final = 0.9
 """Share of notes before which a device without a configuration message sets bend and timbre."""
+_MOST_NOTE_BENDS: Final = 1_000_000
 _MOST_MESSAGES: Final = 10_000
 """Messages about parameters of a manager channel that are read, which bounds the time."""
 
@@ -95,6 +98,55 @@ def find_homes(events: _Columns) -> NDArray[np.int64]:
             if is_one and has_one_program([chunk], members):
                 homes[chunk, members] = chunk << 4 | members[0]
     return homes
+
+
+def note_bends(
+    events: _Columns,
+    homes: NDArray[np.int64],
+    notes: tuple[NDArray[np.int32], NDArray[np.int32]],
+    place: int,
+    division: int,
+) -> NDArray[np.int64]:
+    """Ticks, pitches and cents (q, 3) of the bends of the notes of a zone, see `Track.note_bends`.
+
+    A note begins with the bend of its channel, and is in tune again a quarter note after its end.
+    The result is empty if there are too many bends.
+
+    Args:
+        events: the events.
+        homes: the result of `find_homes`.
+        notes: rows where notes begin and end.
+        place: the place of the zone's instrument.
+        division: ticks per quarter note.
+    """
+    begins, ends = notes
+    places = events.chunk[begins] << 4 | events.status[begins] & 15
+    is_member = homes.reshape(-1)[places] == place
+    begins, ends, places = begins[is_member], ends[is_member], places[is_member]
+    onsets, stops = events.tick[begins], events.tick[ends]
+    pitches = events.first[begins].astype(np.int64)
+    bent = [np.column_stack([stops + division, pitches, np.zeros_like(pitches)])]
+    for number in np.unique(places).tolist():
+        chunk, channel = number >> 4, number & 15
+        rows = np.flatnonzero((events.status == 0xB0 | channel) & (events.chunk == chunk))
+        columns = [events.tick[rows], events.first[rows], events.second[rows]]
+        controls = np.column_stack(columns).astype(np.int64)
+        is_bend = (events.status == 0xE0 | channel) & (events.chunk == chunk)
+        rows = np.flatnonzero(is_bend & (number != place))  # that of the manager is for all notes
+        ticks = events.tick[rows]
+        values = (events.second[rows] << 7 | events.first[rows]) - 8192
+        cents = np.rint(values / 8192 * parameters(controls, MEMBER_BEND_CENTS)[0])
+        of = np.flatnonzero(places == number)
+        first = np.searchsorted(ticks, onsets[of], side="right")
+        counts = np.maximum(np.searchsorted(ticks, stops[of]) - first, 0)
+        if sum(map(len, bent)) + counts.sum() > _MOST_NOTE_BENDS:
+            return np.zeros((0, 3), np.int64)
+        bent.append(np.column_stack([onsets[of], pitches[of], np.append(0, cents)[first]]))
+        starts: NDArray[np.int64] = np.repeat(first - counts.cumsum() + counts, counts)
+        at = np.arange(len(starts)) + starts
+        bent.append(np.column_stack([ticks[at], np.repeat(pitches[of], counts), cents[at]]))
+    table = np.concatenate(bent).astype(np.int64)
+    return table[np.argsort(table[:, 0], kind="stable")]
 
 
 def _configurations(events: _Columns, until: int) -> Iterator[_Configuration]:

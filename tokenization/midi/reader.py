@@ -25,6 +25,7 @@ from tokenization.midi.events import (
     tempo_rows,
     too_long,
 )
+from tokenization.midi.mpe import note_bends
 from tokenization.midi.texts import decode_text, detect_encoding
 from tokenization.score import (
     MAX_BEATS,
@@ -239,8 +240,11 @@ def _tracks(
         places, tables, are_drums, strict=True
     ):
         track = Track(NO_NOTES, program, is_drum, name, channel, chunk)
-        of_channel = {"controls": controls[channel], "bends": bends[channel]}
-        tracks.append(track.with_tables(notes=table, **of_channel))
+        tables = {"notes": table, "controls": controls[channel], "bends": bends[channel]}
+        if (events.homes == (place := chunk << 4 | channel)).sum() > 1:
+            bent = note_bends(events, events.homes, (begins, ends), place, file.division)
+            tables["note_bends"] = _fixed(bent)
+        tracks.append(track.with_tables(**tables))
     return tuple(tracks), _describe_guesses(guesses, places)
 
 

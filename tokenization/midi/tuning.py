@@ -148,7 +148,7 @@ def _tuned(track: Track, cents: float, bend_range: float, tick: int) -> Track:
 
 
 def _channel(events: ChannelEvents) -> _Channel:
-    bend_range, cents = _parameters(events.controls, events.bend_range)
+    bend_range, cents = parameters(events.controls, events.bend_range)
     resets = events.controls[events.controls[:, 1] == _RESET, 0]
     # at equal ticks, a bend overrides a reset
     ticks = np.concatenate([[-1], resets, events.bends[:, 0]])
@@ -167,7 +167,7 @@ def _channel(events: ChannelEvents) -> _Channel:
     return _Channel(usual, last, bend_range, cents, has_notes=True)
 
 
-def _parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, float]:
+def parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, float]:
     """Range of the pitch bend, and offset by fine and coarse tuning, in cents."""
     coarse_byte = {_BEND_RANGE: round(bend_range / 100), _FINE: 64, _COARSE: 64}
     fine_byte = dict.fromkeys(coarse_byte, 0)

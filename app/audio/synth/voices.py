@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +102,8 @@ def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[
     owners = np.repeat(np.array(numbers, np.int64), [len(track) for track in tracks])
     controls = _in_time([track.controls for track in tracks])
     channel = _channel(score, controls, _in_time([track.bends for track in tracks]))
+    note_bends = _in_time([track.note_bends for track in tracks])
+    bent = {key: _bent(channel, score, note_bends, key) for key in set(note_bends[:, 1].tolist())}
     onsets = score.seconds_at(notes[:, 0])
     ends = score.seconds_at(notes[:, 0] + notes[:, 1])
     ends = _until_let_go(onsets, ends, notes[:, 2])
@@ -133,7 +135,7 @@ def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[
         yield Voices(
             zone=zone,
             key=key,
-            channel=channel,
+            channel=bent.get(key, channel),
             onsets=onsets[part],
             ends=ends[part],
             chokes=strike[np.searchsorted(strike[:-1], onsets[part], side="right")],
@@ -202,6 +204,15 @@ def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]
         pan=_steps(score, controls, _PAN, 64),
         bend_cents=Steps(seconds, cents, 0.0),
     )
+
+
+def _bent(channel: Channel, score: Score, note_bends: NDArray[np.int64], key: int) -> Channel:
+    """A channel with the bends of the notes of a key."""
+    of_key = note_bends[note_bends[:, 1] == key]
+    own = Steps(score.seconds_at(of_key[:, 0]), of_key[:, 2].astype(np.float64), 0.0)
+    seconds = np.union1d(own.seconds, channel.bend_cents.seconds)
+    cents = own.at(seconds) + channel.bend_cents.at(seconds)
+    return replace(channel, bend_cents=Steps(seconds, cents, 0.0))
 
 
 def _steps(

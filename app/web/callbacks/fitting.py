@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
     from app.compose.models import Models
     from app.server.uploads import Upload
+    from tokenization.score import Score
 
 NO_TRACK = "Choose Write for at least one track, or the instrument of a new track."
 TRACKS_ANEW = (
@@ -37,6 +38,12 @@ def for_model(models: Models, upload: Upload, name: str, style: str = "") -> Upl
     score = upload.whole.score
     model = models.to_continue(score, style) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)
+
+
+def with_drums(models: Models, upload: Upload, score: Score, name: str, style: str = "") -> Upload:
+    """The whole file, whose score has other drums, for the model of this name or automatically."""
+    model = models.to_continue(score, style) if name == AUTOMATIC else models.load(name)
+    return upload.with_drums(score, model)
 
 
 def to_write(

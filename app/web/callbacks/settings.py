@@ -13,10 +13,11 @@ from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED
 from app.compose.plan.growth import Preset, presets
+from app.compose.tracks import with_told_drums
 from app.errors import input_errors
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
-from app.web.callbacks.fitting import fit, for_model, shown
+from app.web.callbacks.fitting import fit, for_model, shown, with_drums
 from app.web.cards import refused, said
 from app.web.examples import finished_example
 from app.web.session import FIRST_EXAMPLE, NEW, Session, Step
@@ -81,7 +82,12 @@ class SettingsCallbacks:
         work.replay = None
         try:
             with alerting():
-                upload = for_model(self._models, work.upload, saved.model)
+                upload, job = work.upload, work.frame.get("job", "")
+                score = with_told_drums(upload.score, saved.options.drums, upload.whole.name)
+                if score.tracks != upload.score.tracks:
+                    upload = with_drums(self._models, upload, score, saved.model)
+                    job = self._view.studio.opened(session.names[-1], upload).id  # it sounds new
+                upload = for_model(self._models, upload, saved.model)
                 if upload.whole.facts.beats != saved.options.beats:
                     upload = upload.counted_by(saved.options.beats)
                 if saved.sections:
@@ -97,7 +103,7 @@ class SettingsCallbacks:
         except AlertError as alert:
             work.note = refused(str(alert))
             return
-        frame = shown(upload, work.frame.get("job", ""))
+        frame = shown(upload, job)
         work.set(
             work.step._replace(
                 upload=upload,

@@ -9,13 +9,20 @@ from pathlib import Path
 import gradio as gr
 
 from app.compose.options import BeatSource
-from app.player.edits import Edit
+from app.player.edits import Edit, drums_after_edits
 from app.player.frames import Frame
 from app.server.job import PROMPT_ALONE
 from app.server.uploads import Upload, read_upload, upload_of
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
 from app.web.callbacks.events import chosen_passage, track_numbers, values_of, whole_number
-from app.web.callbacks.fitting import fitted, for_model, shown, to_write, with_tracks
+from app.web.callbacks.fitting import (
+    fitted,
+    for_model,
+    shown,
+    to_write,
+    with_drums,
+    with_tracks,
+)
 from app.web.callbacks.settings import SettingsCallbacks
 from app.web.cards import refused, said, sentence
 from app.web.examples import example_file, finished_example, label_of
@@ -23,6 +30,7 @@ from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
 from app.web.view import View, session_of
 from tokenization.analysis.form import Phrase
 from tokenization.errors import MidiError, TokenizerError
+from tokenization.midi.drums import switch_drums
 
 MOST_LETTERS = 200
 """Maximum length of a file name in a message."""
@@ -129,6 +137,24 @@ class UploadCallbacks:
 
         return self._change(request, change)
 
+    def choose_drums(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Takes a track, and those that share its channel, for drums or for a melody."""
+
+        def change(step: Step, upload: Upload) -> tuple[Step, str]:
+            number = whole_number(event, "track", len(upload.score.tracks) - 1)
+            if number is None:
+                return step, ""
+            is_drum = values_of(event).get("drums") is True
+            score = switch_drums(upload.score, number, is_drum=is_drum)
+            style = self._view.session(request).work.asked_style
+            changed = with_drums(self._models, upload, score, step.model, style)
+            if upload.passage is not None:
+                changed = to_write(self._models, changed, step.model, upload.passage, style)
+                return step._replace(upload=changed), ""
+            return _chosen_as(step._replace(upload=changed), changed, upload, step), ""
+
+        return self._change(request, change, sounds_new=True)
+
     def choose_model(self, model: str, request: gr.Request) -> tuple[object, ...]:
         """Chooses the model that continues the file, or generates a new piece."""
 
@@ -197,11 +223,13 @@ class UploadCallbacks:
         change: Callable[[Step, Upload], tuple[Step, str]],
         *,
         keeps_note: bool = False,
+        sounds_new: bool = False,
     ) -> tuple[object, ...]:
         """Changes the upload, or shows why it cannot.
 
         `change` returns the next step, without its frame, and a note for the card, which replaces
-        the note that is there unless it `keeps_note`.
+        the note that is there unless it `keeps_note`. If the file `sounds_new`, its sound is made
+        again.
         """
         session = self._view.session(request)
         work = session.work
@@ -218,7 +246,7 @@ class UploadCallbacks:
                 # settings that wait for their file keep their note
                 if note or not (keeps_note or work.replay is not None):
                     work.note = said(note) if note else ""
-                if work.frame.get("phase") == "prompt":
+                if work.frame.get("phase") == "prompt" and not sounds_new:
                     # changing the prompt again is not a separate step
                     frame = shown(step.upload, work.frame.get("job", ""))
                     work.set(step._replace(frame=frame))
@@ -267,7 +295,8 @@ class UploadCallbacks:
                 beats: BeatSource = before.whole.facts.beats if before else "file"
                 title = frame.get("title", "music")
                 data, sections = edit.apply(*piece), _sections_of(frame, index)
-                upload = upload_of(data, f"{title}.mid", self._models, beats, sections)
+                drums = drums_after_edits(piece[1])
+                upload = upload_of(data, f"{title}.mid", self._models, beats, sections, drums)
                 wanted = before.model.name if before else work.model
                 upload = for_model(self._models, upload, wanted, work.asked_style)
                 step = Step(upload, frame, model=work.model)

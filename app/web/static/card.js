@@ -3,6 +3,8 @@ export function start({ element, trigger }) {
   let told;
   element.addEventListener("click", (event) => {
     if (event.target.closest("[data-forget]")) trigger("forget");
+    const drums = event.target.closest("[data-drums]");
+    if (drums) trigger("drums", { track: Number(drums.dataset.drums), drums: drums.ariaPressed !== "true" });
   });
   // the reason may be out of view, as the form is long
   new MutationObserver(() => {

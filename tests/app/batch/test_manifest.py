@@ -34,6 +34,7 @@ def test_the_manifest_lists_the_clips_with_their_settings(quick_model, tmp_path,
         assert row["backend"] == "quick"
         settings = json.loads(row["settings"])
         assert (settings["temperature"], settings["beats"]) == (1.0, "auto")
+        assert settings["drums"] == "none"  # as they were found
         assert settings["prompt_sha256"] == hashlib.sha256(prompt.read_bytes()).hexdigest()
         assert row["bars"] == "2"
         before = read_midi(prompt.read_bytes()).num_notes

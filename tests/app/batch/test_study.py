@@ -223,6 +223,7 @@ WRONG = [
     ("model: piano}", "modl: piano}", "study.conditions[0].modl: unknown"),
     (", model: piano}", "}", "study.conditions[0]: found no model, which is required"),
     ("temperature: 0.8", "seed: 8", "options.seed: all conditions have the same length"),
+    ("temperature: 0.8", "beats: grid", "set bars and beats for the whole study"),
     ("name: cool", "name: warm", "2 conditions are named 'warm'"),
     ("prompts: [prompts]\n", "", "prompts are empty, but the condition 'real'"),
 ]

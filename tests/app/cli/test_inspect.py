@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from app.cli.main import main
 from tokenization.midi import write_midi
@@ -74,3 +75,20 @@ def test_inspect_shows_accidents_after_the_bars_of_the_prompt(tmp_path, capsys):
     path.write_bytes(write_midi(Score(480, (Track.of(rows[:1]),))))
     assert main(["inspect", str(path), "--accidents", "1"]) == 2
     assert "expected a longer piece: the piece has 1 bar\n" in capsys.readouterr().err
+
+
+def test_inspect_says_which_drums_are_a_guess_and_can_be_told(tmp_path, capsys):
+    path = tmp_path / "song.mid"
+    beat = Track.of([(240 * at, 60, 36 + at % 3, 90) for at in range(32)])
+    path.write_bytes(write_midi(Score(480, (replace(beat, name="Drum Rack"),))))
+    for words, said in (
+        ([], "song.mid: track 1 (Drum Rack) on channel 1 is read as drums by its name; "),
+        (["--drums", "none"], ""),
+    ):
+        assert main(["inspect", str(path), *words]) == 0
+        shown = capsys.readouterr()
+        assert said in shown.err
+        assert shown.err.count("\n") == bool(said)
+        assert ("no pitched notes" in shown.out) == bool(said)
+    assert main(["inspect", str(path), "--drums", "3"]) == 2
+    assert "drums: there is no track 3, expected 1 to 1" in capsys.readouterr().err

@@ -98,6 +98,7 @@ def test_beats_of_a_recording_are_estimated_unless_those_of_the_file_are_chosen(
     facts = read_prompt(write_midi(Score(480, (Track.of(far),)))).facts
     assert facts.beats == "file"
     assert "do not follow" in facts.beats_notice
+    assert facts.beats_notice.endswith("to estimate beats; use a part of the file")
 
 
 def test_the_model_hears_what_the_pedal_holds():

@@ -251,16 +251,17 @@ def test_a_bend_that_holds_is_tuning_and_an_effect_ends():
 
 
 def test_instruments_that_join_have_the_tuning_that_all_share():
-    def joined(*channels: bytes) -> list[list[int]]:
+    def joined(*channels: bytes, drums: bool = False) -> list[list[int]]:
         tracks = [part + note(60, channel=at) + END for at, part in enumerate(channels)]
-        result = _continue(midi_file(*tracks, division=96), channel=8, chunk=None, program=33)
-        return _bends(result)[8]
+        data, new = midi_file(*tracks, division=96), Track(NEW.notes, program=33, channel=8)
+        return _bends(append_to_midi(data, Score(12, (new,)), 48, {(1, 1): drums}))[8]
 
     tune = [_bend(_QUARTER_TONE, at) for at in range(3)]
     fine = b"\x00\xb1\x65\x00\x00\xb1\x64\x01\x00\xb1\x06\x60\x00\xb1\x26\x00"
     assert joined(tune[0], tune[1]) == [[384, _QUARTER_TONE]]
     assert joined(tune[0], fine) == [[384, _QUARTER_TONE]]  # both are 50 cents
     assert joined(tune[0], b"") == joined(b"", b"") == []
+    assert joined(tune[0], b"", drums=True) == [[384, _QUARTER_TONE]]
 
 
 def test_a_new_note_keeps_its_length_after_stuck_keys_of_its_pitch():

@@ -9,7 +9,14 @@ from tokenization.errors import MidiError
 from tokenization.midi import append_to_midi, read_midi, replace_in_midi
 from tokenization.midi.change import transpose_midi
 from tokenization.midi.chunks import chunk_bytes
-from tokenization.midi.drums import drum_places, names_drums, parse_drums, with_drums
+from tokenization.midi.drums import (
+    drum_places,
+    format_drums,
+    names_drums,
+    parse_drums,
+    switch_drums,
+    with_drums,
+)
 from tokenization.midi.writer import header_bytes, meta, write_midi
 from tokenization.score import Score, Track
 
@@ -169,6 +176,19 @@ def test_what_people_say_applies_and_is_kept_in_later_versions_of_the_file():
     again = read_midi(data, drums=drum_places(said))
     assert again.tracks == said.tracks
     assert not any(track.is_drum for track in with_drums(score, parse_drums("none")).tracks)
+    for numbers in (set(), {0}, {11, 1}):
+        assert parse_drums(format_drums(numbers)) == numbers
+
+
+def test_tracks_that_share_a_channel_become_drums_together():
+    data = _file(("", 0, _tune(), b"", 5), ("", 9, _beat(), b"", None), ("", 9, _beat(), b"", None))
+    score = read_midi(data)
+    for number, is_drum, drums in ((0, True, "1,2,3"), (2, False, "none"), (1, True, "2,3")):
+        switched = switch_drums(score, number, is_drum=is_drum)
+        found = format_drums(at for at, track in enumerate(switched.tracks) if track.is_drum)
+        assert found == drums
+    with pytest.raises(MidiError, match="no track 4, expected 1 to 3"):
+        switch_drums(score, 3, is_drum=True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "1,", "none,1", "-1"])

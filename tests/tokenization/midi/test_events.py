@@ -44,6 +44,14 @@ def test_notes_are_read_in_order_with_their_ends_and_programs(data):
     assert ours == sorted(slow)
 
 
+@pytest.mark.parametrize(("delay", "programs"), [(0, [7]), (24, [7]), (25, [0, 7])])
+def test_a_program_counts_for_the_first_note_if_it_follows_within_a_sixteenth(delay, programs):
+    """Of all chunks, in each of which it may come a few ticks late."""
+    late = note(60, length=0) + bytes((delay, 0xC0, 7)) + note(62, delta=96)
+    tracks = read_midi(midi_file(late, late, division=96)).tracks
+    assert [track.program for track in tracks] == 2 * programs
+
+
 def test_too_many_other_events_are_rejected_before_the_rest_is_read(monkeypatch):
     """Reading these events is slow, so the rest of the file, damaged or not, is not read."""
     monkeypatch.setattr("tokenization.midi.events.MAX_OTHERS", 100)

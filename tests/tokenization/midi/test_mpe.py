@@ -71,6 +71,23 @@ def test_the_channels_of_a_zone_are_one_instrument(chunks, tracks):
     assert tracks_of(midi_file(*(chunk + END for chunk in chunks))) == tracks
 
 
+def test_each_note_has_the_bends_of_its_channel():
+    """In the range of its channel, 48 semitones by default; it is in tune again after its end."""
+
+    def bend(channel: int, part: float, delta: int = 0) -> bytes:
+        value = round(8192 * (1 + part))
+        return bytes((delta, 0xE0 | channel, value & 127, value >> 7))
+
+    octave = b"".join(bytes((0, 0xB2, *pair)) for pair in ((101, 0), (100, 0), (6, 12)))
+    begin = bend(1, 1 / 48) + bend(2, -1 / 12) + b"\x00\x91\x3c\x40\x00\x92\x40\x40"
+    end = b"\x30\x81\x3c\x40\x00\x82\x40\x40" + bend(1, 0.5)
+    data = midi_file(zone(0, 15) + octave + begin + bend(1, 1 / 16, 48) + end + END, division=96)
+    (track,) = read_midi(data).tracks
+    rows = [[0, 60, 100], [0, 64, -100], [48, 60, 300], [192, 60, 0], [192, 64, 0]]
+    assert track.note_bends.tolist() == rows
+    assert track.bends.tolist() == []
+
+
 def test_many_messages_of_zones_still_make_one_instrument():
     for chunks in (
         [zone(0, 15) + chords(1, 2, 3) + END] * 300,

@@ -150,6 +150,11 @@ def test_bends_have_the_range_of_registered_parameter_0_until_a_reset():
     np.testing.assert_allclose(cents, [0, 200 * 8191 / 8192, 0, 100])
     wide = [(0, 101, 0), (0, 100, 0), (0, 6, 12)]
     other = [(0, 101, 0), (0, 100, 1), (0, 6, 12)]
+    own = [(0, 60, 50), (100, 60, -50)]
+    both = track([(0, 900, 60, 90), (0, 900, 64, 90)], (), [(200, 4096)], note_bends=own)
+    for voices in score_voices(score(both), FONT):
+        cents = voices.channel.bend_cents.at(np.array([0.05, 0.15, 0.25]))
+        np.testing.assert_allclose(cents, [50, -50, 50] if voices.key == 60 else [0, 0, 100])
     for controls, semitones in (((), 2), (wide, 12), (other, 2)):
         music = score(track([(0, 900, 60, 90)], controls, [(100, -8192), (200, 4096)]))
         (voices,) = score_voices(music, FONT)

@@ -21,6 +21,7 @@ from tests.support.seen import (
     make,
     read,
     seen,
+    shown,
     work_of,
 )
 
@@ -50,6 +51,42 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, band):
     again = file_of(calls, view)
     assert again != first
     assert again.read_bytes() == first.read_bytes()
+
+
+def test_drums_that_are_switched_on_the_card_are_pinned_in_the_settings(calls, band):
+    """Also in later versions of the piece; tracks that share a channel are switched together."""
+
+    def drums(who=SOMEONE):
+        rows = work_of(calls, who).upload.whole.facts.rows
+        assert shown(calls, who).card.count("aria-pressed='true'") == sum(r.drums for r in rows)
+        return [row.id for row in rows if row.drums]
+
+    view, _ = read(calls, band)
+    assert drums() == [2]
+    for data in ({}, {"track": 9}, {"track": True}):
+        calls.uploads.choose_drums(event(**data), SOMEONE)
+        assert work_of(calls).frame["job"] == view.frame["job"]
+    view = seen(calls.uploads.choose_drums(event(track=1, drums=True), SOMEONE))
+    assert drums() == [1, 2]
+    assert [track["drums"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
+    calls.history.undo(SOMEONE)
+    assert drums() == [2]
+    calls.history.redo(SOMEONE)
+    calls.uploads.edit(event(variation=-1, semitones=1), SOMEONE)
+    assert drums() == [1, 2]
+    calls.history.undo(SOMEONE)
+    _, view = make(calls, bars=2, seed=4)
+    settings, first = file_of(calls, view, "replay"), file_of(calls, view).read_bytes()
+    assert json.loads(settings.read_text())["options"]["drums"] == "2,3"
+    read(calls, band, who=OTHER)
+    before = work_of(calls, OTHER).frame["job"]
+    read(calls, settings, who=OTHER)
+    assert drums(OTHER) == [1, 2]
+    assert work_of(calls, OTHER).frame["job"] != before  # which has another sound
+    _, view = make(calls, who=OTHER, bars=2, seed=4)
+    assert file_of(calls, view).read_bytes() == first
+    calls.uploads.continue_this(event(variation=0), OTHER)
+    assert drums(OTHER) == [1, 2]
 
 
 def write_settings(path, **changed):
