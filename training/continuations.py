@@ -123,7 +123,7 @@ def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer
     if len(samples) == 1:
         return whole[0]
     takes = [sample.tokens for sample in samples]
-    return whole[rank_ids(context, takes, tokenizer.decode, BAR, has_prompt=True).order[0]]
+    return whole[rank_ids(context, takes, tokenizer, has_prompt=True).order[0]]
 
 
 def _bars_of(rule: ConstrainedGrammar) -> int:

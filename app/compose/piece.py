@@ -210,8 +210,7 @@ class Draft:
         self.ranking = rank_ids(
             opening.context,
             [sample.tokens for sample in self.samples],
-            opening.model.tokenizer.decode,
-            BAR,
+            opening.model.tokenizer,
             has_prompt=opening.prompt is not None,
         )
         self.choice = self.ranking.choose()

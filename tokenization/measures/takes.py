@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.accidents import Accidents, accidents, twins
 from tokenization.measures.continuation import measure_continuation
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import BAR, Families
 from tokenization.score import Score
 
 WEIGHTS: Final = Path(__file__).with_name("takes.json")
@@ -133,21 +135,27 @@ def rank(takes: Sequence[Take], first_bar: int, stop_bar: int) -> Ranking:
 def rank_ids(
     context: NDArray[np.integer],
     takes: Sequence[Sequence[int]],
-    decode: Callable[[NDArray[np.int64]], Score],
-    bar: int,
+    tokenizer: Remi,
     *,
     has_prompt: bool,
 ) -> Ranking:
-    """Order takes of token ids.
+    """Order takes of token ids, each of whole bars.
 
     `context` (l,) are the ids before them: those of a prompt and of the beginning of the new bar,
-    or of the beginning of a piece. `bar` is the id that begins a bar.
+    or of the beginning of a piece.
     """
-    first = int(np.count_nonzero(context == bar)) - has_prompt
-    ids = [np.append(context, tokens).astype(np.int64) for tokens in takes]
-    stops = [max(int(np.count_nonzero(row == bar)), first + 1) for row in ids]
-    judged = [judge(decode(row), first, stop) for row, stop in zip(ids, stops, strict=True)]
+    first = bars_before(context, tokenizer.families, has_prompt=has_prompt)
+    stops = [first + has_prompt + list(tokens).count(BAR) for tokens in takes]
+    stops = [max(stop, first + 1) for stop in stops]
+    scores = [tokenizer.decode(np.append(context, tokens).astype(np.int64)) for tokens in takes]
+    judged = [judge(score, first, stop) for score, stop in zip(scores, stops, strict=True)]
     return rank(judged, first, max(stops))
+
+
+def bars_before(context: NDArray[np.integer], families: Families, *, has_prompt: bool) -> int:
+    """Number of bars before the new ones; the bars after a gap come before them in the ids."""
+    later = int(np.count_nonzero(context == families.later))
+    return int(np.count_nonzero(context == BAR)) - later - has_prompt
 
 
 def distinct(rankings: Sequence[Ranking]) -> list[int]:
