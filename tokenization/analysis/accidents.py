@@ -150,8 +150,8 @@ def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
     Music comes back, but varied, or with something new in between. A loop may loop: it is one if
     30 % of the bars of the prompt after the first are equal to earlier ones. Where three of four
     repeat an earlier rhythm, in the mean of its tracks, the prompt is made of patterns, and bars
-    over the same chord are the same: real grooves have up to 90 % of copies then. Fewer than eight
-    bars may be one phrase that returns.
+    over the same chord are the same: over 90 % have to be copies then. Fewer than eight bars may be
+    one phrase that returns.
     """
     is_copy = distance_to_equal(contents(bars, stop)) > 0
     share = is_copy[first:].mean()
@@ -192,9 +192,8 @@ def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Pla
 def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """A lost melody: four bars in a row have nothing above the lowest quarter of the prompt.
 
-    Every bar of the prompt has something there. A melody may rest, and all of the music may move
-    down, but only the bass for a whole phrase sounds as if players had forgotten their parts. (Real
-    melodies do stay below the median of the prompt for a phrase, in up to 9 % of the pieces.)
+    Every bar of the prompt has something there. A melody may rest, or stay below the median of the
+    prompt for a phrase; but the bass alone sounds as if players had forgotten their parts.
     """
     pitched = bars.only(bars.tracks != DRUMS)
     heard = pitched.pitches[pitched.bars < first]
@@ -211,9 +210,8 @@ def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:
 def _range(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """A note out of range: beyond the prompt, over an octave from all others of its track.
 
-    Eight bars do not show the whole range of a part: real ones go over an octave beyond it in up to
-    a quarter of the pieces, but by way of notes in between. A note far from all others is not part
-    of a line.
+    Eight bars do not show the whole range of a part: real ones often go over an octave beyond it,
+    but by way of notes in between. A note far from all others is not part of a line.
     """
     for track in np.unique(bars.tracks[bars.tracks != DRUMS]).tolist():
         part = bars.only((bars.tracks == track) & (bars.bars < stop))
@@ -234,9 +232,9 @@ def _range(bars: ScoreBars, first: int, stop: int) -> Place | None:
 def _key(chroma: NDArray[np.float64], first: int) -> Place | None:
     """A lost key: over 15 % of four bars is outside of any scale, and of each half of them.
 
-    The prompt is in a key: it has next to nothing outside of its scale. What is in another scale is
-    a modulation, even a sudden one, whose halves fit a scale each. (Real music is over 15 % outside
-    of its prompt's own scale, four bars running, in up to a fifth of the pieces.)
+    The prompt is in a key: it has next to nothing outside of its scale. Four bars outside of that
+    scale are no accident, since real music modulates in most styles: what is in another scale is a
+    modulation, even a sudden one, whose halves fit a scale each.
     """
     if not chroma[:first].any() or _fit(chroma[:first].sum(0)) < _PURE:
         return None
@@ -261,7 +259,8 @@ def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """Thinning: the last quarter has under 0.4 or over 2.5 times the notes of the prompt.
 
     At least four bars are counted. Real music often begins with less than it has later, and has
-    quiet sections; it is an accident if the end also goes far beyond every phrase before.
+    quiet sections; it is an accident if the end also goes far beyond every phrase before. (The last
+    bars of a real piece may thin out as much.)
     """
     size = max((stop - first) // 4, _PHRASE)
     counts = np.bincount(bars.bars, minlength=stop)[:stop]
