@@ -228,6 +228,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         seconds=end - begin,
         stopped=not draft.rule.finished,
         choice=draft.choice,
+        key=draft.opening.key if draft.opening.options.ending == "cadence" else None,
     )
 
 
