@@ -314,13 +314,13 @@ class MusicOptions:
         "auto",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
         "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar; "
-        "auto: bar after a piece, natural in a piece from nothing",
+        "auto: bar after a piece, cadence in a piece from nothing",
         widget=Widget(
             "choice",
             "Ending",
             "steering",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece, as it does with a new one unless you choose.",
+            "the model end the piece. Automatic: a new piece comes to rest, a longer one goes on.",
             choices=("Automatic", "Bar line", "Cadence", "Natural"),
         ),
     )
@@ -419,7 +419,7 @@ def with_ending(options: MusicOptions, *, from_nothing: bool) -> MusicOptions:
     """The options, in which the ending is not `auto`."""
     if options.ending != "auto":
         return options
-    return replace(options, ending="natural" if from_nothing else "bar")
+    return replace(options, ending="cadence" if from_nothing else "bar")
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:

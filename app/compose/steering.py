@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.compose.options import MusicOptions
-from tokenization.constraints.cadence import Cadence
+from tokenization.constraints.cadence import NEVER, TONIC, Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.harmony import Harmony
 from tokenization.constraints.key import Key as Scale
@@ -42,7 +42,8 @@ def steer(
     if options.density:
         biases.append(Density(options.density))
     if options.ending in ("cadence", "natural"):
-        biases.append(Cadence.after(context, families, key))
+        strength = NEVER if options.ending == "cadence" else TONIC
+        biases.append(Cadence.after(context, families, key, strength))
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
     return tuple(biases)

@@ -8,7 +8,7 @@ from nothing. Prints the shares of pieces that end
 - on beat 1 or 3: nothing begins later in the last bar;
 - in range: each track plays at most an octave beyond what it plays in the prompt;
 - held: the last notes ring for at least a quarter;
-- on the tonic: it is the lowest pitch that sounds with them;
+- on the tonic of the first 8 or 16 bars: it is the lowest pitch that sounds with them;
 - with the drums, if there are any: they play with the last notes;
 
 and the pieces that do not.
@@ -16,7 +16,7 @@ and the pieces that do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from tqdm import tqdm
 from app.compose.continuation import continue_midi, generate_midi
 from app.compose.models import Models
 from app.compose.options import Ending, MusicOptions
+from app.compose.prompt import read_prompt
 from benchmarks.corpora import held_back
 from benchmarks.timing import run, table_output
 from tokenization.analysis.keys import estimate_key
@@ -147,18 +148,17 @@ def _ended(models: Models, name: str, prompt: bytes | None, ending: Ending, seed
         score = generate_midi(models.load(model), options).pieces[0].score
         key, before = estimate_key(score), 0
         assert key is not None
-        return judge(score, before, NEW_BARS, key.tonic)
+        return judge(score, before, NEW_BARS, {key.tonic})
     known = read_midi(prompt)
+    model = models.to_continue(known)
     options = MusicOptions(bars=ENDING_BARS, seed=seed, ending=ending, beats="file")
-    score = continue_midi(models.to_continue(known), prompt, options).pieces[0].score
-    before = len(notated_lines(known, known.end_ticks)) - 1
-    beginning = _first_bars(known, PROMPT_BARS)
-    key = estimate_key(beginning)
-    assert key is not None
-    return judge(score, before, ENDING_BARS, key.tonic)
+    score = continue_midi(model, prompt, options).pieces[0].score
+    before = read_prompt(prompt, tokenizer=model.tokenizer, beats="file").bars_before
+    keys = {estimate_key(_first_bars(known, bars)) for bars in (PROMPT_BARS, 2 * PROMPT_BARS)}
+    return judge(score, before, ENDING_BARS, {key.tonic for key in keys if key})
 
 
-def judge(score: Score, before: int, bars: int, tonic: int) -> Right:
+def judge(score: Score, before: int, bars: int, tonics: Collection[int]) -> Right:
     """The ending of a score of which the last `bars` are new."""
     lines = notated_lines(score, score.end_ticks, before + bars)
     start, stop = lines[before + bars - 1 : before + bars + 1].tolist()
@@ -183,7 +183,7 @@ def judge(score: Score, before: int, bars: int, tonic: int) -> Right:
         place=_is_strong(score, last - start, stop - start, start),
         range=in_range,
         held=held and bool(sounding),
-        tonic=bool(sounding) and min(sounding) % 12 == tonic,
+        tonic=bool(sounding) and min(sounding) % 12 in tonics,
         drums=not has_drums or last in drums,
     )
 

@@ -32,7 +32,7 @@ NEVER = 100.0
 smaller one."""
 LONG, LONGER_LATE = 2.0, 6.0
 TONIC = 6.0
-"""Bias towards the tonic as the last chord, where the model chooses it."""
+"""Default bias towards the tonic as the last chord, where no chord is asked for."""
 OUTSIDE, NOT_ROOT = 4.0, 3.0
 """Bias against pitches outside the chord, and against those other than its root below `LOW`."""
 LOW = 52
@@ -63,28 +63,37 @@ class Cadence(NamedTuple):
     Nothing begins after the middle of the last bar, and what begins last does so at its start or,
     in bars of four quarters or more, in its middle. There, drums play if the music has any, other
     notes last at least a quarter, and each track keeps within an octave of its range. The longer a
-    note lasts up to the bar line, the more likely it is. The lowest track plays the root of the
-    chord that the plan of the bar has, below all others, and pitches outside it get a bias of -4.
-    No other pitch than the tonic sounds into the last bar. Its plan has one chord, with its root as
-    the bass, and those of the tonic get a bias of 6.
+    note lasts up to the bar line, the more likely it is; it rings for another bar at most.
+
+    The plan of the last bar has one chord, with its root as the bass, and those of the tonic get a
+    bias. The lowest track plays the root below all others, and pitches outside the chord get a bias
+    of -4. Of earlier notes, only the tonic sounds into the last bar.
     """
 
     key: Key | None = None
     """The key of the music; None: that of its notes."""
+    strength: float = TONIC
+    """Bias towards the tonic as the last chord."""
     chord: Chord | None = None
     """The chord of the present bar; None: any."""
     heard: Mapping[int, Heard] = MappingProxyType({})
     """What each track has played, by its rank; not the drums."""
     has_drums: bool = False
     """Whether drums have played."""
-    counts: tuple[int, ...] = (0,) * 12
-    """Number of notes of each pitch class in a piece from nothing."""
     grows: bool = True
     """Whether the generated notes count, as in a piece from nothing."""
+    steps: tuple[int, ...] = (0,) * 12
+    """Duration of each pitch class of these notes, in grid steps."""
+    heard_now: Mapping[int, Heard] = MappingProxyType({})
+    """`heard`, with the present bar."""
 
     @classmethod
     def after(
-        cls, ids: Sequence[int] | NDArray[np.integer], families: Families, key: Key | None
+        cls,
+        ids: Sequence[int] | NDArray[np.integer],
+        families: Families,
+        key: Key | None,
+        strength: float = TONIC,
     ) -> Cadence:
         """The bias after a prompt, or from nothing."""
         tokens = Tokens.of(ids, families)
@@ -95,7 +104,7 @@ class Cadence(NamedTuple):
             for rank in np.unique(ranks[ranks > 0]).tolist()
             for of in (pitches[ranks == rank],)
         }
-        return cls(key, None, heard, bool((ranks == 0).any()), grows=len(keys) == 0)
+        return cls(key, strength, None, heard, bool((ranks == 0).any()), grows=len(keys) == 0)
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
@@ -111,10 +120,12 @@ class Cadence(NamedTuple):
             lasts = most * np.minimum(DURATIONS / rest, 1)
             if position in strong:
                 lasts[: DURATIONS.searchsorted(min(STEPS_PER_BEAT, rest))] = -NEVER
+            beyond = length if limit.seconds is None else 0
+            lasts[DURATIONS.searchsorted(rest + beyond, "right") :] = -NEVER
             bias[families.duration : families.drum_velocity] = lasts
             return bias
         if grammar.after is After.RETURN:
-            bias[self._tonics(families)] = TONIC
+            bias[self._tonics(families)] = self.strength
         elif After.CHORD <= grammar.after <= After.BASS:
             bias[families.chord : families.later] = -NEVER
         bias[POSITION + strong[-1] + 1 : TEMPO] = -NEVER
@@ -138,7 +149,7 @@ class Cadence(NamedTuple):
 
     def _tonics(self, families: Families) -> list[int]:
         """Chord tokens of the tonic."""
-        key = self.key or best_key(np.array(self.counts))
+        key = self.key or best_key(np.array(self.steps))
         if key is None:
             return []
         first = families.chord + len(QUALITIES) * key.tonic
@@ -200,17 +211,20 @@ class Cadence(NamedTuple):
         """See `Bias.advance`."""
         families = grammar.families
         if token == BAR:
-            return self._replace(chord=None)
+            return self._replace(chord=None, heard=self.heard_now if self.grows else self.heard)
         if families.chord <= token < families.later:
             return self._replace(chord=_with_chord(self.chord, token, families))
-        if not self.grows or not families.pitch <= token < families.velocity:
+        if not self.grows or token < families.drum or token >= families.drum_velocity:
             return self
-        if token >= families.drum:
+        if token < families.velocity:
             return self if self.has_drums else self._replace(has_drums=True)
-        pitch, track = token - families.pitch, grammar.track
-        heard = self.heard.get(track, Heard(pitch, pitch, 0, 0))
-        counts = [count + (pitch % 12 == of) for of, count in enumerate(self.counts)]
-        return self._replace(heard={**self.heard, track: heard.also(pitch)}, counts=tuple(counts))
+        if token < families.duration:
+            return self
+        pitch, steps = grammar.pitch - families.pitch, list(self.steps)
+        steps[pitch % 12] += int(DURATIONS[token - families.duration])
+        heard = self.heard_now.get(grammar.track, Heard(pitch, pitch, 0, 0)).also(pitch)
+        now = {**self.heard_now, grammar.track: heard}
+        return self._replace(heard_now=now, steps=tuple(steps))
 
 
 def strong_places(length: int) -> tuple[int, ...]:

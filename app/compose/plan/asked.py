@@ -179,7 +179,7 @@ def asked_bars(
             has_others = bool(chords and chords[index]) and (
                 _kinds(known[-1]) != _kinds(known[-1 - sources[place]])
             )
-            is_end = index >= len(places) - _closing_bars(options, len(places))
+            is_end = index >= len(places) - _closing_bars(options, len(places), key)
             bar = bar._replace(exact=not (has_others or is_end))
         bars.append(bar)
     return bars
@@ -190,11 +190,11 @@ def _has_cadence(options: MusicOptions) -> bool:
     return options.ending == "cadence" and options.seconds is None
 
 
-def _closing_bars(options: MusicOptions, count: int) -> int:
+def _closing_bars(options: MusicOptions, count: int, key: Key | None) -> int:
     """How many of `count` new bars belong to the ending: the bar of the dominant, and the last."""
     if options.ending in ("auto", "bar") or options.seconds is not None:
         return 0
-    return 1 + (options.ending == "cadence" and count >= _DOMINANT_FROM)
+    return 1 + (key is not None and count >= _DOMINANT_FROM)
 
 
 def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
