@@ -370,7 +370,10 @@ def _finish(
     prompt: Prompt | None = None,
 ) -> None:
     """Shows progress, writes the files and prints the result."""
+    from tokenization.analysis.keys import key_name
+
     result = _show(steps, music)
+    key = result.pieces[0].key
     _save(targets, result, options.soundfont)
     if options.json:
         print(
@@ -385,6 +388,7 @@ def _finish(
                     "model": options.model or model.name,
                     "backend": model.backend,
                     "fell_back": model.steps.fell_back,
+                    **({} if key is None else {"key": key_name(key)}),
                     "bars": result.bars,
                     "notes": sum(piece.notes for piece in result.pieces),
                     "tokens": result.tokens,
@@ -421,6 +425,8 @@ def _finish(
             if cut := form_cut(music, before, piece.bars):
                 print(f"seed {piece.seed}: {cut}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}, model {model.name}"
+        if key is not None:
+            what += f", closes in {key_name(key)}"
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 

@@ -233,6 +233,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         stopped=not draft.rule.finished,
         choice=draft.choice,
         accidents=draft.accidents(),
+        key=draft.opening.key if draft.opening.options.ending == "cadence" else None,
     )
 
 

@@ -23,6 +23,9 @@ BeatSource = Literal["auto", "file", "estimate", "grid"]
 `auto` is the file, unless its notes do not follow its beats, as in a recording: then an estimate.
 """
 
+Ending = Literal["auto", "bar", "cadence", "natural"]
+"""How new music ends; `with_ending` decides what `auto` is."""
+
 MAX_FILE_BYTES = 10_000_000
 """Default maximum size of a MIDI file."""
 NEW_PIECE_BARS = 32
@@ -311,17 +314,18 @@ class MusicOptions:
         ),
         letter="e",
     )
-    ending: Literal["bar", "cadence", "natural"] = option(
-        "bar",
+    ending: Literal["auto", "bar", "cadence", "natural"] = option(
+        "auto",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
-        "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar",
+        "on the tonic, and may ring beyond it; natural: the model ends the piece in the last bar; "
+        "auto: bar after a piece, cadence in a piece from nothing",
         widget=Widget(
             "choice",
             "Ending",
             "steering",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece.",
-            choices=("Bar line", "Cadence", "Natural"),
+            "the model end the piece. Automatic: a new piece comes to rest, a longer one goes on.",
+            choices=("Automatic", "Bar line", "Cadence", "Natural"),
         ),
     )
     variations: int = option(
@@ -418,6 +422,13 @@ def limits(name: str) -> Limits:
 def new_seed() -> int:
     """A random seed, small enough for consecutive seeds of all variations."""
     return secrets.randbelow(LARGEST_SEED - int(limits("variations").most[1] or 0))
+
+
+def with_ending(options: MusicOptions, *, from_nothing: bool) -> MusicOptions:
+    """The options, in which the ending is not `auto`."""
+    if options.ending != "auto":
+        return options
+    return replace(options, ending="cadence" if from_nothing else "bar")
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.compose.new_bars import NewBars, in_bars
+from app.compose.options import with_ending
 from app.compose.plan.asked import (
     asked_bars,
     asked_chords,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from app.compose.prompt import Prompt
     from relpe.decoding.generate import Sample
+    from tokenization.plan import Key
     from tokenization.tokenizer import FixedBar
 
 
@@ -71,6 +73,8 @@ class Piece:
     """The take that was chosen; None if there was only one, or if generation was stopped."""
     accidents: str = ""
     """What listeners may take for mistakes, in one line; empty if nothing was found."""
+    key: Key | None = None
+    """The key in which a cadence closes; None: no cadence, or in any key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,8 @@ class Opening:
     rule: ConstrainedGrammar
     prompt: Prompt | None = None
     bars: NewBars | None = None
+    key: Key | None = None
+    """The key in which the music is to close; None: it need not."""
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
@@ -95,7 +101,7 @@ class Opening:
         """
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
         families, gap = tokenizer.families, prompt.gap
-        options = in_bars(options, prompt)
+        options = with_ending(in_bars(options, prompt), from_nothing=False)
         bars = NewBars.after(prompt, options.bars)
         ends = options.ending == "natural"
         check_style(options, model.name, tokenizer)
@@ -119,7 +125,7 @@ class Opening:
         closes = options.ending == "cadence" and not fixed
         plan = plan_of(prompt.timing.counted) if is_asked or closes else None
         heard = heard_before(plan, prompt.bars_before, prompt.sections) if plan is not None else ()
-        key = closing_key(options, plan) if closes else None
+        key = None if fixed else closing_key(options, prompt.timing.counted)
         asked = asked_bars(options, bars.planned, heard, fixed, key)
         context = with_style(context, options, tokenizer)
         grammar = tokenizer.grammar(
@@ -143,18 +149,18 @@ class Opening:
         grammar = rule.grammar.hold(bars.still_sounding(tokenizer, rule.grammar.bar_start))
         # new tracks fit the chords of those that play in the same bars
         chords = asked_chords(options, bars.planned, key) or [bar.chords or () for bar in fixed]
-        biases = rule.biases + steer(options, grammar, context.tolist(), chords)
+        biases = rule.biases + steer(options, grammar, context.tolist(), chords, key)
         if options.distance:
             biases += (Distance.after(context, grammar, options.distance, ranks),)
         rule = rule._replace(grammar=grammar, biases=biases)
-        return cls(
-            model, options, context, (BAR, bars.planned[0].time_signature), rule, prompt, bars
-        )
+        first_ids = (BAR, bars.planned[0].time_signature)
+        return cls(model, options, context, first_ids, rule, prompt, bars, key)
 
     @classmethod
     def of_nothing(cls, model: MusicModel, options: MusicOptions) -> Opening:
         """The opening of a piece from nothing."""
         tokenizer, families = model.tokenizer, model.tokenizer.families
+        options = with_ending(options, from_nothing=True)
         ends = options.ending == "natural"
         context = [BOS]
         key = named_key(options.key) if options.key else None
@@ -174,9 +180,9 @@ class Opening:
             bars=dict(enumerate(asked, 1)),
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
-        biases = steer(options, grammar, (), asked_chords(options, count, key))
+        biases = steer(options, grammar, (), asked_chords(options, count, key), key)
         rule = ConstrainedGrammar(grammar, limit, biases)
-        return cls(model, options, context, (BOS,), rule)
+        return cls(model, options, context, (BOS,), rule, key=key)
 
     @property
     def notes(self) -> int:

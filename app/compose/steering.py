@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.compose.options import MusicOptions
-from tokenization.constraints.cadence import Cadence
+from tokenization.constraints.cadence import NEVER, TONIC, Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.harmony import Harmony
-from tokenization.constraints.key import Key
+from tokenization.constraints.key import Key as Scale
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
-from tokenization.plan import PlannedChord
+from tokenization.plan import Key, PlannedChord
 from tokenization.remi.grammar import RemiGrammar
 
 
@@ -26,8 +26,9 @@ def steer(
     grammar: RemiGrammar,
     context: Sequence[int],
     chords: Sequence[tuple[PlannedChord, ...] | None] = (),
+    key: Key | None = None,
 ) -> tuple[Bias, ...]:
-    """The biases of the steering options and of chords.
+    """The biases of the steering options, of chords and of the key in which the music closes.
 
     `context` are the ids that the model has read, `grammar` is the state after them, and `chords`
     those that each new bar should have, see `asked_chords`.
@@ -35,16 +36,14 @@ def steer(
     families = grammar.families
     biases: list[Bias] = []
     if options.key is not None:
-        biases.append(Key.of(options.key, families))
+        biases.append(Scale.of(options.key, families))
     if any(chords):
         biases.append(Harmony.of(chords))
     if options.density:
         biases.append(Density(options.density))
-    if options.ending == "cadence":
-        # of some seconds, it is not known which bar is the last
-        known = chords if options.seconds is None else ()
-        last = next((bar for bar in reversed(known) if bar is not None), ())
-        biases.append(Cadence(last[-1].chord if last else None))
+    if options.ending in ("cadence", "natural"):
+        strength = NEVER if options.ending == "cadence" else TONIC
+        biases.append(Cadence.after(context, families, key, strength))
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
     return tuple(biases)

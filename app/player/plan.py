@@ -159,6 +159,6 @@ def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOpt
         verb = "differs" if differs == 1 else "differ"
         whole = "the new bar" if options.bars == 1 else f"{which} of the {options.bars} new bars"
         parts.append(f"{whole} {verb} from yours")
-    if options.ending != "bar":
+    if options.ending in ("cadence", "natural"):
         parts.append("an ending by the model" if options.ending == "natural" else "a cadence")
     return ", ".join(parts)

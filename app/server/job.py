@@ -41,6 +41,7 @@ from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
 from app.server.memory.sizes import size_of
 from app.text import duration, listed, plural
 from relpe.files import atomic_write
+from tokenization.analysis.keys import key_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +60,7 @@ PROMPT_ALONE = -1
 LEAD_SECONDS = 10.0
 """Sound of new music begins this long before it; what precedes is rendered on demand."""
 _BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
+_ENDINGS = {"bar": "ends at the bar line", "cadence": "cadence", "natural": "ending by the model"}
 
 
 class Job:
@@ -491,6 +493,7 @@ class Job:
                 f"top-p {_exact(options.top_p)}",
                 *(words for _, words in self._chosen_of_prompt() if words),
                 *(words for _, words in self._chosen_options()),
+                *([f"closes in {key_name(piece.key)}"] if piece.key else []),
                 *map(str, self._met(piece)),
                 *self._without_notes(piece),
                 plural(piece.new.num_notes, "new note"),
@@ -535,9 +538,8 @@ class Job:
         if options.key is not None:
             sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
             yield f"in-{safe_name(sharp)}", f"in {options.key}"
-        if options.ending != "bar":
-            by = "ending by the model" if options.ending == "natural" else options.ending
-            yield options.ending, by
+        if options.ending != MusicOptions.ending:
+            yield options.ending, _ENDINGS[options.ending]
         for name in ASKED:
             if (text := getattr(options, name)) is not None:
                 yield safe_name(f"{name}-{text}")[:24], f"{name} {text}"

@@ -128,9 +128,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
         a new one; beats: auto, file, estimate or grid; drums: numbers of tracks from 1, none, or
         empty for what the file says; key: such as C, F#m or D dorian, or empty;
-        ending: bar, cadence or natural; seconds: the length instead of bars, if not 0; prompt_bars:
-        how many of the last bars the model reads, 0 for as many as it can read; model: one of the
-        page's models, or empty for one that suits the file and the options.
+        ending: auto, bar, cadence or natural; seconds: the length instead of bars, if not 0;
+        prompt_bars: how many of the last bars the model reads, 0 for as many as it can read; model:
+        one of the page's models, or empty for one that suits the file and the options.
         """
         with job_of(request) as job:
             options = options_of(sent)

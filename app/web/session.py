@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions
+from app.compose.options import OF_PROMPT, OPTIONS, Ending, MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.replay import Replay
 from app.player.frames import Frame, PromptFrame, VariationFrame, blank_timeline
@@ -115,7 +115,7 @@ class Workspace:
     chords: str = ""
     style: str = ""
     distance: float = MusicOptions.distance
-    ending: Literal["bar", "cadence", "natural"] = MusicOptions.ending
+    ending: Ending = MusicOptions.ending
 
     @property
     def step(self) -> Step:

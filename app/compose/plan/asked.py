@@ -14,7 +14,7 @@ from app.text import listed, plural
 from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.chords import QUALITIES
 from tokenization.analysis.form import Phrase, find_form
-from tokenization.analysis.keys import named_key
+from tokenization.analysis.keys import key_at_end, named_key
 from tokenization.errors import MidiError, TokenizerError
 from tokenization.plan import Chord, Key, Plan, PlannedChord
 from tokenization.plan_text import MAX_DISTANCE, parse_chart, parse_form
@@ -25,6 +25,7 @@ from tokenization.tokenizer import FixedBar
 if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from tokenization.constraints.bar_limit import PlannedBar
+    from tokenization.score import Score
 
 ASKED = ("form", "chords", "style")
 """The options of this file."""
@@ -109,17 +110,16 @@ def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list
     return [*found, *[Heard()] * bars][:bars]
 
 
-def closing_key(options: MusicOptions, plan: Plan | None = None) -> Key | None:
+def closing_key(options: MusicOptions, piece: Score | None = None) -> Key | None:
     """The key in which the new music after a piece is to close; None: it need not.
 
-    Scales other than major and minor have no cadence here, and music of some seconds has no bar
-    that is known to be the last.
+    Scales other than major and minor have no tonic chord here.
     """
-    if options.ending != "cadence" or options.seconds is not None:
+    if options.ending in ("auto", "bar"):
         return None
     if options.key is not None:
         return named_key(options.key)
-    return plan.key if plan is not None else None
+    return key_at_end(piece) if piece is not None else None
 
 
 def asked_bars(
@@ -146,6 +146,7 @@ def asked_bars(
     Raises:
         MidiError: the form needs another metre, or a letter has no number of bars.
     """
+    key = key if _has_cadence(options) else None
     if options.form is None and options.chords is None and key is None:
         return list(fixed)
     places = range(planned) if isinstance(planned, int) else [bar.notated for bar in planned]
@@ -178,17 +179,22 @@ def asked_bars(
             has_others = bool(chords and chords[index]) and (
                 _kinds(known[-1]) != _kinds(known[-1 - sources[place]])
             )
-            is_end = index >= len(places) - _closing_bars(options, len(places))
+            is_end = index >= len(places) - _closing_bars(options, len(places), key)
             bar = bar._replace(exact=not (has_others or is_end))
         bars.append(bar)
     return bars
 
 
-def _closing_bars(options: MusicOptions, count: int) -> int:
+def _has_cadence(options: MusicOptions) -> bool:
+    """Whether the last bars have the chords of a cadence."""
+    return options.ending == "cadence" and options.seconds is None
+
+
+def _closing_bars(options: MusicOptions, count: int, key: Key | None) -> int:
     """How many of `count` new bars belong to the ending: the bar of the dominant, and the last."""
-    if options.ending == "bar" or options.seconds is not None:
+    if options.ending in ("auto", "bar") or options.seconds is not None:
         return 0
-    return 1 + (options.ending == "cadence" and count >= _DOMINANT_FROM)
+    return 1 + (key is not None and count >= _DOMINANT_FROM)
 
 
 def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
@@ -204,9 +210,11 @@ def asked_chords(
     """The chords that are asked for each new bar of the vocabulary; empty if none are.
 
     A chart with fewer bars repeats. A bar that is left to the model has no chords, and one that
-    continues a notated bar has None. With a `key`, the last bar has its tonic and, of four bars or
-    more, the one before has its dominant seventh, unless the chart says otherwise.
+    continues a notated bar has None. With a cadence in a `key`, the last bar has its tonic and, of
+    four bars or more, the one before has its dominant seventh, unless the chart says otherwise, or
+    the music is of some seconds, so that no bar is known to be the last.
     """
+    key = key if _has_cadence(options) else None
     if options.chords is None and key is None:
         return []
     chart = ((),) if options.chords is None else parse_chart(options.chords)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from app.compose.options import limits
+from app.compose.options import Ending, MusicOptions, limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Preset(NamedTuple):
     bars: int
     distance: float
     form: str | None = None
-    ending: Literal["bar", "cadence", "natural"] = "bar"
+    ending: Ending = MusicOptions.ending
 
 
 def presets(sheet: LeadSheet, num_bars: int) -> dict[Growth, Preset]:

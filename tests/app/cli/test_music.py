@@ -221,6 +221,8 @@ def test_without_a_length_a_form_is_written_to_its_end(filling, capsys):
     sections = LeadSheet.of(read_midi(filling / "prompt.mid")).phrases
     count = next(bars for letter, _, bars in reversed(sections) if letter == "A")
     assert written("continue", "--form", "A").startswith(f"{count} bar")
+    closing = written("continue", "--bars", "1", "--ending", "cadence", "--key", "F#m")
+    assert closing.endswith("closes in F# minor")
     model = ["--model", str(filling / "second")]
     assert relpe(filling, "continue", "--form", "Q3 R", *model) == 2
     assert "--form: the section 'R' of the form has 0 bars" in capsys.readouterr().err

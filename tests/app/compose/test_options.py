@@ -26,7 +26,7 @@ def test_every_field_is_an_option_of_the_commands_that_it_applies_to(capsys):
 
 def test_options_are_described_as_they_are_declared():
     assert (OPTIONS["seed"].kind, OPTIONS["seconds"].kind, OPTIONS["key"].kind) == (int, float, str)
-    assert OPTIONS["ending"].words == ("bar", "cadence", "natural")
+    assert OPTIONS["ending"].words == ("auto", "bar", "cadence", "natural")
     assert OF_PROMPT == ("prompt_bars", "beats", "drums", "distance", "presence", "recall")
     for name, option in OPTIONS.items():
         assert option.default == getattr(MusicOptions(), name)
@@ -47,7 +47,7 @@ def test_a_value_out_of_its_range_is_refused_by_name():
         ({"bars": 0}, "bars is 0, expected 1 to 4096"),
         ({"prompt_bars": -1}, "prompt bars is -1, expected at least 0"),
         ({"top_p": 2}, "top p is 2, expected 0 to 1"),
-        ({"ending": "soft"}, "ending is 'soft', expected bar, cadence or natural"),
+        ({"ending": "soft"}, "ending is 'soft', expected auto, bar, cadence or natural"),
     ]
     for options, problem in values:
         with pytest.raises(ValueError, match=f"^{problem}$"):

@@ -27,7 +27,7 @@ TOLD = {"model": "piano", "seed": 1, "options": OPTIONS}
     top_p=st.floats(0.1, 1.0),
     memory=st.floats(0, 1),
     key=st.sampled_from([None, "F#m", "D dorian"]),
-    ending=st.sampled_from(["bar", "cadence", "natural"]),
+    ending=st.sampled_from(["auto", "bar", "cadence", "natural"]),
     variations=st.integers(1, 4),
 )
 def test_settings_are_read_back_as_they_were(quick_model, **values):

@@ -22,8 +22,6 @@ from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.midi import write_midi
-from tokenization.plan import Chord
-from tokenization.plan_text import parse_chart
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR
 
@@ -54,15 +52,6 @@ def test_each_option_has_its_bias():
         assert [type(bias) for bias in biases] == kinds
 
 
-def test_the_last_chord_of_a_chart_closes_music_whose_last_bar_is_known():
-    tokenizer, chords = PianoRemi(), [*parse_chart("F | G | C"), None]
-    for seconds, chord in ((None, Chord(0, 0)), (20.0, None)):
-        options = MusicOptions(chords="F | G | C", ending="cadence", seconds=seconds)
-        biases = steer(options, tokenizer.grammar(), (), chords)
-        (cadence,) = (bias for bias in biases if isinstance(bias, Cadence))
-        assert cadence.chord == chord
-
-
 def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(quick_model):
     gates = GateConfig(similar=(2.0,) * NUM_LENGTHS)
     config = replace(quick_model.decoder.config, pointer=PointerConfig(unit=BAR, gates=gates))
@@ -71,7 +60,7 @@ def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(quick_mod
     prompt = read_prompt(write_midi(two_hands()))
 
     def made(model, memory):
-        options = MusicOptions(bars=2, seed=1, memory=memory)
+        options = MusicOptions(bars=2, seed=1, memory=memory, ending="bar")
         steps = continue_prompt(model, prompt, options), generate_piece(model, options)
         first, second = (finish(one).pieces[0].midi for one in steps)
         return first, second

@@ -56,7 +56,7 @@ def test_a_wrong_value_is_reported_in_one_sentence_with_its_name_and_limits():
             file_of("prompt", value)
     for sent, message in (
         ({"key": "H"}, "key is 'H', expected a note from A to G"),
-        ({"ending": "soft"}, "ending is 'soft', expected one of bar, cadence"),
+        ({"ending": "soft"}, "ending is 'soft', expected one of auto, bar, cadence"),
     ):
         with pytest.raises(gr.Error, match=message):
             options_of(sent)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from app.compose.options import MusicOptions
-from tokenization.analysis.keys import SCALES, pitch_classes
+from tokenization.analysis.keys import SCALES, key_at_end, pitch_classes
+from tokenization.plan import Key
+from tokenization.score import Score, Track
 
 
 def test_a_key_has_its_notes() -> None:
@@ -54,3 +56,23 @@ def test_an_invalid_key_is_reported_in_one_sentence_with_the_valid_ones() -> Non
             MusicOptions(key=key)
         assert all(scale in str(caught.value) for scale in SCALES)
         assert len(str(caught.value)) < 400
+
+
+def test_a_piece_closes_in_the_key_of_its_beginning_unless_it_has_modulated() -> None:
+    def piece(*tonics: int) -> Score:
+        """Four bars of I IV V I in each of some major keys."""
+        chords = [tonic + above for tonic in tonics for above in (0, 5, 7, 0)]
+        rows = [
+            (1920 * bar, 1900, 60 + (chord + tone) % 12, 80)
+            for bar, chord in enumerate(chords)
+            for tone in (0, 4, 7)
+        ]
+        return Score(480, (Track.of(rows),))
+
+    for tonic in range(12):
+        fifth, second = (tonic + 7) % 12, (tonic + 2) % 12
+        for others in ((), (tonic,) * 5, (tonic, fifth), (second, tonic)):
+            assert key_at_end(piece(tonic, tonic, *others)) == Key(tonic, minor=False)
+        modulated = piece(*[tonic] * 4, *[second] * 2)
+        assert key_at_end(modulated) == Key(second, minor=False)
+    assert key_at_end(Score(480, ())) is None

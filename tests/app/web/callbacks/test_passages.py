@@ -170,7 +170,7 @@ def test_bars_of_a_result_belong_to_its_music_and_other_beats_drop_them(filling,
     assert view.frame["phase"] == "done"
 
 
-def plan(calls, bars: int | None = 4, form="", chords="", ending="bar", style=""):
+def plan(calls, bars: int | None = 4, form="", chords="", ending="auto", style=""):
     """The view after a field has changed."""
     return seen(calls.settings.plan(bars, "bars", form, chords, 0.0, ending, style, SOMEONE))
 

@@ -147,7 +147,7 @@ def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(
     assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
 
-def plan(calls, bars=9, form="", chords="", distance=0.0, ending="bar"):
+def plan(calls, bars=9, form="", chords="", distance=0.0, ending="auto"):
     """The frame after a field of the form has changed."""
     return calls.settings.plan(bars, "bars", form, chords, distance, ending, "", SOMEONE)[0]
 
@@ -187,13 +187,13 @@ def test_a_way_to_continue_is_taken_back_if_it_is_pressed_again_and_with_another
     assert (pressed["bars"].value, pressed["ending"]) == (4, "cadence")
     plan(calls, 4, ending="cadence")
     again = ask(calls, growth="ending")
-    assert (again["bars"].value, again["ending"]) == (MusicOptions.bars, "bar")
+    assert (again["bars"].value, again["ending"]) == (MusicOptions.bars, "auto")
     assert (again["form"], again["distance"]) == ("", 0)
     other = ask(calls, growth="vary")
-    assert (other["bars"].value, other["ending"], other["distance"]) == (4, "bar", 0.5)
+    assert (other["bars"].value, other["ending"], other["distance"]) == (4, "auto", 0.5)
     read(calls, band)
     filled = filled_form(calls)
-    assert (filled["bars"].value, filled["ending"]) == (MusicOptions.bars, "bar")
+    assert (filled["bars"].value, filled["ending"]) == (MusicOptions.bars, "auto")
 
 
 def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, band):
@@ -202,7 +202,7 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
     view, _ = read(calls, band)
     assert "What was asked of the piece before is cleared: Chords, Ending." in view.card
     filled = filled_form(calls)
-    assert (filled["chords"], filled["ending"]) == ("", "bar")
+    assert (filled["chords"], filled["ending"]) == ("", "auto")
     for kept in ("bars", "distance", "temperature", "seed", "fresh"):
         assert filled[kept] == gr.skip()
     assert work_of(calls).asked_style == ""
@@ -229,8 +229,8 @@ def test_the_form_and_the_ending_are_cleared_when_a_result_is_worked_on(calls, m
         view = seen(change(event(variation=0, **sent), SOMEONE))
         assert "What was asked of the piece before is cleared: Form, Ending." in view.card
         filled = filled_form(calls)
-        assert (filled["form"], filled["ending"], filled["chords"]) == ("", "bar", gr.skip())
-        assert (work.form, work.chords, work.ending) == ("", "C | G", "bar")
+        assert (filled["form"], filled["ending"], filled["chords"]) == ("", "auto", gr.skip())
+        assert (work.form, work.chords, work.ending) == ("", "C | G", "auto")
         plan(calls, **asked)
         view = seen(calls.uploads.edit(event(semitones=1), SOMEONE))
         assert "cleared" not in view.card  # the prompt was edited
