@@ -344,7 +344,14 @@ class MusicOptions:
         8,
         "number of takes of each piece, with seeds of their own, of which the one most like real "
         "music is kept; fewer if variations times takes are over 32",
-        within((1, 32)),
+        within((1, 32), page=(1, 8)),
+        widget=Widget(
+            "slider",
+            "Takes",
+            "creativity",
+            "Of so many takes of each variation, the one most like real music is kept. With 1 you "
+            "hear the music while it is written.",
+        ),
         letter="n",
     )
 

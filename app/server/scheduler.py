@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.compose.piece import Opening
     from app.compose.prompt import Prompt
 
-MAX_ROWS = 16
+MAX_ROWS = 32
 """Pieces that a model generates at once; each has a state, 1.1 MB with the model `piano`."""
 
 
