@@ -75,7 +75,7 @@ def _similarity(notes: BarNotes, first: int) -> dict[str, float]:
         known = np.nan_to_num(similarity)
         measures[f"{name}_most"] = _mean([known[bar, :bar].max() for bar in new if bar])
     is_equal = np.tril(np.nan_to_num(exact) >= _SAME, -1)[first:]
-    repeats = is_equal.any(1)
+    repeats = np.asarray(is_equal.any(1))
     return measures | {
         "equal": _mean(repeats),
         "equal_to_prompt": _mean(is_equal[:, :first].any(1)),
@@ -134,8 +134,8 @@ def _diatonic(notes: BarNotes, chords: NDArray[np.int64]) -> float:
     roots, qualities = np.divmod(chords, len(QUALITIES))
     return _mean(
         [
-            scale[(root + np.array(CHORD_INTERVALS[quality])) % 12].all()
-            for root, quality in zip(roots, qualities, strict=True)
+            bool(np.all(scale[(root + np.array(CHORD_INTERVALS[quality])) % 12]))
+            for root, quality in zip(roots.tolist(), qualities.tolist(), strict=True)
         ]
     )
 
@@ -214,7 +214,7 @@ def _weights(notes: BarNotes) -> NDArray[np.float64]:
     """Time of each pitch class (12,) in grid steps; a note counts a whole note at most."""
     pitched = ~notes.is_drum
     lengths = np.minimum(notes.durations[pitched], 4 * STEPS_PER_BEAT)
-    return np.bincount(notes.pitches[pitched] % 12, lengths, 12)
+    return np.bincount(notes.pitches[pitched] % 12, lengths, 12).astype(np.float64)
 
 
 def _share(part: float, whole: float) -> float:

@@ -325,8 +325,9 @@ def _mean(values: object) -> float:
 
 def _beats(notes: BarNotes) -> NDArray[np.int64]:
     """Grid steps of the beats: quarters counted from each bar line."""
-    beats = [np.arange(a, b, STEPS_PER_BEAT) for a, b in pairwise(notes.lines.tolist())]
-    return np.concatenate([np.zeros(0, np.int64), *beats])
+    lines = notes.lines.tolist()
+    beats = [beat for a, b in pairwise(lines) for beat in range(a, b, STEPS_PER_BEAT)]
+    return np.array(beats, np.int64)
 
 
 def _half_bars(notes: BarNotes, first_bar: int) -> NDArray[np.int64]:

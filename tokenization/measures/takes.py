@@ -45,8 +45,8 @@ class Judge(NamedTuple):
         """The released judge of one kind of music, `piano` or `band`."""
         stored = json.loads(WEIGHTS.read_text("utf-8"))[kind]
         names = tuple(stored["measures"])
-        columns = np.array(list(stored["measures"].values()), np.float64).reshape(-1, 3)
-        return cls(names, *columns.T, stored["constant"])
+        means, scales, weights = np.array(list(stored["measures"].values()), np.float64).T
+        return cls(names, means, scales, weights, stored["constant"])
 
     def score(self, measures: Mapping[str, float]) -> float:
         """Log-odds that a continuation with these measures is real, if half of all are."""
