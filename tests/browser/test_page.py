@@ -233,6 +233,11 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()
     assert page.locator(".track.quiet").count() == page.locator(".track").count() - 1
+    bass = page.locator("#controls [data-drums]").nth(1)
+    bass.click()
+    expect(bass).to_have_attribute("aria-pressed", "true")
+    page.button("Undo").click()
+    expect(bass).to_have_attribute("aria-pressed", "false")
 
 
 def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, model):

@@ -45,9 +45,15 @@ def test_a_command_ends_quietly_if_nobody_reads_its_output(main, stream):
     read, write = os.pipe()
     os.close(read)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write}
-    # argparse ignores what it cannot write without a buffer
-    how = {"env": {**os.environ, "PYTHONUNBUFFERED": ""}, "check": False, "text": True}
-    run = subprocess.run([sys.executable, "-m", main, *words], **how, **streams)
+    run = subprocess.run(
+        [sys.executable, "-m", main, *words],
+        check=False,
+        text=True,
+        # argparse ignores what it cannot write without a buffer
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=streams["stdout"],
+        stderr=streams["stderr"],
+    )
     os.close(write)
     assert (run.returncode, run.stdout or "", run.stderr or "") == (CLOSED_PIPE, "", "")
 

@@ -91,13 +91,19 @@ class Totals(NamedTuple):
 
 
 KNOWN = {
-    ("multitrack-2", "groove/midi"): Totals(0, 0, 0, 0, 0, ""),
-    ("piano-2", "pop909/solo"): Totals(0, 0, 0, 0, 0, ""),
-    ("multitrack-2", "pop909/solo"): Totals(0, 0, 0, 0, 0, ""),
-    ("piano-2", "pop909/original"): Totals(0, 0, 0, 0, 0, ""),
-    ("multitrack-2", "pop909/original"): Totals(0, 0, 0, 0, 0, ""),
-    ("piano-2", "giantmidi"): Totals(0, 0, 0, 0, 0, ""),
-    ("multitrack-2", "giantmidi"): Totals(0, 0, 0, 0, 0, ""),
+    ("multitrack-2", "groove/midi"): Totals(
+        5_671, 5_034_716, 56_470, 0, 17_672_935, "6c99ef399662b7df"
+    ),
+    ("piano-2", "pop909/solo"): Totals(864, 1_414_642, 17, 0, 5_044_970, "3a246bf46a7f6b89"),
+    ("multitrack-2", "pop909/solo"): Totals(864, 1_414_642, 17, 0, 5_749_438, "e4b7ba7fe329f775"),
+    ("piano-2", "pop909/original"): Totals(
+        864, 1_458_335, 42_602, 0, 5_202_116, "50d15f66bd025b3f"
+    ),
+    ("multitrack-2", "pop909/original"): Totals(
+        864, 1_458_335, 2_776, 0, 7_191_161, "eb504bf22db6ab85"
+    ),
+    ("piano-2", "giantmidi"): Totals(48, 202_586, 3, 0, 737_979, "ca8f7763442a0390"),
+    ("multitrack-2", "giantmidi"): Totals(48, 202_586, 3, 0, 856_717, "afeff34a7cd15f4e"),
 }
 """Totals by preset and folder. Ids must not change, because released weights depend on them."""
 

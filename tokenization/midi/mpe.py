@@ -20,6 +20,9 @@ _LOWER, _UPPER = 0, 15
 _CONFIGURATION: Final = 6
 """Registered parameter whose value is the number of member channels of a zone."""
 _DATA, _TIMBRE = 6, 74
+_PARAMETER_CONTROLS: Final = (_DATA, 38, 98, 99, 100, 101)
+"""Controllers that choose a parameter and set its value."""
+_TICK_BITS: Final = 32
 _LEAST_CHANNELS: Final = 3
 """Channels of one instrument without a configuration message; fewer may be a coincidence."""
 _EXPRESSED: Final = 0.9
@@ -104,10 +107,9 @@ def note_bends(
     events: _Columns,
     homes: NDArray[np.int64],
     notes: tuple[NDArray[np.int32], NDArray[np.int32]],
-    place: int,
     division: int,
-) -> NDArray[np.int64]:
-    """Ticks, pitches and cents (q, 3) of the bends of the notes of a zone, see `Track.note_bends`.
+) -> dict[int, NDArray[np.int64]]:
+    """The bends of the notes of each zone, by its place: see `Track.note_bends`.
 
     A note begins with the bend of its channel, and is in tune again a quarter note after its end.
     The result is empty if there are too many bends.
@@ -116,37 +118,55 @@ def note_bends(
         events: the events.
         homes: the result of `find_homes`.
         notes: rows where notes begin and end.
-        place: the place of the zone's instrument.
         division: ticks per quarter note.
     """
-    begins, ends = notes
-    places = events.chunk[begins] << 4 | events.status[begins] & 15
-    is_member = homes.reshape(-1)[places] == place
-    begins, ends, places = begins[is_member], ends[is_member], places[is_member]
-    onsets, stops = events.tick[begins], events.tick[ends]
-    pitches = events.first[begins].astype(np.int64)
-    bent = [np.column_stack([stops + division, pitches, np.zeros_like(pitches)])]
-    for number in np.unique(places).tolist():
-        chunk, channel = number >> 4, number & 15
-        rows = np.flatnonzero((events.status == 0xB0 | channel) & (events.chunk == chunk))
-        columns = [events.tick[rows], events.first[rows], events.second[rows]]
-        controls = np.column_stack(columns).astype(np.int64)
-        is_bend = (events.status == 0xE0 | channel) & (events.chunk == chunk)
-        rows = np.flatnonzero(is_bend & (number != place))  # that of the manager is for all notes
-        ticks = events.tick[rows]
-        values = (events.second[rows] << 7 | events.first[rows]) - 8192
-        cents = np.rint(values / 8192 * parameters(controls, MEMBER_BEND_CENTS)[0])
-        of = np.flatnonzero(places == number)
-        first = np.searchsorted(ticks, onsets[of], side="right")
-        counts = np.maximum(np.searchsorted(ticks, stops[of]) - first, 0)
-        if sum(map(len, bent)) + counts.sum() > _MOST_NOTE_BENDS:
-            return np.zeros((0, 3), np.int64)
-        bent.append(np.column_stack([onsets[of], pitches[of], np.append(0, cents)[first]]))
-        starts: NDArray[np.int64] = np.repeat(first - counts.cumsum() + counts, counts)
-        at = np.arange(len(starts)) + starts
-        bent.append(np.column_stack([ticks[at], np.repeat(pitches[of], counts), cents[at]]))
-    table = np.concatenate(bent).astype(np.int64)
-    return table[np.argsort(table[:, 0], kind="stable")]
+    flat = homes.reshape(-1)
+    is_member = flat != np.arange(flat.size)
+    zones = np.unique(flat[is_member])
+    if not len(zones):
+        return {}
+    channels = events.chunk << 4 | events.status & 15
+    begins, ends = (rows[np.isin(flat[channels[notes[0]]], zones)] for rows in notes)
+    # the bends of managers are for all notes
+    rows = np.flatnonzero(((events.status & 0xF0) == 0xE0) & is_member[channels])
+    rows = rows[np.argsort(channels[rows] << _TICK_BITS | events.tick[rows], kind="stable")]
+    bent, own = channels[rows], channels[begins]
+    values = (events.second[rows] << 7 | events.first[rows]) - 8192
+    cents = np.rint(values / 8192 * _bend_ranges(events, channels, is_member)[bent])
+    keys = bent << _TICK_BITS | events.tick[rows]
+    onsets, stops, pitches = events.tick[begins], events.tick[ends], events.first[begins]
+    first = np.searchsorted(keys, own << _TICK_BITS | onsets, side="right")
+    counts = np.maximum(np.searchsorted(keys, own << _TICK_BITS | stops) - first, 0)
+    if counts.sum() > _MOST_NOTE_BENDS:
+        return {}
+    is_set = np.append(-1, bent)[first] == own
+    starts: NDArray[np.int64] = np.repeat(first - counts.cumsum() + counts, counts)
+    during = np.arange(len(starts)) + starts
+    tables = [
+        (flat[own], stops + division, pitches, np.zeros(len(own))),
+        (flat[own], onsets, pitches, np.where(is_set, np.append(0, cents)[first], 0)),
+        (flat[bent[during]], events.tick[rows[during]], np.repeat(pitches, counts), cents[during]),
+    ]
+    table = np.concatenate([np.column_stack(columns) for columns in tables]).astype(np.int64)
+    table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    parts = np.split(table[:, 1:], np.searchsorted(table[:, 0], zones[1:]))
+    return dict(zip(zones.tolist(), parts, strict=True))
+
+
+def _bend_ranges(
+    events: _Columns, channels: NDArray[np.int64], is_member: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """The range of the bend in cents of each channel of each chunk, if it is a member."""
+    ranges = np.full(len(is_member), MEMBER_BEND_CENTS)
+    is_data = np.isin(events.first, _PARAMETER_CONTROLS) & ((events.status & 0xF0) == 0xB0)
+    rows = np.flatnonzero(is_data & is_member[channels])
+    rows = rows[np.argsort(channels[rows], kind="stable")]
+    columns = [events.tick[rows], events.first[rows], events.second[rows]]
+    controls = np.column_stack(columns).astype(np.int64)
+    numbers, starts = np.unique(channels[rows], return_index=True)
+    for number, part in zip(numbers.tolist(), np.split(controls, starts[1:]), strict=False):
+        ranges[number] = parameters(part, MEMBER_BEND_CENTS)[0]
+    return ranges
 
 
 def _configurations(events: _Columns, until: int) -> Iterator[_Configuration]:

@@ -235,15 +235,15 @@ def _tracks(
         for instrument in instruments
     ]
     are_drums, guesses = find_drums(file, events, places, tables, drums)
+    bends_of_notes = note_bends(events, events.homes, (begins, ends), file.division)
     tracks: list[Track] = []
     for (chunk, channel, program, name), table, is_drum in zip(
         places, tables, are_drums, strict=True
     ):
         track = Track(NO_NOTES, program, is_drum, name, channel, chunk)
         tables = {"notes": table, "controls": controls[channel], "bends": bends[channel]}
-        if (events.homes == (place := chunk << 4 | channel)).sum() > 1:
-            bent = note_bends(events, events.homes, (begins, ends), place, file.division)
-            tables["note_bends"] = _fixed(bent)
+        if (place := chunk << 4 | channel) in bends_of_notes:
+            tables["note_bends"] = _fixed(bends_of_notes[place])
         tracks.append(track.with_tables(**tables))
     return tuple(tracks), _describe_guesses(guesses, places)
 

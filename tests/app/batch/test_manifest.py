@@ -77,7 +77,7 @@ def test_other_settings_are_refused_with_the_first_difference(
         ({"music": replace(MUSIC, bars=3)}, "bars 2, now 3"),
         ({"music": replace(MUSIC, seed=6)}, "seed 5, now 6"),
         ({"audio": "ogg"}, "audio none, now audio/first-song_v01.ogg"),
-        ({"beats": "grid"}, "beats auto, now grid"),
+        ({"music": replace(MUSIC, beats="grid")}, "beats auto, now grid"),
         ({"count": 2}, "first-song_v03.mid was not requested"),
     ]
     for change, said in changes:
