@@ -131,11 +131,11 @@ def _root_in_bass(notes: BarNotes, first: int, roots: NDArray[np.int64]) -> floa
 def _diatonic(notes: BarNotes, chords: NDArray[np.int64]) -> float:
     """Share of chords whose notes all belong to the major scale that fits the music best."""
     scale = _MAJOR[(_MAJOR @ _weights(notes)).argmax()]
-    roots, qualities = np.divmod(chords, len(QUALITIES))
+    pairs = [divmod(int(chord), len(QUALITIES)) for chord in chords]
     return _mean(
         [
-            bool(np.all(scale[(root + np.array(CHORD_INTERVALS[quality])) % 12]))
-            for root, quality in zip(roots.tolist(), qualities.tolist(), strict=True)
+            all(scale[(root + interval) % 12] for interval in CHORD_INTERVALS[quality])
+            for root, quality in pairs
         ]
     )
 
