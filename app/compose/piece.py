@@ -264,8 +264,13 @@ class Draft:
 
     @property
     def done_ticks(self) -> int:
-        """Start of the first bar that is not finished; notes before it do not change any more."""
+        """Start of the first bar that is not finished; notes before it do not change any more.
+
+        While there are several takes, any of them may become the piece.
+        """
         bars = self.opening.bars
+        if len(self.samples) > 1 and self.choice is None:
+            return 0 if bars is None else bars.line(0)
         if bars is None:
             return self.rule.grammar.bar_start
         return min(bars.line(self.bars_done), bars.end_ticks)

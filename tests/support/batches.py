@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from app.compose.models import MusicModel
 
-MUSIC = MusicOptions(bars=2, seed=5)
+MUSIC = MusicOptions(takes=1, bars=2, seed=5)
 
 
 def options(output: Path, prompts: Path | None = None, **others: Any) -> BatchOptions:

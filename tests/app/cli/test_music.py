@@ -211,7 +211,18 @@ def test_a_soundfont_without_audio_is_refused(folder, capsys):
 def test_without_a_length_a_form_is_written_to_its_end(filling, capsys):
     def written(command, *extra):
         assert (
-            relpe(filling, command, "--model", str(filling / "second"), "--seed", "1", *extra) == 0
+            relpe(
+                filling,
+                command,
+                "--model",
+                str(filling / "second"),
+                "--seed",
+                "1",
+                *extra,
+                "--takes",
+                "1",
+            )
+            == 0
         )
         return capsys.readouterr().err.splitlines()[-1].split(": ")[1]
 

@@ -62,8 +62,8 @@ def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(small_model):
 
 
 def test_same_seed_same_bytes_and_variations_differ(quick_model, prompt_bytes):
-    first = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3)
-    again = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3)
+    first = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3, takes=1)
+    again = run(quick_model, prompt_bytes, bars=2, seed=5, variations=3, takes=1)
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
     assert len({piece.midi for piece in first.pieces}) == 3
     assert [piece.seed for piece in first.pieces] == [5, 6, 7]
@@ -74,7 +74,7 @@ def test_a_piece_tells_its_accidents_in_bars_of_the_file(quick_model):
     prompt = write_midi(Score(480, (Track.of(rows),)))
     lines = set()
     for seed in range(4):
-        (piece,) = run(quick_model, prompt, bars=8, seed=seed, prompt_bars=9).pieces
+        (piece,) = run(quick_model, prompt, bars=8, seed=seed, prompt_bars=9, takes=1).pieces
         heard = piece.score.between(3 * 1920, 20 * 1920)
         assert piece.accidents == accidents(heard, 9, 17).line(bars_before=3)
         lines.add(piece.accidents)
@@ -86,7 +86,9 @@ def test_a_piece_tells_its_accidents_in_bars_of_the_file(quick_model):
     assert "nearly" not in pieces[0].accidents
     # bars are left out that have only begun
     (piece,) = finish(
-        continue_prompt(quick_model, read_prompt(prompt), MusicOptions(bars=8), lambda: True)
+        continue_prompt(
+            quick_model, read_prompt(prompt), MusicOptions(bars=8, takes=1), lambda: True
+        )
     )[1].pieces
     assert piece.stopped
     assert not piece.accidents
@@ -102,11 +104,11 @@ def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(quick_model, promp
 
 
 def test_a_piece_that_was_stopped_has_the_bars_that_were_begun(quick_model):
-    _, whole = finish(generate_piece(quick_model, MusicOptions(bars=8, seed=1)))
+    _, whole = finish(generate_piece(quick_model, MusicOptions(bars=8, seed=1, takes=1)))
     assert (whole.pieces[0].bars, whole.pieces[0].stopped) == (8, False)
     steps = itertools.count()
     stopped = generate_piece(
-        quick_model, MusicOptions(bars=8, seed=1), lambda: next(steps) > whole.tokens // 3
+        quick_model, MusicOptions(bars=8, seed=1, takes=1), lambda: next(steps) > whole.tokens // 3
     )
     _, result = finish(stopped)
     (piece,) = result.pieces
@@ -120,7 +122,7 @@ def test_stop_keeps_all_that_was_shown(quick_model, prompt_bytes):
     steps = continue_prompt(
         quick_model,
         read_prompt(prompt_bytes),
-        MusicOptions(bars=50, seed=1, variations=3),
+        MusicOptions(bars=50, seed=1, variations=3, takes=1),
         lambda: next(calls) > 150,
     )
     progress, result = finish(steps)
@@ -158,7 +160,7 @@ def notes_before(score: Score, tick: int) -> list[tuple[Any, ...]]:
 def test_progress_grows_to_the_result_and_finished_bars_do_not_change(has_prompt, monkeypatch):
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
     model = model_of(MultitrackRemi())
-    options = MusicOptions(bars=5, seed=3)
+    options = MusicOptions(bars=5, seed=3, takes=1)
     prompt = read_prompt(write_midi(band()), tokenizer=model.tokenizer)
     steps = (
         continue_prompt(model, prompt, options) if has_prompt else generate_piece(model, options)
@@ -176,7 +178,9 @@ def test_progress_grows_to_the_result_and_finished_bars_do_not_change(has_prompt
 
 
 def test_a_piece_from_nothing_has_tempo_metre_and_length(quick_model):
-    _, result = finish(generate_piece(quick_model, MusicOptions(bars=4, seed=3)))
+    _, result = finish(
+        generate_piece(quick_model, MusicOptions(bars=4, seed=3, takes=1, ending="bar"))
+    )
     (piece,) = result.pieces
     assert result.bars == 4
     assert piece.new.tempos[0].tick == piece.new.time_signatures[0].tick == 0

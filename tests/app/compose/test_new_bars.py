@@ -90,7 +90,7 @@ def test_last_bar_and_prompt_bars_count_notated_bars(quick_model):
 
 def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(quick_model):
     prompt, calls = read_prompt(one_note_a_bar((9, 4), 2)), iter(range(10_000))
-    options = MusicOptions(bars=90, seed=1)
+    options = MusicOptions(bars=90, seed=1, takes=1)
     *_, result = continue_prompt(quick_model, prompt, options, lambda: next(calls) > 120)
     assert isinstance(result, Result)
     new = result.pieces[0].new

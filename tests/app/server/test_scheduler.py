@@ -26,7 +26,7 @@ from tokenization.midi import write_midi
 
 
 def options(seed, **others: Any) -> MusicOptions:
-    return replace(MusicOptions(seed=seed, bars=2), **others)
+    return replace(MusicOptions(seed=seed, bars=2, takes=1), **others)
 
 
 def generate(scheduler, model, asked, stop=None, prompt=None):

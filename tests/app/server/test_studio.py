@@ -31,7 +31,7 @@ ME = "someone"
 
 
 def composing(studio, upload=None, *, job=None, who=ME, **how: Any) -> Any:
-    return studio.compose(who, upload, replace(MusicOptions(bars=3, seed=7), **how), job)
+    return studio.compose(who, upload, replace(MusicOptions(bars=3, seed=7, takes=1), **how), job)
 
 
 def compose(studio, upload=None, **how) -> Any:
@@ -58,7 +58,7 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, upload, midi, tm
     last = frames[-1]
     assert len(last["variations"]) == 2
     for index, variation in enumerate(last["variations"]):
-        stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.97_v{index + 1}"
+        stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.97_n1_v{index + 1}"
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"
@@ -258,7 +258,7 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
 
 
 def heard(studio, upload=None, *, listens=True, **how: Any) -> Any:
-    options = replace(MusicOptions(bars=3, seed=7), **how)
+    options = replace(MusicOptions(bars=3, seed=7, takes=1), **how)
     return list(studio.compose(ME, upload, options, listens=listens))
 
 
@@ -304,7 +304,7 @@ def test_a_piece_from_nothing_has_no_new_part_and_is_heard_from_its_start_if_ask
 def test_music_that_cannot_be_heard_is_made_as_always_and_a_closed_job_leaves_no_folder(
     studio, upload, monkeypatch, caplog
 ):
-    steps = studio.compose(ME, upload, MusicOptions(bars=40), listens=True)
+    steps = studio.compose(ME, upload, MusicOptions(bars=40, takes=1), listens=True)
     while not next(steps).get("live", {"parts": ()})["parts"]:
         pass
     (folder,) = studio.folders.root.glob("*/*")
