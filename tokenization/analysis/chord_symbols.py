@@ -7,8 +7,8 @@ from typing import Final
 
 from tokenization.analysis.chords import CHORD_INTERVALS, QUALITIES
 from tokenization.analysis.keys import NOTES, SIGNS, tonic_name
+from tokenization.analysis.spelling import FLATTEST, SHARPEST, name_at, place_named, place_of
 from tokenization.plan import Chord, Key
-from tokenization.spelling import FLATTEST, SHARPEST, name_at, place_named, place_of
 
 SUFFIXES: Final = {
     "M": ("", "M", "maj", "5", "6", "69", "6/9", "2", "add2", "add9", "add11"),

@@ -19,7 +19,7 @@ from tokenization.remi.vocabulary import BAR, Families
 from tokenization.score import Score
 
 WEIGHTS: Final = Path(__file__).with_name("takes.json")
-"""Weights of `Judge`, written by `python -m benchmarks.app.fit_takes`."""
+"""Weights of `Judge`, written by `python -m benchmarks.training.fit_takes`."""
 _SEED_STRIDE = 1_000_003
 """Distance of the seeds of takes, so that those of neighbouring seeds differ."""
 _SEEDS = 2**31

@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenization.analysis.keys import estimate_key
+from tokenization.analysis.spelling import name_at, place_of
 from tokenization.grid import STEPS_PER_BEAT, nearest_step
 from tokenization.notation.staves import Notation, Staff, Strike
-from tokenization.spelling import name_at, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

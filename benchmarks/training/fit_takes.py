@@ -1,6 +1,6 @@
 """Fits the judge that chooses the best of several takes, and tests it on songs it has not seen.
 
-Run from the top of the repository: `python -m benchmarks.app.fit_takes piano piano --data
+Run from the top of the repository: `python -m benchmarks.training.fit_takes piano piano --data
 data/pop909 data/classical`: kind of music, model, prepared corpora. The model continues prompts of
 pieces of the training split, and a logistic regression learns to tell these continuations from the
 real ones by `measure_continuation`; both classes have the same weight. Writes its weights into

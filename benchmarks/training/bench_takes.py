@@ -1,12 +1,12 @@
 """What ranking makes of takes: real music, first takes, and the best of 2, 4 and 8.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_takes piano --data data/pop909`:
-model and prepared corpora. The model continues the beginnings of pieces of the test split. Prints
-means over the prompts: the share of continuations with an accident, and measures of form and
-harmony. `judge` and `second judge` are areas under the curve of two judges of real music against
-these takes: the one that ranks, and one that is fitted on half of the prompts by measures that the
-ranking never uses (registers, velocities, lengths, sizes of chords, histograms), and tested on the
-other half; 0.5: cannot be told apart. --corpora chooses corpora of a mixture.
+Run from the top of the repository: `python -m benchmarks.training.bench_takes piano --data
+data/pop909`: model and prepared corpora. The model continues the beginnings of pieces of the test
+split. Prints means over the prompts: the share of continuations with an accident, and measures of
+form and harmony. `judge` and `second judge` are areas under the curve of two judges of real music
+against these takes: the one that ranks, and one that is fitted on half of the prompts by measures
+that the ranking never uses (registers, velocities, lengths, sizes of chords, histograms), and
+tested on the other half; 0.5: cannot be told apart. --corpora chooses corpora of a mixture.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.app.fit_takes import Continued, Example, area_under_curve, continued, fit
 from benchmarks.timing import run, table_output
+from benchmarks.training.fit_takes import Continued, Example, area_under_curve, continued, fit
 from tokenization.measures.bars import BarNotes
 from tokenization.measures.takes import judge, rank, take_seed
 from tokenization.score import Score
