@@ -487,6 +487,7 @@ class Job:
         return " · ".join(
             [
                 f"seed {piece.seed}",
+                *([piece.choice.line()] if piece.choice else []),
                 asked,
                 *([beats] if beats else []),
                 f"temperature {_exact(options.temperature)}",
