@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.timing import run, table_output
 from benchmarks.training.fit_takes import Continued, Example, area_under_curve, continued, fit
 from tokenization.measures.bars import BarNotes
+from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import judge, rank, take_seed
 from tokenization.score import Score
 from training.evaluation.generated_music import figures_of
@@ -28,7 +29,7 @@ MEASURES = (
     "bars_of_prompt",
     *("self_similarity_4", "self_similarity_8", "melody_similarity_4", "melody_similarity_8"),
     *("harmonic_period", "static_chord", "roots_over_chance_4", "roots_over_chance_8"),
-    "falling_fifths",
+    *("falling_fifths", "root_in_bass", "diatonic", "in_scale"),
 )
 TAKES = 8
 _SEED = 500
@@ -62,7 +63,11 @@ def main(
 def _row(table, name: str, real: list[Score], scores: list[Score], first: int, bars: int) -> None:  # noqa: ANN001
     stop = first + bars
     takes = [judge(score, first, stop) for score in scores]
-    figures = [figures_of(BarNotes.of(score).between(0, stop), first) for score in scores]
+    figures = [
+        figures_of(BarNotes.of(score).between(0, stop), first)
+        | measure_continuation(score, first, stop)
+        for score in scores
+    ]
     means = [np.nanmean([row[key] for row in figures]) for key in MEASURES]
     is_real = np.repeat([True, False], len(scores))
     scored = [judge(score, first, stop).likeness for score in real]
