@@ -28,8 +28,9 @@ from app.compose.plan.lead_sheet import plan_of
 from benchmarks.corpora import held_back
 from benchmarks.timing import run, table_output
 from tokenization.analysis.chord_symbols import chord_symbol
-from tokenization.analysis.chords import CHORD_INTERVALS, QUALITIES
-from tokenization.grid import notated_lines
+from tokenization.analysis.chords import CHORD_INTERVALS
+from tokenization.constraints.harmony import clashes
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi import read_midi
 from tokenization.plan import Chord
 from tokenization.score import Score, all_notes
@@ -53,7 +54,7 @@ def main(
     /,
     *,
     models: Sequence[str] = ("piano", "groove"),
-    pieces: int = 8,
+    pieces: int = 12,
     bars: int = 16,
     seed: int = 1,
 ) -> None:
@@ -123,30 +124,22 @@ def _in_chord(sounding: set[int], held: set[int], chord: Chord) -> Heard:
     root, third, _, *seventh = (
         (chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality]
     )
-    bass = root if chord.bass is None else chord.bass
-    tones = {(chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality]} | {bass}
-    against = {(tone + 1) % 12 for tone in tones}
-    if not QUALITIES[chord.quality].startswith("sus"):
-        against.add((2 * root + 7 - third) % 12)  # the other third
     return Heard(
-        bool(sounding & {root, bass}),
+        root in sounding or chord.bass in sounding,
         {third, *seventh} <= sounding,
-        not held & (against - tones),
+        not held & clashes(chord),
     )
 
 
-def lively(score: Score, bars: int) -> tuple[float, float]:
-    """Pitched notes a bar, and the share of bars with a rhythm that no bar before has."""
-    lines = notated_lines(score, score.end_ticks, bars)[: bars + 1]
-    onsets = all_notes(track for track in score.tracks if not track.is_drum)[:, 0]
-    onsets = onsets[onsets < lines[-1]]
-    step = score.ticks_per_beat // 12
-    places = (np.searchsorted(lines, onsets, side="right") - 1, onsets)
-    rhythms = {
-        frozenset(((onsets[places[0] == bar] - lines[bar]) // max(step, 1)).tolist())
-        for bar in range(bars)
-    }
-    return len(onsets) / bars, len(rhythms) / bars
+def lively(score: Score, count: int) -> tuple[float, float]:
+    """Pitched notes a bar, and different rhythms a bar, of the first bars."""
+    lines = notated_lines(score, score.end_ticks, count)[: count + 1]
+    notes = all_notes(track for track in score.tracks if not track.is_drum)
+    onsets = notes[notes[:, 0] < lines[-1], 0]
+    bars = np.searchsorted(lines, onsets, side="right") - 1
+    places = (onsets - lines[bars]) * STEPS_PER_BEAT // score.ticks_per_beat
+    rhythms = {frozenset(places[bars == bar].tolist()) for bar in range(count)}
+    return len(onsets) / count, len(rhythms) / count
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def measure(
     data = None if piece is None else Path(f"examples/{piece}.mid").read_bytes()
     for seed in range(1, seeds + 1):
         bars = sum(int(section[1:]) for section in form.split())
-        options = MusicOptions(bars=bars, seed=seed, form=form)
+        options = MusicOptions(bars=bars, seed=seed, form=form, ending="bar")
         if data is None:
             made, before = generate_midi(models.load(name), options).pieces[0], []
         else:

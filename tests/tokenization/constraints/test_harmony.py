@@ -5,11 +5,20 @@ import pytest
 
 from tests.support.guided import FAMILIES, rule_of, sample
 from tokenization.constraints.bar_limit import BarLimit
-from tokenization.constraints.harmony import LOW, NOT_BASS, OFF_BEAT, ON_BEAT, Harmony, second_half
+from tokenization.constraints.harmony import (
+    HELD,
+    LOW,
+    NOT_BASS,
+    OFF_BEAT,
+    ON_BEAT,
+    Harmony,
+    second_half,
+)
 from tokenization.plan_text import parse_chart
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.documents.grammar import DocumentGrammar
-from tokenization.remi.vocabulary import BAR, PIANO_FAMILIES, TIME_SIGNATURE, Families
+from tokenization.remi.grammar import After
+from tokenization.remi.vocabulary import BAR, DURATIONS, PIANO_FAMILIES, TIME_SIGNATURE, Families
 
 LIMIT = BarLimit(3, 6)
 
@@ -17,9 +26,13 @@ LIMIT = BarLimit(3, 6)
 def bias_of(
     chart: str, families: Families = PIANO_FAMILIES, bar: int = 3, at: int = 0
 ) -> dict[int, float]:
-    """The bias of each MIDI pitch at a position of a 4/4 bar; bars count from 3."""
+    """The bias of each MIDI pitch at a position of a 4/4 bar; bars count from 3.
+
+    All tones of the chord have sounded.
+    """
     grammar = DocumentGrammar(families)._replace(bar=bar, position=at, bar_length=48)
-    bias = Harmony.of(parse_chart(chart)).logits(grammar, LIMIT)
+    begun = frozenset((at, pitch) for pitch in range(12))
+    bias = Harmony.of(parse_chart(chart))._replace(begun=begun).logits(grammar, LIMIT)
     if bias is None:
         return {}
     assert not bias[: families.pitch].any()
@@ -45,6 +58,49 @@ def test_a_low_note_is_the_bass_or_its_fifth():
         third = 40 if chart == "C" else 36
         if third % 12 not in allowed:
             assert low[third] == -NOT_BASS
+
+
+def test_tones_that_a_chord_lacks_become_more_likely_until_they_sound():
+    families, first = PIANO_FAMILIES, PIANO_FAMILIES.pitch
+    grammar = DocumentGrammar(families)._replace(bar=3, bar_length=48)
+    for chart, lacks in (("Am7", [9, 0, 7]), ("C/E", [0, 4]), ("C E7", [0, 4]), ("Gsus4", [7, 0])):
+        harmony = Harmony.of(parse_chart(chart))
+        for sounds in range(len(lacks) + 1):
+            bias = harmony.logits(grammar._replace(position=0), LIMIT)
+            later = harmony.logits(grammar._replace(position=20), LIMIT)
+            assert bias is not None
+            assert later is not None
+            left = lacks[sounds:]
+            for pitch in lacks:
+                at = first + 60 + pitch
+                assert (bias[at] > 0) == (later[at] > bias[at]) == (pitch in left)
+            assert (bias[BAR] < 0) == bool(left)
+            if left:
+                played = grammar._replace(position=0)
+                harmony = harmony.advance(first + 60 + left[0], played)
+        assert harmony.advance(BAR, grammar).begun == frozenset()
+
+
+def test_long_notes_against_a_chord_are_less_likely():
+    families = PIANO_FAMILIES
+    grammar = DocumentGrammar(families)._replace(
+        bar=3, bar_length=48, position=0, after=After.VELOCITY
+    )
+    for chart, against in (
+        ("Am7", {10, 1, 5, 8}),
+        ("C", {1, 5, 8, 3}),
+        ("Cmaj7", {1, 5, 8, 3}),
+        ("Gsus4", {8, 1, 3}),
+        ("C/D", {1, 5, 8, 3}),
+    ):
+        for pitch in range(60, 72):
+            state = grammar._replace(pitch=families.pitch + pitch)
+            bias = Harmony.of(parse_chart(chart)).logits(state, LIMIT)
+            assert (bias is not None) == (pitch % 12 in against)
+            if bias is not None:
+                lasts = bias[families.duration : families.drum_velocity]
+                assert ((lasts == -HELD) == (DURATIONS >= 12)).all()
+                assert np.count_nonzero(bias) == np.count_nonzero(lasts)
 
 
 def test_each_bar_has_its_chord_and_a_bar_may_have_two():
