@@ -17,7 +17,7 @@ from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, descri
 from training.data.fetch.public import SETS, public_set
 from training.errors import TrainingError, check_range
 from training.evaluation.options import EvaluateOptions, GenerationOptions, RunOptions
-from training.tuning.options import FitPointerOptions, TuneOptions
+from training.tuning.options import FitBalanceOptions, FitPointerOptions, TuneOptions
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
@@ -339,6 +339,17 @@ class FitPointer(FitPointerOptions):
         return 0
 
 
+class FitBalance(FitBalanceOptions):
+    """Fit how much comes back in music that a model writes, in minutes."""
+
+    def run(self) -> int:
+        """Fit, and print how much closer the music is to real music."""
+        from training.tuning.fit_balance import balance_table, fit_balance
+
+        sys.stdout.write("\n".join([*balance_table(fit_balance(self)), ""]))
+        return 0
+
+
 class Tune(TuneOptions):
     """Tune a model to your own pieces, in minutes."""
 
@@ -407,6 +418,7 @@ COMMANDS: dict[str, Any] = {
     "evaluate": None,
     "sweep": Sweep,
     "fit-pointer": FitPointer,
+    "fit-balance": FitBalance,
     "tune": Tune,
     "report": Report,
     "export": Export,

@@ -63,6 +63,55 @@ class FitPointerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FitBalanceOptions:
+    """Settings of a fit of what generation adds to a pointer."""
+
+    model: str = field(metadata={"flag": "model", "metavar": "MODEL"})
+    """Folder of a run, or folder or name of a released model; the balance is stored there."""
+    data: Path
+    """Prepared corpus."""
+    corpora: Sequence[str] = field(default=(), metadata={"nargs": "+", "metavar": "NAME"})
+    """Corpora of a mixture; none: all."""
+    split: str = "validation"
+    """Split whose pieces are continued."""
+    lengths: Sequence[str] = field(
+        default=("8:32", "40:16"), metadata={"nargs": "+", "metavar": "BARS:BARS"}
+    )
+    """Bars of prompts, and of their continuations."""
+    prompts: int = field(default=60, metadata={"metavar": "N"})
+    """Maximum number of pieces, evenly spaced."""
+    per_prompt: int = field(default=1, metadata={"metavar": "N"})
+    """Continuations of each prompt."""
+    rounds: int = 2
+    """How often each value is changed; each further round halves the changes."""
+    seed: int = 500
+    """Seed of the first continuation of each prompt."""
+    threads: int | None = None
+    """CPU threads of torch; None: that of torch."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """`lengths` as numbers."""
+        pairs: list[tuple[int, int]] = []
+        for text in self.lengths:
+            bars, _, new_bars = text.partition(":")
+            if not (bars.isdecimal() and new_bars.isdecimal() and int(bars) and int(new_bars)):
+                raise TrainingError(
+                    f"--lengths {text}: expected bars of the prompt and of its continuation, such "
+                    "as 8:32"
+                )
+            pairs.append((int(bars), int(new_bars)))
+        return pairs
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "per_prompt", "rounds"):
+            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--seed", self.seed, 0)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+        assert self.pairs
+
+
+@dataclass(frozen=True, kw_only=True)
 class TuneOptions:
     """Settings of a tuning."""
 
