@@ -17,8 +17,8 @@ from app.compose.plan.asked import (
     with_style,
 )
 from app.compose.plan.lead_sheet import plan_of
+from app.compose.plan.steering import steer
 from app.compose.prompt import HEARD_TOKENS
-from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
@@ -41,6 +41,20 @@ if TYPE_CHECKING:
     from app.compose.prompt import Prompt
     from relpe.decoding.generate import Sample
     from tokenization.tokenizer import FixedBar
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """What came of a study."""
+
+    steps: int
+    """Steps of the copy that writes; 0: the piece is written by the model itself."""
+    line: str
+    """The same in one sentence, without a full stop."""
+
+    def settled(self, options: MusicOptions) -> MusicOptions:
+        """The options that give the same music again, however fast the machine is."""
+        return replace(options, study=0.0, study_steps=self.steps)
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,8 @@ class Piece:
     """Duration of the new music."""
     choice: Choice | None = None
     """The take that was chosen; None if there was only one, or if generation was stopped."""
+    studied: StudyReport | None = None
+    """What came of the study of its prompt; None if it was not to be studied."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +99,8 @@ class Opening:
     rule: ConstrainedGrammar
     prompt: Prompt | None = None
     bars: NewBars | None = None
+    studied: StudyReport | None = None
+    """What came of the study of the prompt, if it was to be studied."""
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
@@ -174,6 +192,11 @@ class Opening:
         biases = steer(options, grammar, (), asked_chords(options, count, key))
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule)
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the model is a copy that has studied the prompt."""
+        return self.studied is not None and self.studied.steps > 0
 
     @property
     def notes(self) -> int:
