@@ -131,6 +131,8 @@ def study_prompt(opening: Opening, stop: Callable[[], bool]) -> Iterator[float |
 
 def _studied(opening: Opening, result: Studied) -> Opening:
     """The opening after a study."""
+    if result.decoder is None and opening.options.study_steps:
+        return _unstudied(opening, f"after {plural(result.steps, 'step')}, its gradients overflow")
     if result.decoder is None:
         return _unstudied(opening, "the bars that were held back did not become more likely")
     line = f"studied in {plural(result.steps, 'step')}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.compose.prompt import Prompt
 
 MAX_STUDIES = 2
-"""Jobs at once whose model studies the piece; each has a copy of the weights, 20 MB."""
+"""Jobs at once whose model studies the piece; each has a copy of the weights, 35 MB."""
 MAX_ROWS = 16
 """Pieces that a model generates at once; each has a state, 1.1 MB with the model `piano`."""
 
