@@ -268,7 +268,10 @@ class Variations:
 
         Afterwards, the opening has a copy of the model, unless the study did not help.
         """
-        for step in study_prompt(self.opening, stop) if self.studies else ():
+        if not self.studies:
+            return
+        yield self.progress(studying=0.0)
+        for step in study_prompt(self.opening, stop):
             if isinstance(step, Opening):
                 self.opening = step
             else:
