@@ -15,7 +15,7 @@ from app.audio.loudness import LOUDNESS_LUFS
 from app.batch.clips import BatchOptions, Condition, Study
 from app.batch.excerpt import ClipKind
 from app.batch.listening import ListeningConfig
-from app.compose.options import OPTIONS, BeatSource, MusicOptions
+from app.compose.options import OPTIONS, STUDYING, BeatSource, MusicOptions
 from app.errors import CommandError
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, released_model
 from relpe.models.config import from_plain, to_plain
@@ -54,7 +54,7 @@ class ModelConfig:
         object.__setattr__(self, "options", options)
         if not isinstance(options, dict):
             raise ValueError(f"options are {options!r}, expected a section")
-        names = [name for name in OPTIONS if name not in _OF_STUDY]
+        names = [name for name in OPTIONS if name not in (*_OF_STUDY, *STUDYING)]
         for name in options:
             if name in _OF_STUDY:
                 raise ValueError(

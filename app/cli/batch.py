@@ -25,7 +25,7 @@ from app.cli.arguments import (
     seconds_between_bars,
 )
 from app.cli.signals import on_signal
-from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS
+from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS, STUDYING
 from app.errors import CommandError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         help="seed of the first clip of each prompt; further clips add 1, 2, ... (default: "
         "%(default)s)",
     )
-    add_music_options(parser, ("seed", "variations"))
+    add_music_options(parser, ("seed", "variations", *STUDYING))
     add_shared(parser, *PROMPT)
     parser.add_argument(
         "--audio",

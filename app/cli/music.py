@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -373,6 +373,10 @@ def _finish(
     from tokenization.analysis.keys import key_name
 
     result = _show(steps, music)
+    studied = result.pieces[0].studied
+    if studied is not None:
+        music = studied.settled(music)
+        print(f"the {model.name} model {studied.line}", file=sys.stderr)
     key = result.pieces[0].key
     _save(targets, result, options.soundfont)
     if options.json:
@@ -385,6 +389,7 @@ def _finish(
                     "seed": music.seed,
                     "seeds": [piece.seed for piece in result.pieces],
                     **({} if music.takes == 1 else {"takes": _takes(result)}),
+                    **({} if studied is None else {"study": asdict(studied)}),
                     "model": options.model or model.name,
                     "backend": model.backend,
                     "fell_back": model.steps.fell_back,
@@ -495,6 +500,8 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
             if isinstance(step, Result):
                 return step
             reading = PREPARING_TOLD if step.preparing else "reading the prompt"
+            if step.studying is not None:
+                reading = f"studying the piece, {step.studying:.0%}"
             bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading, refresh=False)
             bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
     raise AssertionError("the steps end with a result")

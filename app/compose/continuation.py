@@ -8,7 +8,7 @@ The page, the commands and batches use this module.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,6 +20,7 @@ from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import passage_options, read_prompt
+from app.compose.study import study_prompt
 from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
 from tokenization.analysis.accidents import twins
@@ -60,6 +61,8 @@ class Progress:
     """Place in the queue of the model: 1 for the next job, 0 once generation has started."""
     seconds_left: float | None = None
     """Estimated time in the queue, if the job waits and an estimate exists."""
+    studying: float | None = None
+    """Fraction of the study of the prompt that is done, 0 to 1; None before and after it."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,7 @@ def generate_piece(
 
 def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
     """Generates with a new engine; `app.server` shares one between users instead."""
+    yield from variations.study(stop)
     for _ in variations.opening.model.preparing():
         yield variations.progress(preparing=True)
         if stop():
@@ -234,6 +238,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         choice=draft.choice,
         accidents=draft.accidents(),
         key=draft.opening.key if draft.opening.options.ending == "cadence" else None,
+        studied=draft.opening.studied,
     )
 
 
@@ -264,6 +269,20 @@ class Variations:
         """Part of `seconds` in which the model read the prompt."""
         self._started = 0.0
 
+    def study(self, stop: Callable[[], bool]) -> Iterator[Progress]:
+        """Has the model study the prompt, if the options ask for it; yields Progress.
+
+        Afterwards, the opening has a copy of the model, unless the study did not help.
+        """
+        if not self.studies:
+            return
+        yield self.progress(studying=0.0)
+        for step in study_prompt(self.opening, stop):
+            if isinstance(step, Opening):
+                self.opening = step
+            else:
+                yield self.progress(studying=step)
+
     def start(self, engine: Engine) -> None:
         """Adds the pieces to an engine, whose steps generate them."""
         self._started = time.monotonic()
@@ -285,7 +304,12 @@ class Variations:
         return taken
 
     def progress(
-        self, *, preparing: bool = False, place: int = 0, seconds_left: float | None = None
+        self,
+        *,
+        preparing: bool = False,
+        place: int = 0,
+        seconds_left: float | None = None,
+        studying: float | None = None,
     ) -> Progress:
         """The progress of the work."""
         scores = tuple(draft.score() for draft in self.drafts)
@@ -302,6 +326,7 @@ class Variations:
             reading_seconds=self.reading_seconds,
             place=place,
             seconds_left=seconds_left,
+            studying=studying,
         )
 
     def result(self) -> Result:
@@ -326,6 +351,12 @@ class Variations:
             reading_seconds=self.reading_seconds,
             rows=self.rows,
         )
+
+    @property
+    def studies(self) -> bool:
+        """Whether the model is to study the prompt."""
+        options = self.options
+        return self.opening.prompt is not None and (options.study or options.study_steps) > 0
 
     @property
     def rows(self) -> int:

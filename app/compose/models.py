@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
@@ -76,11 +76,19 @@ class MusicModel:
     """Makes the steps, which compute the logits of one token after another."""
     sha256: str = ""
     """Hash of its files: the output of `sha256sum model.json WEIGHTS | sha256sum` in its folder."""
+    compute: ComputeOptions = ComputeOptions()
 
     @property
     def backend(self) -> str:
         """Backend, precision and processor, as in the output of --json."""
         return self.steps.name
+
+    def with_decoder(self, decoder: Decoder) -> MusicModel:
+        """This model with other weights, computed in the same way."""
+        steps = choose_steps(
+            decoder, self.compute.backend, self.compute.precision, threads=threads()
+        )
+        return replace(self, decoder=decoder, steps=steps)
 
     def preparing(self) -> Iterator[None]:
         """Compiles the steps if necessary, and yields at intervals until they are ready."""
@@ -145,7 +153,7 @@ def load_music_model(
         _LOG.warning("%s generates with PyTorch, which is slower: %s", folder.name, steps.fell_back)
     tokenizer = load_tokenizer(folder)
     return MusicModel(
-        folder.name, decoder, tokenizer, torch.device(device), steps, files_sha256(folder)
+        folder.name, decoder, tokenizer, torch.device(device), steps, files_sha256(folder), compute
     )
 
 

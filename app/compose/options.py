@@ -354,6 +354,27 @@ class MusicOptions:
         ),
         letter="n",
     )
+    study: float = option(
+        0.0,
+        "seconds, from 0 (off) to 60, in which the model studies the prompt before it writes; what "
+        "it learns is for this piece only",
+        within((0.0, 60.0)),
+        only="prompt",
+        widget=Widget(
+            "slider",
+            "Study the piece first",
+            "main",
+            "Seconds in which the model learns your piece before it writes; 0: none.",
+        ),
+        letter="u",
+    )
+    study_steps: int = option(
+        0,
+        "number of steps of this study instead of seconds, as in saved settings; 0: as many as "
+        "help in the seconds",
+        within((0, 1000), page=(0, 0)),
+        only="prompt",
+    )
 
     @property
     def num_takes(self) -> int:
@@ -417,6 +438,10 @@ def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
 
 OF_PROMPT = only_for("prompt")
 """Options that only apply to continuations."""
+
+
+STUDYING = ("study", "study_steps")
+"""Options that batches lack: a model that studies a piece writes that piece alone."""
 
 
 def limits(name: str) -> Limits:

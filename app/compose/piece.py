@@ -18,8 +18,8 @@ from app.compose.plan.asked import (
     with_style,
 )
 from app.compose.plan.lead_sheet import plan_of
+from app.compose.plan.steering import steer
 from app.compose.prompt import HEARD_TOKENS
-from app.compose.steering import steer
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
@@ -44,6 +44,20 @@ if TYPE_CHECKING:
     from relpe.decoding.generate import Sample
     from tokenization.plan import Key
     from tokenization.tokenizer import FixedBar
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """What came of a study."""
+
+    steps: int
+    """Steps of the copy that writes; 0: the piece is written by the model itself."""
+    line: str
+    """The same in one sentence, without a full stop."""
+
+    def settled(self, options: MusicOptions) -> MusicOptions:
+        """The options that give the same music again, however fast the machine is."""
+        return replace(options, study=0.0, study_steps=self.steps)
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,8 @@ class Piece:
     """What listeners may take for mistakes, in one line; empty if nothing was found."""
     key: Key | None = None
     """The key in which a cadence closes; None: no cadence, or in any key."""
+    studied: StudyReport | None = None
+    """What came of the study of its prompt; None if it was not to be studied."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +108,8 @@ class Opening:
     bars: NewBars | None = None
     key: Key | None = None
     """The key in which the music is to close; None: it need not."""
+    studied: StudyReport | None = None
+    """What came of the study of the prompt, if it was to be studied."""
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
@@ -183,6 +201,11 @@ class Opening:
         biases = steer(options, grammar, (), asked_chords(options, count, key), key)
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule, key=key)
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether the model is a copy that has studied the prompt."""
+        return self.studied is not None and self.studied.steps > 0
 
     @property
     def notes(self) -> int:

@@ -28,6 +28,8 @@ _KINDS = {
     list: ("heard", "played"),
 }
 """Types of the settings other than options."""
+_LATER = {"variations", "drums", "study", "study_steps"}
+"""Options that earlier settings lack; their defaults are as before."""
 _SAID = {str: "text", int: "a whole number", list: "a list"}
 
 
@@ -240,7 +242,7 @@ def _options(chosen: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
         options = MusicOptions(**chosen)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
-    expected = chosen_options(options, after_prompt=after_prompt).keys() - {"variations", "drums"}
+    expected = chosen_options(options, after_prompt=after_prompt).keys() - _LATER
     if missing := sorted(expected - chosen.keys()):
         raise ReplayError(
             f"the settings have no {missing[0]}, so they are of an earlier version; use the "

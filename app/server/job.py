@@ -177,6 +177,9 @@ class Job:
                 "composing",
                 line="Compiling the model: half a minute, the first time only …",
             )
+        if step.studying is not None:
+            line = f"Studying the piece: {step.studying:.0%} …"
+            return self.frame("composing", line=line, status="Studying the piece.")
         if not step.tokens:
             return self.starting()
         self.variations = [
@@ -292,7 +295,10 @@ class Job:
     def _facts(self, piece: Piece) -> str:
         """Notes and length of the new music, and how many bars have the asked chords."""
         facts = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
-        return " · ".join([facts, *self._without_notes(piece), *map(str, self._met(piece))])
+        studied = [] if piece.studied is None else [piece.studied.line]
+        return " · ".join(
+            [facts, *self._without_notes(piece), *map(str, self._met(piece)), *studied]
+        )
 
     def _without_notes(self, piece: Piece) -> list[str]:
         """That tracks which were to be written have no notes; empty if all have some."""
@@ -561,7 +567,10 @@ class Job:
         """The settings that generate a variation again, as JSON."""
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
-        settings = replay.settings(self.again(piece), self.model, prompt, data)
+        options = self.again(piece)
+        if piece.studied is not None:
+            options = piece.studied.settled(options)
+        settings = replay.settings(options, self.model, prompt, data)
         return (json.dumps(settings, indent=2) + "\n").encode()
 
 

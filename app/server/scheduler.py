@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.compose.continuation import Result, Variations
 from app.compose.options import MAX_WAITING
-from app.server.admission import NO_OWNER, POLL_SECONDS, Bounds, Owner, Queue
+from app.server.admission import NO_OWNER, POLL_SECONDS, Bounds, Owner, Queue, Ticket
 from app.server.estimates import ModelSpeed
 from app.server.worker import Worker
 
 if TYPE_CHECKING:
-    from app.compose.continuation import Steps
+    from collections.abc import Iterator
+
+    from app.compose.continuation import Progress, Steps
     from app.compose.models import MusicModel
     from app.compose.piece import Opening
     from app.compose.prompt import Prompt
 
+MAX_STUDIES = 2
+"""Jobs at once whose model studies the piece; each has a copy of the weights, 35 MB."""
 MAX_ROWS = 32
 """Pieces that a model generates at once; each has a state, 1.1 MB with the model `piano`."""
 
@@ -50,7 +55,9 @@ class Scheduler:
 
     def __init__(self, max_rows: int = MAX_ROWS, max_waiting: int = MAX_WAITING) -> None:
         self.max_rows, self.max_waiting = max_rows, max_waiting
+        self._studies: Queue[Variations] = Queue("studies", MAX_STUDIES, self._bounds)
         self._lock = threading.Lock()
+        self._studying = 0  # jobs that do not generate yet
         self._models: dict[str, _SharedModel] = {}
 
     def generate(self, opening: Opening, stop: threading.Event, owner: Owner = NO_OWNER) -> Steps:
@@ -64,31 +71,77 @@ class Scheduler:
         """
         variations = Variations(opening)
         shared = self._shared(opening.model)
+        with ExitStack() as studying:
+            if variations.studies:  # a copy of a model exists as long as its ticket
+                ticket = studying.enter_context(self._studies.enter(variations, 1, owner))
+                yield from self._wait(self._studies, ticket, stop)
+                if not stop.is_set():
+                    yield from self._study(variations, stop)
+            yield from self._generate(variations, shared, stop, owner)
+
+    def _study(self, variations: Variations, stop: threading.Event) -> Iterator[Progress]:
+        """Has a copy of the model study the prompt."""
+        with self._lock:
+            self._studying += 1
+        try:
+            yield from variations.study(stop.is_set)
+        finally:
+            with self._lock:
+                self._studying -= 1
+
+    def _generate(
+        self, variations: Variations, shared: _SharedModel, stop: threading.Event, owner: Owner
+    ) -> Steps:
+        """Generates variations when the queue of their model admits them."""
+        model = variations.opening.model
         with shared.queue.enter(variations, variations.rows, owner) as ticket:
-            while not (ticket.admitted or stop.is_set()):
-                ahead = shared.queue.ahead_of(ticket)
-                yield variations.progress(
-                    place=1 + sum(not other.admitted for other in ahead),
-                    seconds_left=shared.seconds_left([other.work for other in ahead]),
-                )
-                shared.queue.wait(ticket, POLL_SECONDS)
-            for _ in () if stop.is_set() else opening.model.preparing():
+            yield from self._wait(shared.queue, ticket, stop)
+            for _ in () if stop.is_set() else model.preparing():
                 yield variations.progress(preparing=True)
                 if stop.is_set():
                     break
             if stop.is_set():
                 yield variations.result()
                 return
-            for step in shared.worker.generate(variations, stop):
+            # a copy that has studied is used by this job only
+            worker = Worker(model) if variations.opening.has_copy else shared.worker
+            for step in worker.generate(variations, stop):
                 if isinstance(step, Result):
                     shared.speed.learn(step)
                 yield step
+
+    def _wait(
+        self, queue: Queue[Variations], ticket: Ticket[Variations], stop: threading.Event
+    ) -> Iterator[Progress]:
+        """Yields Progress until a ticket is admitted, or its job is stopped."""
+        shared = self._models[ticket.work.opening.model.name]
+        while not (ticket.admitted or stop.is_set()):
+            ahead = queue.ahead_of(ticket)
+            jobs = [other.work for other in ahead]
+            is_study = queue is self._studies
+            left = self._seconds_of_studies(jobs) if is_study else shared.seconds_left(jobs)
+            place = 1 + sum(not other.admitted for other in ahead)
+            yield ticket.work.progress(place=place, seconds_left=left)
+            queue.wait(ticket, POLL_SECONDS)
+
+    def _seconds_of_studies(self, ahead: list[Variations]) -> float:
+        """Estimated time until jobs have studied and generated."""
+        seconds = 0.0
+        for variations in ahead:
+            shared = self._models[variations.opening.model.name]
+            seconds += variations.options.study + (shared.seconds_left([variations]) or 0.0)
+        return seconds / MAX_STUDIES
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(waiting=self.max_waiting, waiting_of_user=-(-self.max_waiting // 2))
 
     @property
     def counts(self) -> tuple[int, int]:
         """The numbers of running and of waiting jobs."""
         counts = [shared.queue.counts for shared in list(self._models.values())]
-        return sum(running for running, _ in counts), sum(waiting for _, waiting in counts)
+        waiting = self._studies.counts[1] + sum(waiting for _, waiting in counts)
+        return self._studying + sum(running for running, _ in counts), waiting
 
     def seconds_needed(
         self, model_name: str, prompt: Prompt | None, bars: float, rows: int
@@ -108,7 +161,7 @@ class Scheduler:
     def _shared(self, model: MusicModel) -> _SharedModel:
         with self._lock:
             if model.name not in self._models:
-                bounds = Bounds(waiting=self.max_waiting, waiting_of_user=-(-self.max_waiting // 2))
-                queue: Queue[Variations] = Queue(f"the {model.name} model", self.max_rows, bounds)
+                name = f"the {model.name} model"
+                queue: Queue[Variations] = Queue(name, self.max_rows, self._bounds)
                 self._models[model.name] = _SharedModel(queue, Worker(model))
             return self._models[model.name]

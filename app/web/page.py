@@ -176,7 +176,7 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
 
-    timing = [options["bars"], form.unit, options["variations"]]
+    timing = [options["bars"], form.unit, options["variations"], options["study"]]
     for widget in timing:
         estimate = calls.settings.estimate
         _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)

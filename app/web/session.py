@@ -110,6 +110,7 @@ class Workspace:
     unit: str = "bars"
     """Unit of `length`: bars or seconds."""
     variations: int = 1
+    study: float = MusicOptions.study
     form: str = ""
     """The text of its field; so are the chords."""
     chords: str = ""
@@ -250,7 +251,7 @@ class Session:
     def opened_anew(self) -> None:
         """Resets the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
-        self.work.variations = MusicOptions.variations
+        self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
         self.work.form = self.work.chords = self.work.style = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 

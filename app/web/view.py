@@ -240,7 +240,8 @@ class View:
             bars = in_bars(MusicOptions(seconds=length), prompt).bars
         elif work.unit == "seconds":
             bars = length / self.studio.scheduler.bar_seconds(model, None)
-        return self.studio.seconds_needed(model, prompt, bars, work.variations)
+        seconds = self.studio.seconds_needed(model, prompt, bars, work.variations)
+        return None if seconds is None else seconds + work.study * (prompt is not None)
 
     def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""

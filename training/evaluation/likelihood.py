@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from relpe.models.decoder import Decoder, DecoderState
-from relpe.models.pointer.config import BalanceConfig, PointerConfig
-from relpe.models.pointer.pointer import Pointer
+from relpe.models.pointer.config import PointerConfig
+from relpe.models.pointer.odds import pointer_odds
 from tokenization.remi.vocabulary import Families
 from training.learning.positions import positions_of
 
@@ -90,35 +87,6 @@ def streaming_nats(
 def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
     """Nats of each token of each piece except the first, NaN where it is not predicted."""
     return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
-
-
-class PointerOdds(NamedTuple):
-    """Odds of a pointer's proposals for each token of a piece except the first, (tokens - 1,)."""
-
-    proposed: NDArray[np.float64]
-    """Of the token itself."""
-    total: NDArray[np.float64]
-    """Of all tokens."""
-
-    def mixed(self, nats: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Nats (..., tokens - 1) of the mixture, given those of the decoder."""
-        return np.log1p(self.total) - np.log(np.exp(-nats) + self.proposed)
-
-
-def pointer_odds(config: PointerConfig, piece: NDArray[np.int64]) -> PointerOdds:
-    """The odds of the pointer, which do not depend on the decoder.
-
-    They are those of `Pointer` without the balance of generation. Generation applies the mask of
-    its grammar before it mixes.
-    """
-    pointer = Pointer(replace(config, balance=BalanceConfig()))
-    proposed, total = np.zeros((2, len(piece) - 1))
-    for index, (token, target) in enumerate(pairwise(piece.tolist())):
-        pointer.extend([token])
-        tokens, odds = pointer.proposals()
-        proposed[index] = odds[tokens == target].sum()
-        total[index] = odds.sum()
-    return PointerOdds(proposed, total)
 
 
 def pointer_nats(

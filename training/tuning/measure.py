@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.config import PointerConfig
+from relpe.models.pointer.odds import PointerOdds, pointer_odds
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError
-from training.evaluation.likelihood import PointerOdds, pointer_odds, predicted, streaming_nats
+from training.evaluation.likelihood import predicted, streaming_nats
 from training.evaluation.subject import hidden_tokens, load_pieces
 
 MOST_TOKENS: Final = 16_384

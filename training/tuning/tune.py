@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 import torch
 from tqdm import tqdm
 
+from relpe.learning.low_rank import merge_corrections
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -30,7 +31,7 @@ from training.runs.record import PastRun, this_segment
 from training.runs.weights import digest, load_decoder, model_folder, round_as_released
 from training.tuning.card import Tuned, card
 from training.tuning.measure import Measure, Nats, of_corpus
-from training.tuning.methods import LEARNING_RATES, finish, prepare
+from training.tuning.methods import LEARNING_RATES, prepare
 from training.tuning.options import TuneOptions
 from training.tuning.pieces import OwnPieces, read_own_pieces
 
@@ -218,7 +219,7 @@ class _Tuning:
     def best(self) -> Decoder:
         """The decoder with the best weights, as an ordinary one."""
         self.decoder.load_state_dict(self._best)
-        finish(self.decoder)
+        merge_corrections(self.decoder)
         return self.decoder.eval()
 
     def _take_steps(

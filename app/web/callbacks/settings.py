@@ -174,15 +174,22 @@ class SettingsCallbacks:
         return f"What was asked of the piece before is cleared: {told}." if told else ""
 
     def estimate(
-        self, length: object, unit: object, variations: object, request: gr.Request
+        self,
+        length: object,
+        unit: object,
+        variations: object,
+        study: object,
+        request: gr.Request,
     ) -> str:
         """The estimated time to generate the music, as HTML; values are as sent."""
         with self._view.locked(request) as session:
             work = session.work
             work.length = None
-            if not form_problem(unit, {"bars": length, "variations": variations}):
+            numbers = {"bars": length, "variations": variations, "study": study}
+            if not form_problem(unit, numbers):
                 work.length, work.unit = float(cast("float", length)), str(unit)
                 work.variations = int(cast("int", variations))
+                work.study = float(cast("float", study))
             return self._view.estimate(work)
 
     def plan(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -162,6 +164,41 @@ def test_too_many_waiting_jobs_are_refused(held):
         assert third.place == 1
         gate.set()
         first.result(30)
+
+
+def test_two_copies_study_at_once_and_each_ends_with_its_job(held, monkeypatch):
+    model, gate, _ = held
+    copies = []
+
+    def with_decoder(self, decoder):
+        copies.append(weakref.ref(decoder))
+        return replace(self, decoder=decoder)
+
+    monkeypatch.setattr(type(model), "with_decoder", with_decoder)
+    prompt = read_prompt(write_midi(two_hands(8)))
+    scheduler = Scheduler()
+    with ThreadPoolExecutor(3) as threads:
+        works: list[Any] = []
+        for seed in range(2):
+            studying = generate(scheduler, model, options(seed, study_steps=1), prompt=prompt)
+            works.append(threads.submit(last, studying))
+            del studying
+            until_counts(scheduler, (1 + seed, 0))
+        waiting = generate(scheduler, model, options(2, study_steps=1, study=9.0), prompt=prompt)
+        step: Any = next(waiting)
+        assert (step.place, step.studying) == (1, None)
+        assert scheduler.counts == (2, 1)
+        plain = generate(scheduler, model, options(3), prompt=prompt)
+        works.append(threads.submit(last, plain))  # need not wait for studies
+        until_counts(scheduler, (3, 1))
+        gate.set()
+        assert [work.result(30).pieces[0].studied is None for work in works] == [False, False, True]
+    piece: Any = last(waiting).pieces[0]
+    assert piece.studied.steps == 1
+    del works, waiting, plain, step
+    gc.collect()
+    assert [found() for found in copies] == [None] * 3
+    assert scheduler.counts == (0, 0)
 
 
 def test_an_error_of_one_prompt_does_not_affect_the_others(held, monkeypatch):

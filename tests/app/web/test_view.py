@@ -44,9 +44,10 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
         return bars / 2 * variations  # half a second a bar
 
     monkeypatch.setattr(studio, "seconds_needed", seconds_needed)
-    for length, unit, variations, text in (
-        (10, "bars", 1, "about <b>5 s</b>, sound included"),
-        (10, "seconds", 1, "about <b>2 s</b>"),
-        (240, "bars", 2, "about <b>4 min</b>"),
+    for length, unit, variations, study, text in (
+        (10, "bars", 1, 0, "about <b>5 s</b>, sound included"),
+        (10, "bars", 1, 30, "about <b>35 s</b>"),
+        (10, "seconds", 1, 0, "about <b>2 s</b>"),
+        (240, "bars", 2, 0, "about <b>4 min</b>"),
     ):
-        assert text in calls.settings.estimate(length, unit, variations, SOMEONE)
+        assert text in calls.settings.estimate(length, unit, variations, study, SOMEONE)

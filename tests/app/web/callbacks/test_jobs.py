@@ -67,7 +67,7 @@ def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_noth
             begin(calls, **values)  # pyright: ignore[reportArgumentType]
         assert said(calls) == alert
         assert not calls.studio.stop(SOMEONE.session_hash)
-    assert calls.settings.estimate(None, "bars", 1, SOMEONE) == ""
+    assert calls.settings.estimate(None, "bars", 1, 0, SOMEONE) == ""
     assert said(calls) == BROKEN  # each is shown once; then as if Gradio had refused a value
     assert begin(calls, seed=-5, fresh=True)[0] != -5  # `fresh` draws a new one
 
@@ -172,8 +172,10 @@ def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, 
             calls.jobs.discard(SOMEONE)
             calls.jobs.end(SOMEONE)
     for value in junk:
-        for length, unit, variations in ((value, "bars", 1), (2, value, 1), (2, "bars", value)):
-            assert isinstance(calls.settings.estimate(length, unit, variations, SOMEONE), str)
+        for place in range(4):
+            sent = [2, "bars", 1, 0]
+            sent[place] = value
+            assert isinstance(calls.settings.estimate(*sent, SOMEONE), str)
     assert not caplog.records
 
 

@@ -13,8 +13,8 @@ from app.compose.engine import Engine
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
+from app.compose.plan.steering import steer
 from app.compose.prompt import read_prompt
-from app.compose.steering import steer
 from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
 from tokenization.constraints.cadence import Cadence

@@ -9,10 +9,10 @@ from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import NoEncodingConfig
 from relpe.encodings.rope import RopeConfig
+from relpe.learning.low_rank import RANK, LowRankLinear, add_corrections, merge_corrections
 from relpe.models.decoder import DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
-from training.tuning.methods import RANK, LowRankLinear, finish, prepare
 
 CONFIG = DecoderConfig(
     vocabulary_size=32,
@@ -44,18 +44,18 @@ def decoder():
 def test_corrections_of_low_rank_change_nothing_at_first_and_are_merged_exactly(decoder):
     tokens = torch.randint(0, 32, (2, 12))
     first = copy.deepcopy(decoder)
-    groups = prepare(decoder, "low-rank")
+    learned = add_corrections(decoder)
     assert any(isinstance(module, LowRankLinear) for module in decoder.modules())
     with torch.no_grad():
         assert torch.equal(logits(decoder, tokens), logits(first, tokens))
-        for parameter in groups[0]["params"]:
+        for parameter in learned:
             parameter.add_(0.02 * torch.randn_like(parameter))
-        learned = logits(decoder, tokens)
-    finish(decoder)
+        corrected = logits(decoder, tokens)
+    merge_corrections(decoder)
     assert decoder.state_dict().keys() == first.state_dict().keys()
     assert not any(parameter.requires_grad for parameter in decoder.parameters())
-    assert torch.allclose(logits(decoder, tokens), learned, atol=1e-4)
-    assert not torch.allclose(learned, logits(first, tokens), atol=1e-2)
+    assert torch.allclose(logits(decoder, tokens), corrected, atol=1e-4)
+    assert not torch.allclose(corrected, logits(first, tokens), atol=1e-2)
     changed = 0
     for name, weight in decoder.state_dict().items():
         change = weight - first.state_dict()[name]
@@ -67,13 +67,11 @@ def test_corrections_of_low_rank_change_nothing_at_first_and_are_merged_exactly(
     assert changed
 
 
-def test_low_rank_learns_few_parameters_with_gradients_and_full_learns_all(decoder):
+def test_few_parameters_learn_and_all_of_them_have_gradients(decoder):
     total = sum(parameter.numel() for parameter in decoder.parameters())
-    groups = prepare(copy.deepcopy(decoder), "full")
-    assert sum(one.numel() for group in groups for one in group["params"]) == total
-    groups = prepare(decoder, "low-rank")
-    learned = {id(one) for group in groups for one in group["params"]}
-    assert learned == {id(one) for one in decoder.parameters() if one.requires_grad}
+    learned = {id(one): one.numel() for one in add_corrections(decoder)}
+    assert sum(learned.values()) < total
+    assert learned.keys() == {id(one) for one in decoder.parameters() if one.requires_grad}
     logits(decoder, torch.randint(0, 32, (2, 12))).square().sum().backward()
     for name, parameter in decoder.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name

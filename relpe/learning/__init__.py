@@ -1,0 +1,1 @@
+"""Learning that making music needs: a model that studies a sequence before it continues it."""
