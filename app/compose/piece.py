@@ -339,8 +339,8 @@ class Draft:
     def score(self, *, ended: bool = False) -> Score:
         """The new notes; times count from the start of the output.
 
-        If the piece has `ended`, notes are cut at the end of its last bar, unless it ends with a
-        cadence.
+        If the piece has `ended`, notes are cut at the end of its last bar, unless it is a cadence
+        after a prompt.
         """
         opening, rule = self.opening, self.rule
         tokenizer, prompt = opening.model.tokenizer, opening.prompt
@@ -359,6 +359,6 @@ class Draft:
             end = opening.bars.line(rule.limit.notated_bar(rule.grammar) + 1)
         if not ended:
             return replace(new, end_ticks=0)
-        if opening.options.ending == "cadence":
+        if prompt is not None and opening.options.ending == "cadence":
             return replace(new, end_ticks=end)
         return replace(new, tracks=tuple(track.until(end) for track in new.tracks), end_ticks=end)

@@ -120,8 +120,7 @@ class Cadence(NamedTuple):
             lasts = most * np.minimum(DURATIONS / rest, 1)
             if position in strong:
                 lasts[: DURATIONS.searchsorted(min(STEPS_PER_BEAT, rest))] = -NEVER
-            beyond = length if limit.seconds is None else 0
-            lasts[DURATIONS.searchsorted(rest + beyond, "right") :] = -NEVER
+            lasts[DURATIONS.searchsorted(rest + length, "right") :] = -NEVER
             bias[families.duration : families.drum_velocity] = lasts
             return bias
         if grammar.after is After.RETURN:
