@@ -46,7 +46,8 @@ def test_the_settings_make_the_piece_again(filling, command, bars, capsys):
 
 
 def test_only_the_named_tracks_are_written(filling, capsys):
-    assert fill(filling, "fill", "--bars", "2", "--tracks", "2,drums", "--seed", "1") == 0
+    words = ["--tracks", "2,drums", "--seed", "1", "--takes", "1"]
+    assert fill(filling, "fill", "--bars", "2", *words) == 0
     assert "out.mid: 1 bar, seed 1" in capsys.readouterr().err
     before, after = (read_midi(filling / name) for name in ("piece.mid", "out.mid"))
     assert before.tracks[0] == after.tracks[0]

@@ -227,14 +227,14 @@ def test_a_part_of_an_upload_is_written(monkeypatch, tmp_path):
     passage = Passage(first_bar=3, last_bar=4, tracks=frozenset({1, 2}))
     upload = read_upload(path, 100_000, models).writing(passage)
     assert (upload.bars, upload.splice, upload.first_bar) == (2, 8.0, 1)
-    options = passage_options(MusicOptions(seed=1), passage, upload.prompt)
+    options = passage_options(MusicOptions(seed=1, takes=1), passage, upload.prompt)
     last = list(studio.compose("me", upload, options))[-1]
     job = studio.kept.get(last.get("job", ""))[1]
     (row,) = job.variations
     settings = "seed 1 · Electric Bass (finger) and Drums, bars 3 to 4 · "
     assert row.get("settings", "").startswith(settings)
     written = job.file(0, "midi")
-    assert written.name == "song_a2_i2_second_b2_s1_T1.00_p0.97.mid"
+    assert written.name == "song_a2_i2_second_b2_s1_T1.00_p0.97_n1.mid"
     assert read_midi(path).tracks[0] == read_midi(written).tracks[0]
     assert last.get("timeline", {}).get("end") == 24
     assert replay.read(job.file(0, "replay").read_text()).passage == passage

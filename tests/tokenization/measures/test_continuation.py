@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.passages import BAR, notes_of
@@ -54,6 +54,7 @@ def test_bars_without_notes_count_up_to_the_end():
 @few
 @given(ANY, st.integers(0, 3), st.integers(1, 3))
 def test_later_bars_and_octaves_change_nothing(score, first, bars):
+    assume(all(not signature.tick for signature in score.time_signatures))
     stop = first + bars
     lines = BarNotes.of(score).padded(stop).lines
     measures = measure_continuation(score, first, stop)
