@@ -77,7 +77,9 @@ def main(arguments: list[str] | None = None) -> None:
         begun = time.process_time()
         found = [accidents(score, PROMPT_BARS, stop) for score in scores]
         milliseconds = (time.process_time() - begun) / len(found) * 1e3
-        rates = np.mean([(one.any, *one[: len(KINDS)]) for one in found], 0)
+        rates = np.array(
+            [[row.any, *(getattr(row, kind) for kind in KINDS)] for row in found], np.float64
+        ).mean(0)
         cells = " | ".join(f"{rate:.3f}" for rate in rates)
         print(f"| {name} | 8 + {new_bars} | {len(found)} | {cells} | {milliseconds:.2f} |")
 

@@ -298,7 +298,7 @@ def test_invalid_configs_are_refused():
         "families": [{"families": (1, 2, 3)}, {"families": (0, 6, 2)}],
         "gates.family has 3 entries": [{"families": (0, 2)}],
         **{
-            f"{name} has 2 entries": [{"balance": BalanceConfig(**{name: (1.0, 1.0)})}]
+            f"{name} has 2 entries": [{"balance": replace(CONFIG.balance, **{name: (1.0, 1.0)})}]
             for name in ("temperature", "proposed", "run")
         },
     }
@@ -314,7 +314,7 @@ def test_invalid_configs_are_refused():
             BalanceConfig(near=value)
         for name in ("temperature", "proposed", "run"):
             with pytest.raises(ValueError, match=name):
-                BalanceConfig(**{name: (1.0, value)})
+                replace(CONFIG.balance, **{name: (1.0, value)})
     with pytest.raises(ValueError, match="exact has 3 entries"):
         GateConfig(exact=(0.0,) * 3)
 

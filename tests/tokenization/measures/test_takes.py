@@ -10,7 +10,7 @@ from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import Judge, Take, distinct, judge, rank, take_seed
 from tokenization.score import Score, Track
 
-CLEAN = Accidents(*[False] * 5)
+CLEAN = Accidents(False, False, False, False, False)
 FLAWED = CLEAN._replace(hole=True, places=(Place("a bar without a note", 9, 10),))
 TAKES = st.lists(
     st.builds(
