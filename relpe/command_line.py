@@ -21,7 +21,7 @@ from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 CLOSED_PIPE = 128 + 13
-"""Exit code if nobody reads the output of a command any more: that of SIGPIPE in shells."""
+"""Exit code of a command whose output is closed: that of SIGPIPE in shells."""
 
 
 @contextmanager

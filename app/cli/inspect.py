@@ -52,11 +52,13 @@ def inspect_command(options: argparse.Namespace) -> None:
     beats = find_beats(score, options.beats).beats
     counted = Timing.of(score, beats).counted
     sheet = LeadSheet.of(counted)
-    found = None
+    accidents = None
     if options.accidents is not None:
-        found = _accidents(counted, options.accidents, name)
+        accidents = _accidents(counted, options.accidents, name)
     print(
-        json.dumps(_as_json(name, sheet, found)) if options.json else _as_text(name, sheet, found)
+        json.dumps(_as_json(name, sheet, accidents))
+        if options.json
+        else _as_text(name, sheet, accidents)
     )
 
 
@@ -79,7 +81,7 @@ def _accidents(score: Score, prompt_bars: int, name: str) -> Accidents:
     return accidents(score, prompt_bars, bars)
 
 
-def _as_json(name: str, sheet: LeadSheet, found: Accidents | None) -> dict[str, object]:
+def _as_json(name: str, sheet: LeadSheet, accidents: Accidents | None) -> dict[str, object]:
     shown: dict[str, object] = {
         "file": name,
         "bars": len(sheet.chords),
@@ -91,15 +93,15 @@ def _as_json(name: str, sheet: LeadSheet, found: Accidents | None) -> dict[str, 
         "returns": sheet.returns,
         "chords": sheet.chords,
     }
-    if found is not None:
+    if accidents is not None:
         shown["accidents"] = [
             {"kind": kind, "what": what, "first_bar": first + 1, "bars": stop - first}
-            for kind, (what, first, stop) in zip(found.kinds, found.places, strict=True)
+            for kind, (what, first, stop) in zip(accidents.kinds, accidents.places, strict=True)
         ]
     return shown
 
 
-def _as_text(name: str, sheet: LeadSheet, found: Accidents | None) -> str:
+def _as_text(name: str, sheet: LeadSheet, accidents: Accidents | None) -> str:
     rows = list(sheet.rows())
     width = max((len(bar) for row in rows for bar in row.bars), default=0)
     count = len(str(len(sheet.chords)))
@@ -114,6 +116,6 @@ def _as_text(name: str, sheet: LeadSheet, found: Accidents | None) -> str:
     for row in rows:
         bars = " | ".join(bar.ljust(width) for bar in row.bars)
         lines.append(f"{row.letter:<{letters}} {row.first_bar:>{count}} | {bars} |")
-    if found is not None:
-        lines += ["", f"Accidents  {found.line() or 'none'}"]
+    if accidents is not None:
+        lines += ["", f"Accidents  {accidents.line() or 'none'}"]
     return "\n".join(lines)

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code.
 
     The code is 0, 2 if the input cannot be used, 130 if Ctrl+C or SIGTERM stopped the command,
-    which then removes its temporary files, or 141 if nobody reads its output any more.
+    which then removes its temporary files, or 141 if its output is closed.
     """
     # idle threads should sleep: spinning slows down other threads of a shared machine
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")

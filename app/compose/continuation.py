@@ -404,13 +404,13 @@ class Variations:
 
 def _with_twins(pieces: Sequence[Piece], drafts: Sequence[Draft]) -> tuple[Piece, ...]:
     """The pieces; of those that are the same piece, all but the first say so."""
-    found = list(pieces)
+    marked = list(pieces)
     if len(drafts) > 1 and not drafts[0].has_gap:
         scores, firsts, stops = zip(*(draft.with_context() for draft in drafts), strict=True)
         for one, other in reversed(twins(scores, firsts[0], min(stops))):
             lines = (pieces[other].accidents, f"nearly the same as variation {one + 1}")
-            found[other] = replace(pieces[other], accidents="; ".join(filter(None, lines)))
-    return tuple(found)
+            marked[other] = replace(pieces[other], accidents="; ".join(filter(None, lines)))
+    return tuple(marked)
 
 
 def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:

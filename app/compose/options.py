@@ -324,7 +324,8 @@ class MusicOptions:
             "Ending",
             "steering",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece. Automatic: a new piece comes to rest, a longer one goes on.",
+            "the model end the piece. Automatic: a cadence if there is no prompt, otherwise the bar "
+            "line.",
             choices=("Automatic", "Bar line", "Cadence", "Natural"),
         ),
     )
@@ -349,8 +350,8 @@ class MusicOptions:
             "slider",
             "Takes",
             "creativity",
-            "Of so many takes of each variation, the one most like real music is kept. With 1 you "
-            "hear the music while it is written.",
+            "Number of versions generated for each variation; the one most like real music is "
+            "kept. With 1, you can listen while it is being written.",
         ),
         letter="n",
     )

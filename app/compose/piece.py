@@ -332,9 +332,10 @@ class Draft:
         if self.has_gap:
             return ""
         score, first, stop = self.with_context()
-        prompt = self.opening.prompt
+        prompt, choice = self.opening.prompt, self.choice
         before = 0 if prompt is None else prompt.bars_before - first
-        return accidents(score, first, stop).line(before)
+        judged = choice.accidents[choice.best] if choice else accidents(score, first, stop)
+        return judged.line(before)
 
     def score(self, *, ended: bool = False) -> Score:
         """The new notes; times count from the start of the output.

@@ -112,8 +112,8 @@ def study_prompt(opening: Opening, stop: Callable[[], bool]) -> Iterator[float |
     assert prompt is not None
     material = Material(model, prompt, options.prompt_bars)
     if material.bars < FEWEST_BARS:
-        found = plural(material.bars, "bar")
-        yield _unstudied(opening, f"found {found} to study, expected {FEWEST_BARS} or more")
+        length = plural(material.bars, "bar")
+        yield _unstudied(opening, f"found {length} to study, expected {FEWEST_BARS} or more")
         return
     if options.study_steps:
         steps = study_again(model.decoder, material, options.study_steps, material.config)

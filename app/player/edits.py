@@ -159,11 +159,11 @@ class Edit:
 
 def drums_after_edits(score: Score) -> dict[Place, bool]:
     """Which chunks and channels are drums, also on a channel that an edit gives to a chunk."""
-    known = drum_places(score)
-    for (chunk, _), is_drum in list(known.items()):
-        if {other for (at, _), other in known.items() if at == chunk} == {is_drum}:
-            known |= {(chunk, channel): is_drum for channel in range(16)}
-    return known
+    drums = drum_places(score)
+    for (chunk, _), is_drum in list(drums.items()):
+        if {other for (at, _), other in drums.items() if at == chunk} == {is_drum}:
+            drums |= {(chunk, channel): is_drum for channel in range(16)}
+    return drums
 
 
 def _same_track(data: bytes, track: Track) -> Track | None:

@@ -149,12 +149,12 @@ def _ended(models: Models, name: str, prompt: bytes | None, ending: Ending, seed
         key, before = estimate_key(score), 0
         assert key is not None
         return judge(score, before, NEW_BARS, {key.tonic})
-    known = read_midi(prompt)
-    model = models.to_continue(known)
+    heard = read_midi(prompt)
+    model = models.to_continue(heard)
     options = MusicOptions(bars=ENDING_BARS, seed=seed, ending=ending, beats="file")
     score = continue_midi(model, prompt, options).pieces[0].score
     before = read_prompt(prompt, tokenizer=model.tokenizer, beats="file").bars_before
-    keys = {estimate_key(_first_bars(known, bars)) for bars in (PROMPT_BARS, 2 * PROMPT_BARS)}
+    keys = {estimate_key(_first_bars(heard, bars)) for bars in (PROMPT_BARS, 2 * PROMPT_BARS)}
     return judge(score, before, ENDING_BARS, {key.tonic for key in keys if key})
 
 

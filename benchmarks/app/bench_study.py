@@ -67,9 +67,9 @@ def main(
         rows: list[NDArray[np.float64]] = []
         for case in cases(corpora / corpus / f"{corpus}.zip", model, bars, pieces):
             copied, report = studied(model, case, seconds)
-            found = np.array([nats(one, case) for one in (model.decoder, copied)])
-            rows.append(np.append(found, [[case.notes] * 2], 0))
-            change = found[1] / found[0] - 1
+            both = np.array([nats(decoder, case) for decoder in (model.decoder, copied)])
+            rows.append(np.append(both, [[case.notes] * 2], 0))
+            change = both[1] / both[0] - 1
             print(f"# {case.name}: {change[1]:+.1%} with pointer; {report}", flush=True)
         before, after, notes = np.transpose(rows, (1, 2, 0))
         for at, how in enumerate(("alone", "with pointer")):

@@ -1,4 +1,4 @@
-"""Rates of accidents in real music that goes on after its first bars.
+"""Rates of accidents in real continuations.
 
     python -m benchmarks.tokenization.bench_accidents FOLDER
 

@@ -209,9 +209,9 @@ def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]
 def _bent(channel: Channel, score: Score, note_bends: NDArray[np.int64], key: int) -> Channel:
     """A channel with the bends of the notes of a key."""
     of_key = note_bends[note_bends[:, 1] == key]
-    own = Steps(score.seconds_at(of_key[:, 0]), of_key[:, 2].astype(np.float64), 0.0)
-    seconds = np.union1d(own.seconds, channel.bend_cents.seconds)
-    cents = own.at(seconds) + channel.bend_cents.at(seconds)
+    key_bends = Steps(score.seconds_at(of_key[:, 0]), of_key[:, 2].astype(np.float64), 0.0)
+    seconds = np.union1d(key_bends.seconds, channel.bend_cents.seconds)
+    cents = key_bends.at(seconds) + channel.bend_cents.at(seconds)
     return replace(channel, bend_cents=Steps(seconds, cents, 0.0))
 
 

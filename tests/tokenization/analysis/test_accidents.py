@@ -90,7 +90,7 @@ FOUND = {
 ALLOWED = {
     "a good piece": GOOD,
     "even rhythms": EVEN,
-    "a loop goes on": GOOD[:2] * 12,
+    "a loop continues": GOOD[:2] * 12,
     "patterns return": [*EVEN[:11], *EVEN[:8], *EVEN[:5]],
     "half of it returns": [*GOOD[:16], *GOOD[:8]],
     "a held bass": good(12, HELD, []),

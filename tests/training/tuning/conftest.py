@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,18 @@ from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
 from training.tuning import tune
+from training.tuning.fit_pointer import FitPointerOptions, fit_pointer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def fitted_run(finished: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the finished run with a fitted pointer, whose pointer tests do not change."""
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("fitted") / "run")
+    fit_pointer(FitPointerOptions(model=str(folder), data=data, device="cpu"))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -42,14 +42,6 @@ from training.tuning.fit_pointer import (
 )
 
 
-@pytest.fixture(scope="module")
-def fitted_run(finished, data, tmp_path_factory):
-    """A copy of the finished run with a fitted pointer."""
-    folder = shutil.copytree(finished, tmp_path_factory.mktemp("fitted") / "run")
-    fit_pointer(FitPointerOptions(model=str(folder), data=data, device="cpu"))
-    return folder
-
-
 def options(folder, data, **changes):
     return FitPointerOptions(model=str(folder), data=data, device="cpu", **changes)
 
