@@ -324,7 +324,7 @@ class MusicOptions:
             "Ending",
             "steering",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece. Automatic: a cadence without a prompt, the bar line after one.",
+            "the model end the piece. Automatic: a cadence without a prompt, otherwise bar line.",
             choices=("Automatic", "Bar line", "Cadence", "Natural"),
         ),
     )
