@@ -412,12 +412,15 @@ def _finish(
         from app.text import plural
 
         names = ", ".join(map(str, targets.paths))
-        seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        assert music.seed is not None  # the arguments have given it one
+        numbers = range(music.seed, music.seed + len(result.pieces))
+        seeds = ", ".join(map(str, numbers))
         first = prompt.bars_before if prompt else 0
         before = _heard_before(prompt) if music.form else []
-        for piece in result.pieces:
+        for seed, piece in zip(numbers, result.pieces, strict=True):
             if piece.choice is not None:
-                print(f"seed {piece.seed}: {piece.choice.line()}", file=sys.stderr)
+                alone = f"alone: --seed {piece.seed} --takes 1"
+                print(f"seed {seed}: {piece.choice.line()}; {alone}", file=sys.stderr)
             if music.chords is None and music.form is None:
                 continue
             sheet = LeadSheet.of(piece.score)
@@ -426,9 +429,9 @@ def _finish(
                 form_met(music, sheet, before, piece.bars),
             ):
                 if met is not None:
-                    print(f"seed {piece.seed}: {met}", file=sys.stderr)
+                    print(f"seed {seed}: {met}", file=sys.stderr)
             if cut := form_cut(music, before, piece.bars):
-                print(f"seed {piece.seed}: {cut}", file=sys.stderr)
+                print(f"seed {seed}: {cut}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}, model {model.name}"
         if key is not None:
             what += f", closes in {key_name(key)}"
