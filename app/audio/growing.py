@@ -140,13 +140,13 @@ class GrowingSound:
             shutil.rmtree(self._raw, ignore_errors=True)
 
 
-def can_start(ready: float, total: float, bar: float, speed: float) -> bool:
+def can_start(ready: float, total: float, unit: float, speed: float) -> bool:
     """Whether music that is still being written can be played without running out of sound.
 
     Args:
         ready: seconds that can be played already.
         total: seconds of the whole music.
-        bar: seconds of a bar, the unit in which more becomes ready.
+        unit: seconds of the bars that become ready at once.
         speed: seconds of music that are written per second.
     """
     speed *= STEADY
@@ -155,9 +155,9 @@ def can_start(ready: float, total: float, bar: float, speed: float) -> bool:
     left = max(total - ready, 0.0)
     if not left:
         return True
-    # the next bar has to come in time, and so has the last one
-    next_bar, last_bar = bar / speed, left / speed - (left - bar)
-    return ready >= max(next_bar, last_bar) + LATE_SECONDS
+    # the next bars have to come in time, and so have the last ones
+    following, last = unit / speed, left / speed - max(left - unit, 0.0)
+    return ready >= max(following, last) + LATE_SECONDS
 
 
 def _between(score: Score, begin: float, until: int | None) -> Score:

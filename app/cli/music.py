@@ -419,8 +419,8 @@ def _finish(
         before = _heard_before(prompt) if music.form else []
         for seed, piece in zip(numbers, result.pieces, strict=True):
             if piece.choice is not None:
-                alone = f"alone: --seed {piece.seed} --takes 1"
-                print(f"seed {seed}: {piece.choice.line()}; {alone}", file=sys.stderr)
+                alone = "" if music.rank_every else f"; alone: --seed {piece.seed} --takes 1"
+                print(f"seed {seed}: {piece.choice.line()}{alone}", file=sys.stderr)
             if music.chords is None and music.form is None:
                 continue
             sheet = LeadSheet.of(piece.score)

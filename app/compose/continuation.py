@@ -297,10 +297,9 @@ class Variations:
     def snapshot(self) -> Variations:
         """A copy that does not change while generation continues."""
         taken = copy(self)
-        taken.drafts = [
-            Draft(draft.opening, *(replace(one, tokens=one.tokens[:]) for one in draft.samples))
-            for draft in self.drafts
-        ]
+        taken.drafts = [copy(draft) for draft in self.drafts]
+        for draft in taken.drafts:
+            draft.samples = tuple(replace(one, tokens=one.tokens[:]) for one in draft.samples)
         return taken
 
     def progress(

@@ -52,7 +52,7 @@ class Engine:
     def remove(self, drafts: Iterable[Draft]) -> None:
         """Removes drafts before they are finished."""
         for draft in drafts:
-            for sample in draft.samples:
+            for sample in draft.stop():
                 self._generation.remove(sample)
                 self._drafts.pop(sample, None)
 
@@ -62,7 +62,29 @@ class Engine:
         If an opening cannot be read, its drafts finish with an error in their `sample`.
         """
         drafts = [self._drafts.pop(sample) for sample in self._generation.step()]
+        drafts += self._decide()
         finished = [draft for draft in dict.fromkeys(drafts) if draft.done]
         for draft in finished:
             draft.rank()
         return finished
+
+    def _decide(self) -> list[Draft]:
+        """Has the takes of a draft go on from the best, once all have come to the same bar.
+
+        Returns drafts whose best take is finished already: the others end with it.
+        """
+        ended: list[Draft] = []
+        for draft in dict.fromkeys(self._drafts.values()):
+            going = [sample for sample in draft.samples if not sample.done]
+            waiting = [sample for sample in going if draft.waits(sample)]
+            for sample in waiting:
+                self._generation.pause(sample)
+            if len(waiting) < len(going):
+                continue
+            best = draft.decide()
+            if best.done:
+                self.remove([draft])
+                ended.append(draft)
+            else:
+                self._generation.go_on(waiting, best)
+        return ended

@@ -350,9 +350,16 @@ class MusicOptions:
             "Takes",
             "creativity",
             "Number of versions generated for each variation; the one most like real music is "
-            "kept. With 1, you can listen while it is being written.",
+            "kept.",
         ),
         letter="n",
+    )
+    rank_every: int = option(
+        0,
+        "bars after which the takes so far are ranked and all go on from the best; 0: they are "
+        "ranked at the end only",
+        within((0, 4096), scripts=(0, 256)),
+        letter="g",
     )
     study: float = option(
         0.0,

@@ -223,6 +223,11 @@ class Opening:
         return Request(self.context, self.rule, seeds, sampling, coordinates)
 
 
+def _bars_before(sample: Sample[ConstrainedGrammar]) -> int:
+    """Number of notated bars before the one that is being generated."""
+    return sample.rule.limit.notated_bar(sample.rule.grammar)
+
+
 class Draft:
     """A piece while it is generated, in one take or several."""
 
@@ -230,19 +235,59 @@ class Draft:
         self.opening, self.samples = opening, samples
         self.ranking: Ranking | None = None
         self.choice: Choice | None = None
+        self.decided: Sample[ConstrainedGrammar] | None = None
+        """The bars that all takes share since they were last ranked, and an empty one; or None."""
+        self._seed = samples[0].seed
 
     def rank(self) -> None:
         """Orders several takes and chooses the best, once all of them are finished."""
-        if len(self.samples) == 1 or any(sample.error is not None for sample in self.samples):
+        if len(self.samples) == 1 or self.choice is not None:
             return
-        opening = self.opening
-        self.ranking = rank_ids(
-            opening.context,
-            [sample.tokens for sample in self.samples],
-            opening.model.tokenizer,
-            has_prompt=opening.prompt is not None,
-        )
+        if any(sample.error is not None for sample in self.samples):
+            return
+        self.ranking = self._ranked([sample.tokens for sample in self.samples])
         self.choice = self.ranking.choose()
+
+    def _ranked(self, takes: Sequence[Sequence[int]]) -> Ranking:
+        opening = self.opening
+        has_prompt = opening.prompt is not None
+        return rank_ids(opening.context, takes, opening.model.tokenizer, has_prompt=has_prompt)
+
+    def waits(self, sample: Sample[ConstrainedGrammar]) -> bool:
+        """Whether an unfinished take has come to a bar before which the takes are ranked."""
+        every = self.opening.options.rank_every
+        return (
+            len(self.samples) > 1
+            and every > 0
+            and _bars_before(sample) >= self._bars_decided + every
+        )
+
+    def decide(self) -> Sample[ConstrainedGrammar]:
+        """Choose the take from which all others go on, once each of them waits or is done.
+
+        Those that are done are dropped, unless the best is among them: then it is the piece.
+        """
+        # the bar that an unfinished take has begun is empty
+        takes = [sample.tokens if sample.done else sample.tokens[:-1] for sample in self.samples]
+        ranking = self._ranked(takes)
+        best = self.samples[ranking.order[0]]
+        if best.done:
+            self.ranking, self.choice = ranking, ranking.choose()
+        else:
+            self.samples = tuple(sample for sample in self.samples if not sample.done)
+            self.decided = replace(best, tokens=best.tokens[:], done=True)
+        return best
+
+    def stop(self) -> tuple[Sample[ConstrainedGrammar], ...]:
+        """Keep the bars that were decided, if there are any. Returns the takes that end."""
+        samples = self.samples
+        if self.decided is not None and self.choice is None and not self.done:
+            self.samples = (self.decided,)
+        return samples
+
+    @property
+    def _bars_decided(self) -> int:
+        return 0 if self.decided is None else _bars_before(self.decided)
 
     @property
     def sample(self) -> Sample[ConstrainedGrammar]:
@@ -256,8 +301,8 @@ class Draft:
 
     @property
     def seed(self) -> int:
-        """Seed of the piece."""
-        return self.sample.seed
+        """The seed that gives the piece again: alone, or with its takes if they were mixed."""
+        return self._seed if self.opening.options.rank_every else self.sample.seed
 
     @property
     def rule(self) -> ConstrainedGrammar:
@@ -291,12 +336,13 @@ class Draft:
 
         While there are several takes, any of them may become the piece.
         """
-        bars = self.opening.bars
-        if len(self.samples) > 1 and self.choice is None:
-            return 0 if bars is None else bars.line(0)
-        if bars is None:
-            return self.rule.grammar.bar_start
-        return min(bars.line(self.bars_done), bars.end_ticks)
+        bars, rule = self.opening.bars, self.rule
+        is_open = len(self.samples) > 1 and self.choice is None
+        if bars is not None:
+            return min(bars.line(self._bars_decided if is_open else self.bars_done), bars.end_ticks)
+        if is_open:
+            return 0 if self.decided is None else self.decided.rule.grammar.bar_start
+        return rule.grammar.bar_start
 
     @property
     def part_done(self) -> float:

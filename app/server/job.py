@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
 """The variation number that refers to the upload."""
+CHUNK_BARS = 4
+"""Bars after which takes are ranked if the music is heard while it is written."""
 LEAD_SECONDS = 10.0
 """Sound of new music begins this long before it; what precedes is rendered on demand."""
 _BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
@@ -215,11 +217,13 @@ class Job:
     def listen(self, new_folder: Callable[[], Path]) -> None:
         """Begins to render the first variation while it is written, to a folder of `new_folder`.
 
-        Does nothing if bars of a piece are written again, or if the best of several takes is
-        chosen in the end.
+        Several takes are ranked again and again, so that the bars before can be heard. Does
+        nothing if bars of a piece are written again.
         """
         is_gap = self.upload is not None and self.upload.prompt.gap is not None
-        if not is_gap and self.options.takes == 1:
+        if not is_gap:
+            every = 0 if self.options.takes == 1 else self.options.rank_every or CHUNK_BARS
+            self.options = replace(self.options, rank_every=every)
             self.growing = GrowingSound(new_folder, self.sound.soundfont, self.new_music_seconds)
             self.sound.growing = self.growing
 
@@ -255,7 +259,8 @@ class Job:
     def _live(self, growing: GrowingSound) -> LiveFrame:
         before = self.new_music_seconds
         total = float(self.timeline["tempos"].rstrip(";").rpartition(",")[2]) / 1000 - before
-        starts = can_start(growing.seconds, total, total / max(self.bars, 1), self._speed)
+        unit = total / max(self.bars, 1) * max(self.options.rank_every, 1)
+        starts = can_start(growing.seconds, total, unit, self._speed)
         return LiveFrame(
             parts=[(part.path.as_posix(), part.begin, part.seconds) for part in growing.parts],
             starts=starts or growing.whole,
@@ -558,7 +563,9 @@ class Job:
 
     def again(self, piece: Piece) -> MusicOptions:
         """The options that generate a variation again; if it was stopped, only the bars kept."""
-        alone = replace(self.options, seed=piece.seed, variations=1, takes=1)
+        options = self.options
+        takes = options.num_takes if options.rank_every else 1
+        alone = replace(options, seed=piece.seed, variations=1, takes=takes)
         if piece.stopped:
             alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         return alone

@@ -33,6 +33,8 @@ class Row(Generic[RuleT]):
     """Has read all tokens of the row but the last one; None for a model with one axis."""
     imposed: bool = False
     """What the rule said of the last token; see `Rule`."""
+    paused: bool = False
+    """Whether the row keeps its slot but does not grow."""
 
     @property
     def ended(self) -> bool:
@@ -98,8 +100,11 @@ class ContinuousBatch(Generic[RuleT]):
         return entered
 
     def step(self) -> list[tuple[Row[RuleT], int]]:
-        """Samples one token for every row and returns them; rows that end leave the batch."""
-        rows = self.rows
+        """Samples one token for every row that is not paused and returns them.
+
+        Rows that end leave the batch.
+        """
+        rows = [row for row in self.rows if not row.paused]
         if not rows:
             return []
         slots, tokens = [row.slot for row in rows], [row.token for row in rows]
@@ -110,18 +115,22 @@ class ContinuousBatch(Generic[RuleT]):
                 places.append(place)
         axes = (np.concatenate(places),) if places else ()
         logits = self._steps.step(slots, tokens, *axes)
-        going: list[Row[RuleT]] = []
         for row, scores in zip(rows, logits, strict=True):
             row.sample(scores)
+        for row in rows:  # after all are sampled: faster, as code stays in the cache
             if row.ended:
-                self._steps.release(row.slot)
-            else:
-                going.append(row)
-        for row in going:  # after all are sampled: faster, as code stays in the cache
-            if row.pointer is not None:
+                self.leave(row)
+            elif row.pointer is not None:
                 row.pointer.extend([row.token], imposed=row.imposed)
-        self.rows = going
         return [(row, row.token) for row in rows]
+
+    def follow(self, row: Row[RuleT], leader: Row[RuleT]) -> None:
+        """Has `row` go on from where `leader` is, with its own random numbers."""
+        slot = self._steps.fork(leader.slot)
+        self._steps.release(row.slot)
+        row.slot, row.token, row.rule, row.imposed = slot, leader.token, leader.rule, leader.imposed
+        row.pointer = leader.pointer and leader.pointer.copy()
+        row.coordinates = leader.coordinates
 
     def leave(self, row: Row[RuleT]) -> None:
         """Removes a row before it ends."""

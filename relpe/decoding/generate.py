@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
@@ -102,7 +102,7 @@ class Generation(Generic[RuleT]):
     def remove(self, sample: Sample[RuleT]) -> None:
         """Ends a sample early; nothing happens if it is done."""
         sample.done = True
-        for row in [row for row, own in self._rows.items() if own is sample]:
+        for row in [row for row, other in self._rows.items() if other is sample]:
             del self._rows[row]
             self._batch.leave(row)
         for reading in list(self._queue):
@@ -110,6 +110,23 @@ class Generation(Generic[RuleT]):
                 reading.waiting.remove(sample)
                 if not reading.waiting:
                     self._queue.remove(reading)
+
+    def pause(self, sample: Sample[RuleT]) -> None:
+        """Keeps a sample that has begun from growing until `go_on`; it keeps its row."""
+        self._row(sample).paused = True
+
+    def go_on(self, samples: Iterable[Sample[RuleT]], leader: Sample[RuleT]) -> None:
+        """Has paused samples go on with the tokens of one of them, each with its own seed."""
+        first = self._row(leader)
+        for sample in samples:
+            row = self._row(sample)
+            if sample is not leader:
+                self._batch.follow(row, first)
+                sample.tokens[:], sample.rule = leader.tokens, leader.rule
+            row.paused = False
+
+    def _row(self, sample: Sample[RuleT]) -> Row[RuleT]:
+        return next(row for row, other in self._rows.items() if other is sample)
 
     def step(self) -> list[Sample[RuleT]]:
         """Reads a chunk of one prompt, or generates one token for every row.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from app.compose.continuation import Result, continue_prompt, generate_piece
+from app.compose.continuation import Result, continue_prompt, finish, generate_piece
 from app.compose.engine import Engine
 from app.compose.options import LARGEST_SEED, MusicOptions
-from app.compose.piece import Opening
+from app.compose.piece import Draft, Opening
 from app.compose.prompt import read_prompt
 from tests.support.scores import two_hands
 from tokenization.measures.takes import take_seed
@@ -26,7 +27,8 @@ def prompt():
 
 
 def made(model: MusicModel, prompt: Prompt | None, **options: Any) -> Result:
-    music = MusicOptions(bars=2, **options)
+    options = {"bars": 2} | options
+    music = MusicOptions(**options)
     steps = continue_prompt(model, prompt, music) if prompt else generate_piece(model, music)
     *_, result = steps
     assert isinstance(result, Result)
@@ -84,3 +86,57 @@ def test_removing_a_draft_ends_all_its_takes(quick_model, prompt):
         before = kept.part_done
     assert finished == [kept]
     assert kept.choice is not None
+
+
+def test_takes_that_are_ranked_again_and_again_go_on_from_the_best(quick_model, prompt):
+    for begins in (prompt, None):
+        engine, draft = started(quick_model, begins, bars=6)
+        decisions: list[list[int]] = []
+        begin = heard = draft.done_ticks
+        decided = None
+        while len(engine):
+            engine.step()
+            assert draft.done_ticks >= heard  # finished bars stay
+            heard = draft.done_ticks
+            assert (heard > begin) == (draft.decided is not None)
+            if draft.decided is not decided and draft.decided is not None:
+                decided = draft.decided
+                decisions.append(decided.tokens)
+                assert all(sample.tokens == decided.tokens for sample in draft.samples)
+        assert len(decisions) == 2
+        for before, after in pairwise([*decisions, draft.sample.tokens]):
+            assert after[: len(before)] == before
+            assert after != before
+        assert draft.choice is not None
+        assert draft.seed == 5
+        again = made(quick_model, begins, seed=5, takes=3, rank_every=2, bars=6)
+        assert again.pieces[0].midi == finish(draft).midi
+
+
+def test_ranking_after_the_last_bar_is_ranking_at_the_end(quick_model, prompt):
+    first, second = (
+        made(quick_model, prompt, seed=5, takes=3, rank_every=every).pieces[0] for every in (0, 2)
+    )
+    assert (first.midi, first.choice) == (second.midi, second.choice)
+
+
+def test_a_stopped_piece_keeps_the_bars_that_were_decided(quick_model, prompt):
+    engine, draft = started(quick_model, prompt, bars=6)
+    while draft.decided is None:
+        engine.step()
+    engine.step()
+    engine.remove([draft])
+    assert len(engine) == 0
+    assert draft.sample.tokens == draft.decided.tokens
+    assert finish(draft).stopped
+
+
+def started(model: MusicModel, prompt: Prompt | None, **options: Any) -> tuple[Engine, Draft]:
+    """Three takes of a piece that are ranked every two bars."""
+    music = MusicOptions(seed=5, takes=3, rank_every=2, **options)
+    opening = (
+        Opening.of_nothing(model, music) if prompt is None else Opening.after(model, prompt, music)
+    )
+    engine = Engine(model)
+    (draft,) = engine.add(opening, [5])
+    return engine, draft

@@ -292,13 +292,24 @@ def test_a_piece_from_nothing_has_no_new_part_and_is_heard_from_its_start_if_ask
     assert "new_midi" not in frames[-1]["variations"][0]
     assert frames[-1]["title"] == "A new piece"
     shutil.rmtree(studio.folders.root)
-    for how in ({"listens": False}, {"takes": 2}):
-        assert not any("live" in frame for frame in heard(studio, **how))  # pyright: ignore[reportArgumentType]
-        assert not list(studio.folders.root.rglob(".*"))
+    assert not any("live" in frame for frame in heard(studio, listens=False))
+    assert not list(studio.folders.root.rglob(".*"))
     # the player shows the bars that are waited for
     frame = waiting(upload, 7)
     assert (frame.get("phase"), len(frame.get("prompt", {})["tracks"])) == ("waiting", 2)
     assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
+
+
+def test_bars_are_heard_once_the_takes_have_been_ranked_after_them(studio, upload):
+    frames = heard(studio, upload, takes=3, bars=6)
+    lives = [frame["live"] for frame in frames if "live" in frame and 0 < frame["progress"] < 1]
+    assert any(live["parts"] for live in lives)
+    assert frames[-1]["live"]["whole"]
+    again = compose(studio, upload, takes=3, bars=6, rank_every=4)
+    first, second = (
+        Path(frames[-1]["variations"][0]["midi"]).read_bytes() for frames in (frames, again)
+    )
+    assert first == second
 
 
 def test_music_that_cannot_be_heard_is_made_as_always_and_a_closed_job_leaves_no_folder(

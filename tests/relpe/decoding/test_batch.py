@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -117,3 +118,25 @@ def test_the_bias_of_a_rule_applies_and_allows_no_other_token(liked: int) -> Non
     (row,) = alone(Request(np.array([3, 1]), Rule(30, least=5, liked=liked), [1]))
     assert min(row) >= 5
     assert (set(row) == {9}) == (liked == 9)
+
+
+def test_a_row_that_follows_another_one_has_its_tokens_and_its_own_random_numbers() -> None:
+    piece = PIECES[0]
+    recorder = Recorder()
+    leader, row, paused = recorder.enter(piece)
+    for _ in range(3):
+        recorder.step()
+    row.paused = paused.paused = True
+    recorder.step()
+    assert [len(recorder.rows[one]) for one in (leader, row, paused)] == [4, 3, 3]
+    numbers = deepcopy(row.generator)
+    recorder.batch.follow(row, leader)
+    row.paused = False
+    begun = np.array([*piece.prompt, *recorder.rows[leader]])
+    recorder.to_the_end()
+    apart = Recorder()
+    (same,) = apart.enter(Request(begun, Rule(8), [0], piece.options))
+    same.generator = numbers
+    apart.to_the_end()
+    assert recorder.rows[row][3:] == apart.rows[same]
+    assert len(recorder.rows[paused]) == 3
