@@ -75,6 +75,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "sine relu, fading": entry(SINE, FADING),
     "sine favor, fading": entry(SINE, replace(FAVOR, half_lives=(2, 9))),
     "sine softmax": entry(SMALL_SINE, SOFTMAX),
+    "sine relu, sparse noise": entry(replace(SINE, noise="sparse")),
+    "sine favor, sparse noise, layers of their own": entry(
+        own(replace(SINE, noise="sparse")), FAVOR
+    ),
     "ungated, not normalized": entry(
         SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
         normalize_queries_keys=False,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.checks import Checked, at_least
+from relpe.encodings.stochastic import sparse_noise
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
     check_initial_gate,
@@ -39,6 +40,9 @@ class SineSPEConfig(Checked):
     kind: Literal["sine_spe"] = "sine_spe"
     num_sines: int = 5
     """Number of sines per head and feature (k)."""
+    noise: Literal["normal", "sparse"] = "normal"
+    """Kind of noise: normal, as published, or sparse, which is cheaper to multiply with.
+    Covariances are equal, and products vary at most as much; see `sparse_noise.py`."""
     num_realizations: int = 64
     """Number of random codes (r), which is the number of features per head after encoding. Larger
     numbers reduce the variance and increase the cost."""
@@ -63,10 +67,22 @@ class SineSPEConfig(Checked):
 
 
 class SineNoise(NamedTuple):
-    """Standard normal noise of one sequence."""
+    """Noise of one sequence, with variance 1."""
 
     sines: Tensor  # (h, d, k, 2, r): for cosine and sine
     gates: Tensor  # (layers, h, d, r)
+    places: Tensor | None = None  # (h, k * 2, d) where the noise of the sines is sparse
+
+
+class SparseCodes(NamedTuple):
+    """Codes with sparse noise, for all layers or for one."""
+
+    queries: Tensor  # (s, h * r, l); see `sparse_noise.project`
+    keys: Tensor  # (s, h * r, l)
+    feature: Tensor  # (s, h * r)
+    gates: Tensor  # (layers, h, d, r)
+    by_layer: tuple[SparseCodes, ...] = ()  # codes of each layer, if they differ
+    rows: tuple[SparseCodes, ...] = ()  # codes of each row, if positions differ
 
 
 class SineCodes(NamedTuple):
@@ -83,7 +99,7 @@ class SineCodes(NamedTuple):
     by_row: bool = False  # whether each row has its own position
 
 
-class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
+class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     """See `SineSPEConfig`; parameters: raw frequencies, offsets and gains (h, d, k), raw gates.
 
     If layers have their own sines, the first three are (layers, h, d, k). A frequency is sigmoid/2
@@ -118,9 +134,15 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
-        noise = torch.randn((heads, features, sines, 2, draws), generator=generator)
+        places = None
+        if self.config.noise == "sparse":
+            places, noise = sparse_noise.draw(heads, features, 2 * sines, draws, generator)
+            places = places.to(device)
+            noise = noise.unflatten(2, (2, sines)).transpose(2, 3).contiguous()
+        else:
+            noise = torch.randn((heads, features, sines, 2, draws), generator=generator)
         gates = torch.randn((self.num_layers, heads, features, draws), generator=generator)
-        return SineNoise(noise.to(device), gates.to(device))
+        return SineNoise(noise.to(device), gates.to(device), places)
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """See `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
@@ -133,7 +155,9 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         )
         return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
-    def codes_at(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
+    def codes_at(
+        self, positions: Tensor, state: SineNoise
+    ) -> tuple[SineCodes | SparseCodes, SineNoise]:
         """Codes of `positions` (1 or b, l, p); axes beyond the first are ignored.
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
@@ -144,9 +168,31 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
             return self._of_one_row(positions.transpose(0, 1), state, by_row=True)
         return super().codes_at(positions, state)
 
-    def codes_of_row(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
+    def codes_of_row(
+        self, positions: Tensor, state: SineNoise
+    ) -> tuple[SineCodes | SparseCodes, SineNoise]:
         """Codes of `positions` (1, l, 1)."""
-        return self._of_one_row(positions, state, by_row=False)
+        if state.places is None:
+            return self._of_one_row(positions, state, by_row=False)
+        return self._sparse_codes(positions, state, state.places), state
+
+    def _sparse_codes(self, positions: Tensor, state: SineNoise, places: Tensor) -> SparseCodes:
+        """Codes of `positions` (1, l, 1) with sparse noise."""
+        sources = sparse_noise.Sources(places, state.sines.transpose(2, 3).flatten(2, 3))
+        starts, offsets, length = _in_blocks(positions[0, :, 0].double(), BLOCK)
+        gains = self._gains(state.sines)
+        layers: list[list[Tensor]] = []
+        for shift in (self._shift(), None):
+            cos, sin = (part.to(gains)[:, None] for part in self._turn(starts, shift))
+            near_cos, near_sin = (part.to(gains) for part in self._turn(offsets))
+            turned = near_cos * cos - near_sin * sin, near_sin * cos + near_cos * sin
+            waves = torch.cat([part * gains for part in turned], -1).flatten(0, 1)[:length]
+            layers.append([sources.weigh(wave) for wave in waves.split(len(places), 1)])
+        codes = [
+            SparseCodes(queries, keys, sources.feature, state.gates)
+            for queries, keys in zip(*layers, strict=True)
+        ]
+        return codes[0]._replace(by_layer=() if self.config.shared_by_layers else tuple(codes))
 
     def _of_one_row(
         self, positions: Tensor, state: SineNoise, *, by_row: bool
@@ -192,28 +238,32 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
         and of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
         """
         place = positions[0, :, 0].double()
-        length = place.shape[0]
-        block = max(1, length if from_zero else min(length, BLOCK))
-        beyond = torch.arange(1, -length % block + 1, device=place.device)
-        blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
-        starts = torch.zeros_like(place[:1]) if from_zero else blocks[:, 0]
-        offsets = blocks - starts[:, None]
-        if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
-            offsets = offsets[:1]
+        if from_zero:
+            starts, offsets = torch.zeros_like(place[:1]), place[None]
+        else:
+            starts, offsets, _ = _in_blocks(place, BLOCK)
         waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
-        shift = self.offsets.double() / (2 * math.pi)
-        query_noise = self._turned_noise(self._turn(starts, shift), state.sines)
+        query_noise = self._turned_noise(self._turn(starts, self._shift()), state.sines)
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
-    def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
+    def encode(
+        self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes, layer: int
+    ) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
-        if not codes.by_row:
+        if isinstance(codes, SparseCodes) or not codes.by_row:
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)
 
-    def project(self, q: Tensor, k: Tensor, codes: SineCodes) -> tuple[Tensor, Tensor]:
+    def project(
+        self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes
+    ) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.project`."""
+        if isinstance(codes, SparseCodes):
+            return (
+                sparse_noise.project(q, codes.queries, codes.feature),
+                sparse_noise.project(k, codes.keys, codes.feature),
+            )
         return (
             _project(q, codes.waves, codes.query_noise, codes.queries),
             _project(k, codes.waves, codes.key_noise, codes.keys),
@@ -226,6 +276,19 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
     def _frequencies(self) -> Tensor:
         """Cycles per position, float64, in the shape of the parameters."""
         return torch.sigmoid(self.frequencies.double()) / 2
+
+    def _shift(self) -> Tensor:
+        """Offsets of the queries in turns, float64."""
+        return self.offsets.double() / (2 * math.pi)
+
+    def _gains(self, noise: Tensor) -> Tensor:
+        """Gains (h, d, k) of waves, so that the codes have the scale of `StochasticEncoding`.
+
+        h counts the heads of all sets of parameters; `noise` is (h, d, k, 2, r).
+        """
+        features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
+        scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
+        return (functional.softplus(self.gains.to(self._code_dtype())) * scale).flatten(0, -3)
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns.
@@ -243,15 +306,29 @@ class SineSPE(StochasticEncoding[SineCodes, SineNoise]):
 
         h counts the heads of all sets of parameters, which share `noise` (h, d, k, 2, r).
         """
-        dtype = self._code_dtype()
-        features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
-        scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
-        gains = (functional.softplus(self.gains.to(dtype)) * scale).flatten(0, -3)
+        gains = self._gains(noise)
         if len(gains) > len(noise):
             noise = noise.repeat(len(gains) // len(noise), 1, 1, 1, 1)
-        cos, sin = ((part.to(dtype) * gains)[..., None] for part in turn)
+        cos, sin = ((part.to(gains) * gains)[..., None] for part in turn)
         z_cos, z_sin = noise[..., 0, :], noise[..., 1, :]
         return torch.cat([cos * z_cos + sin * z_sin, cos * z_sin - sin * z_cos], -2)
+
+
+def _in_blocks(place: Tensor, most: int) -> tuple[Tensor, Tensor, int]:
+    """Split positions (l,), float64, into n blocks of c, at most `most`, the last one continued.
+
+    Returns the starts of the blocks (n,), the offsets in them (n, c), or (1, c) if they are equal,
+    and l.
+    """
+    length = place.shape[0]
+    block = max(1, min(length, most))
+    beyond = torch.arange(1, -length % block + 1, device=place.device)
+    blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
+    starts = blocks[:, 0]
+    offsets = blocks - starts[:, None]
+    if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
+        offsets = offsets[:1]
+    return starts, offsets, length
 
 
 def _codes(waves: Tensor, noise: Tensor) -> Tensor:

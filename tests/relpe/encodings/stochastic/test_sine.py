@@ -37,13 +37,14 @@ def golden_encoding(*, gated: bool = True) -> tuple[Any, SineNoise]:
 
 
 def small(
-    length: int = 0, *, gated: bool = True, shared: bool = True
+    length: int = 0, *, gated: bool = True, shared: bool = True, **options: Any
 ) -> tuple[Any, SineNoise, torch.Tensor, torch.Tensor]:
     torch.manual_seed(length)
-    config = SineSPEConfig(num_sines=3, num_realizations=6, gated=gated, shared_by_layers=shared)
+    options = {"num_sines": 3, "num_realizations": 6} | options
+    config = SineSPEConfig(gated=gated, shared_by_layers=shared, **options)
     encoding = config.build(num_layers=2, num_heads=2, head_dim=4).double()
     noise = encoding.init_state(7, torch.device("cpu"))
-    noise = SineNoise(noise.sines.double(), noise.gates.double())
+    noise = noise._replace(sines=noise.sines.double(), gates=noise.gates.double())
     q, k = torch.randn(2, 3, length, 2, 4, dtype=torch.float64).unbind(0)
     return encoding, noise, q, k
 
@@ -102,6 +103,19 @@ def test_fast_equals_slow_with_gradients(
     compare_with_slow(encoding, slow, positions[:, None], noise)
 
 
+@pytest.mark.parametrize("draws", [1, 3, 4, 6, 9])
+def test_sparse_noise_gives_the_same_as_dense_products_with_it_with_gradients(
+    draws: int,
+) -> None:
+    for steps in ([1] * 300, [1] * 130 + [9] * 170, []):
+        encoding, noise, _, _ = small(noise="sparse", num_realizations=draws)
+        positions = torch.tensor([10**6, *steps]).cumsum(0)
+        slow = partial(
+            reference.apply_sine_spe, encoding, positions=positions, noise=noise, layer=1
+        )
+        compare_with_slow(encoding, slow, positions[:, None], noise)
+
+
 @given(start=st.integers(0, 10**7), shift=st.integers(0, 10**6), length=st.integers(1, 140))
 def test_shifting_positions_changes_no_expected_score(start: int, shift: int, length: int) -> None:
     """With the exact second moments of the noise, products of waves depend only on offsets."""
@@ -117,9 +131,10 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
 
 
 @torch.no_grad()
-def test_mean_and_variance_of_scores() -> None:
-    """The estimate is unbiased and has the derived variance."""
-    encoding, _, q, k = small(4)
+@pytest.mark.parametrize("noise", ["normal", "sparse"])
+def test_mean_and_variance_of_scores(noise: str) -> None:
+    """The estimate is unbiased and has the derived variance, with sparse noise at most that."""
+    encoding, _, q, k = small(4, noise=noise)
     q, k, draws = q[:1], k[:1], 1500
     lags = torch.arange(4)[:, None] - torch.arange(4)
     gate = torch.sigmoid(encoding.gates[0])[..., None, None]
@@ -141,4 +156,6 @@ def test_mean_and_variance_of_scores() -> None:
 
     found = torch.stack([scores(seed) for seed in range(draws)])
     assert ((found.mean(0) - mean).abs() <= 5 * (spread / draws).sqrt()).all()
-    torch.testing.assert_close(found.var(0), spread, rtol=0.25, atol=0.02)
+    assert (found.var(0) <= 1.25 * spread + 0.02).all()
+    if noise == "normal":
+        torch.testing.assert_close(found.var(0), spread, rtol=0.25, atol=0.02)
