@@ -254,7 +254,7 @@ class Job:
 
     def _live(self, growing: GrowingSound) -> LiveFrame:
         before = self.new_music_seconds
-        total = float(self.timeline["tempos"].rstrip(";").rpartition(",")[2]) / 1000 - before
+        total = self.timeline["seconds"] - before
         starts = can_start(growing.seconds, total, total / max(self.bars, 1), self._speed)
         return LiveFrame(
             parts=[(part.path.as_posix(), part.begin, part.seconds) for part in growing.parts],
