@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from app.audio.length import check_length
 from app.audio.synth.soundfont import SoundError
-from app.batch.manifest import replay_of_clip
 from app.cli.arguments import (
     PROMPT,
     add_music_options,
@@ -318,7 +317,7 @@ def replay_command(options: argparse.Namespace) -> None:
 def _read_settings(options: argparse.Namespace) -> Replay:
     """The settings, from JSON or a manifest."""
     if options.clip is not None:
-        return replay_of_clip(options.settings, options.clip)
+        return replay.replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
         raise CommandError(
             f"{options.settings}: a manifest has several clips; choose one with --clip"
