@@ -243,7 +243,9 @@ def needed(modules: set[str]) -> set[str]:
     while new := modules - reached:
         reached |= new
         above = {name.rpartition(".")[0] for name in new}
-        modules = {name for name in above.union(*map(graph().get, new)) if name in graph()}
+        modules = {
+            name for name in above.union(*(graph()[name] for name in new)) if name in graph()
+        }
     return reached
 
 
