@@ -169,7 +169,10 @@ def test_music_alone_continues_a_file_and_names_the_extras_of_other_commands(
 def test_a_batch_and_its_page_need_only_the_extra_of_listening_tests(installed, prompt, tmp_path):
     path, relpe = installed.only({"listen"}, tmp_path), installed.commands / "relpe"
     study = f"name: A\nprompts: [{prompt.name}]\nlast_bar: 1\nbars: 1\naudio: flac\nconditions:\n"
-    study += "- {kind: model, name: a, model: piano}\n- {kind: model, name: b, model: groove}\n"
+    for name, temperature in (("a", 0.8), ("b", 1.0)):
+        study += f"- {{kind: model, name: {name}, model: piano, options: "
+        study += f"{{takes: 1, temperature: {temperature}}}}}\n"
     (tmp_path / "study.yaml").write_text(study)
-    run(relpe, "batch", "study.yaml", "--output", "clips", folder=tmp_path, path=path)
+    made = ["study.yaml", "--output", "clips", "--backend", "torch"]
+    run(relpe, "batch", *made, folder=tmp_path, path=path)
     run(relpe, "listen", "clips", "--export", folder=tmp_path, path=path)
