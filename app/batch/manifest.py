@@ -72,11 +72,11 @@ class Row:
         return None
 
     def _made_of(self) -> dict[str, object]:
-        named = asdict(self)
+        values = asdict(self)
         # the hash of the prompt is among the settings
         for name in (*RESULTS, "settings", "prompt"):
-            del named[name]
-        return named | json.loads(self.settings)
+            del values[name]
+        return values | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
         """Describes the first file that does not match its hash; None if all match."""
@@ -116,8 +116,8 @@ def read_manifest(path: Path) -> dict[str, Row]:
     The rows of a study are completed from its key; rows that are not in the key are left out.
     Raises CommandError if a file is not a manifest or a key of `relpe batch`.
     """
-    named, found = _read_table(path)
-    if named == BLIND_COLUMNS:
+    columns, rows = _read_table(path)
+    if columns == BLIND_COLUMNS:
         key_path = path.with_name(KEY_NAME)
         if not key_path.is_file():
             raise CommandError(
@@ -127,22 +127,22 @@ def read_manifest(path: Path) -> dict[str, Row]:
         names, conditions = _read_table(key_path)
         _check_columns(key_path, names, KEY_COLUMNS)
         of_file = {row["file"]: row for row in conditions}
-        found = [row | of_file[row["file"]] for row in found if row["file"] in of_file]
-    elif named:
-        _check_columns(path, named, COLUMNS)
-    return {row["file"]: Row(**row) for row in found}
+        rows = [row | of_file[row["file"]] for row in rows if row["file"] in of_file]
+    elif columns:
+        _check_columns(path, columns, COLUMNS)
+    return {row["file"]: Row(**row) for row in rows}
 
 
-def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in named]
-    if missing and {"file", "settings"}.issubset(named):
+def _check_columns(path: Path, columns: Sequence[str], expected: Sequence[str]) -> None:
+    missing = [column for column in expected if column not in columns]
+    if missing and {"file", "settings"}.issubset(columns):
         several = "s" if len(missing) > 1 else ""
         raise CommandError(
             f"{path}: written by another version of relpe, without the column{several} "
             f"{', '.join(missing)}; use that version, or choose another folder"
         )
-    if tuple(named) != tuple(columns):
-        raise _foreign(path, f"expected the columns {', '.join(columns)}")
+    if tuple(columns) != tuple(expected):
+        raise _foreign(path, f"expected the columns {', '.join(expected)}")
 
 
 def _foreign(path: Path, problem: object) -> CommandError:
@@ -157,12 +157,12 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             rows = list(reader)
-            named = tuple(reader.fieldnames or ())
-        if not named or "file" not in named:
+            columns = tuple(reader.fieldnames or ())
+        if not columns or "file" not in columns:
             raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
         for row in rows:
             if None in row or None in row.values():
-                raise ValueError(f"a row has not {len(named)} values")
+                raise ValueError(f"a row has not {len(columns)} values")
             if "settings" in row and not isinstance(json.loads(row["settings"]), dict):
                 raise ValueError(f"the settings of {row['file']} are not a JSON object")
     except (FileNotFoundError, NotADirectoryError):
@@ -171,7 +171,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     except (ValueError, csv.Error) as error:
         raise _foreign(path, error) from error
-    return named, rows
+    return columns, rows
 
 
 def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> None:
