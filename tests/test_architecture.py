@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from app.cli.main import COMMANDS
 from tests.support.paths import ROOT
 
 OWN = {"app", "relpe", "tokenization", "training", "tests", "benchmarks"}
@@ -33,6 +34,17 @@ EXTRAS = {
     "tokenization": ["convert", "fast", "musicxml"],
     "training": ["train", "images", "translation"],
     "app": ["app"],
+}
+# The instrument makes, reads and hears music; the stage is how people meet it. No module of the
+# instrument imports one of the stage. The value is the extra with which a part works alone.
+INSTRUMENT = {
+    **{"relpe": "", "tokenization": "", "training": "train"},
+    **dict.fromkeys(("app", "app.compose", "app.audio", "app.cli"), "music"),
+    **dict.fromkeys(("app.errors", "app.files", "app.text"), "music"),
+}
+STAGE = {
+    **dict.fromkeys(("app.web", "app.server", "app.player"), "page"),
+    **dict.fromkeys(("app.listening", "app.batch"), "listen"),
 }
 # Packages of extras that the development environment need not have, by the name of their import.
 OPTIONAL = {
@@ -76,6 +88,7 @@ def imports(path: Path) -> list[Import]:
     return found
 
 
+@cache
 def project() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -89,7 +102,9 @@ def declared(extras: list[str]) -> set[str]:
     lines = list(project()["dependencies"])
     for extra in extras:
         lines += project()["optional-dependencies"][extra]
-    return {canonical(re.split(r"[^\w.-]", line)[0]) for line in lines}
+    others = [name for line in lines for name in re.findall(r"^relpe\[(.*)\]", line)]
+    named = {canonical(re.split(r"[^\w.-]", line)[0]) for line in lines} - {"relpe"}
+    return named.union(*(declared(names.split(",")) for names in others))
 
 
 @cache
@@ -180,6 +195,74 @@ def test_no_modules_import_each_other_in_a_circle():
     # the remaining modules are part of an import cycle or depend on one
     needed = set().union(*left.values()) if left else set()
     assert not sorted(left.keys() & needed)
+
+
+def part_of(module: str) -> str:
+    """The part of the instrument or the stage that has a module."""
+    top = ".".join(module.split(".")[:2])
+    return top if top in INSTRUMENT | STAGE else top.partition(".")[0]
+
+
+def crossings(modules: dict[str, set[str]]) -> list[str]:
+    """Imports of the stage by the instrument, at any depth of a file."""
+    return [
+        f"{module} imports {name}"
+        for module in sorted(modules)
+        for name in sorted(modules[module])
+        if part_of(module) in INSTRUMENT and part_of(name) in STAGE
+    ]
+
+
+def test_the_instrument_does_not_import_the_stage():
+    tops = {path for path in (ROOT / "app").iterdir() if not path.name.startswith("_")}
+    assert {f"app.{path.stem}" for path in tops if path.suffix in ("", ".py")} | {"app"} == {
+        part for part in INSTRUMENT | STAGE if part.startswith("app")
+    }
+    assert not crossings(graph())
+    assert crossings({"app.cli.music": {"app.batch.run"}, "app.web": {"app.audio"}}) == [
+        "app.cli.music imports app.batch.run"
+    ]
+
+
+def test_only_the_table_of_commands_names_modules_of_the_stage():
+    named = re.compile(rf"({'|'.join(map(re.escape, STAGE))})\b[.:\w]*")
+    found = set()
+    for path in FILES:
+        if part_of(module_of(path)) in INSTRUMENT:
+            texts = re.findall(r'"([\w.:]+)"', path.read_text("utf-8"))
+            found |= {text for text in texts if named.fullmatch(text)}
+    commands = {name: command.arguments for name, command in COMMANDS.items()}
+    assert found == {name for name in commands.values() if part_of(name) in STAGE}
+    parts = {name: (INSTRUMENT | STAGE)[part_of(text)] for name, text in commands.items()}
+    assert parts == {name: command.extra for name, command in COMMANDS.items()}
+
+
+def needed(modules: set[str]) -> set[str]:
+    """Modules with all that they import, in functions too, and the packages that these are in."""
+    reached: set[str] = set()
+    while new := modules - reached:
+        reached |= new
+        above = {name.rpartition(".")[0] for name in new}
+        modules = {
+            name for name in above.union(*(graph()[name] for name in new)) if name in graph()
+        }
+    return reached
+
+
+@pytest.mark.parametrize("extra", ["music", "page", "listen"])
+def test_an_extra_declares_all_packages_that_its_modules_reach(extra):
+    parts = {part for part, name in (INSTRUMENT | STAGE).items() if name == extra}
+    modules = needed({module for module in graph() if part_of(module) in parts})
+    packages = declared([extra])
+    undeclared = {
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in FILES
+        if module_of(path) in modules
+        for line, name, _ in imports(path)
+        if (top := name.partition(".")[0]) not in OWN | sys.stdlib_module_names
+        if not {canonical(name) for name in distributions().get(top, [top])} & packages
+    }
+    assert not sorted(undeclared)
 
 
 def layers(package: str) -> dict[str, int]:

@@ -12,9 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from app.compose import replay
 from app.errors import CommandError
 from relpe.files import atomic_write
 
@@ -74,11 +72,11 @@ class Row:
         return None
 
     def _made_of(self) -> dict[str, object]:
-        named = asdict(self)
+        values = asdict(self)
         # the hash of the prompt is among the settings
         for name in (*RESULTS, "settings", "prompt"):
-            del named[name]
-        return named | json.loads(self.settings)
+            del values[name]
+        return values | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
         """Describes the first file that does not match its hash; None if all match."""
@@ -118,8 +116,8 @@ def read_manifest(path: Path) -> dict[str, Row]:
     The rows of a study are completed from its key; rows that are not in the key are left out.
     Raises CommandError if a file is not a manifest or a key of `relpe batch`.
     """
-    named, found = _read_table(path)
-    if named == BLIND_COLUMNS:
+    columns, rows = _read_table(path)
+    if columns == BLIND_COLUMNS:
         key_path = path.with_name(KEY_NAME)
         if not key_path.is_file():
             raise CommandError(
@@ -129,22 +127,22 @@ def read_manifest(path: Path) -> dict[str, Row]:
         names, conditions = _read_table(key_path)
         _check_columns(key_path, names, KEY_COLUMNS)
         of_file = {row["file"]: row for row in conditions}
-        found = [row | of_file[row["file"]] for row in found if row["file"] in of_file]
-    elif named:
-        _check_columns(path, named, COLUMNS)
-    return {row["file"]: Row(**row) for row in found}
+        rows = [row | of_file[row["file"]] for row in rows if row["file"] in of_file]
+    elif columns:
+        _check_columns(path, columns, COLUMNS)
+    return {row["file"]: Row(**row) for row in rows}
 
 
-def _check_columns(path: Path, named: Sequence[str], columns: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in named]
-    if missing and {"file", "settings"}.issubset(named):
+def _check_columns(path: Path, columns: Sequence[str], expected: Sequence[str]) -> None:
+    missing = [column for column in expected if column not in columns]
+    if missing and {"file", "settings"}.issubset(columns):
         several = "s" if len(missing) > 1 else ""
         raise CommandError(
             f"{path}: written by another version of relpe, without the column{several} "
             f"{', '.join(missing)}; use that version, or choose another folder"
         )
-    if tuple(named) != tuple(columns):
-        raise _foreign(path, f"expected the columns {', '.join(columns)}")
+    if tuple(columns) != tuple(expected):
+        raise _foreign(path, f"expected the columns {', '.join(expected)}")
 
 
 def _foreign(path: Path, problem: object) -> CommandError:
@@ -159,12 +157,12 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             rows = list(reader)
-            named = tuple(reader.fieldnames or ())
-        if not named or "file" not in named:
+            columns = tuple(reader.fieldnames or ())
+        if not columns or "file" not in columns:
             raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
         for row in rows:
             if None in row or None in row.values():
-                raise ValueError(f"a row has not {len(named)} values")
+                raise ValueError(f"a row has not {len(columns)} values")
             if "settings" in row and not isinstance(json.loads(row["settings"]), dict):
                 raise ValueError(f"the settings of {row['file']} are not a JSON object")
     except (FileNotFoundError, NotADirectoryError):
@@ -173,7 +171,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     except (ValueError, csv.Error) as error:
         raise _foreign(path, error) from error
-    return named, rows
+    return columns, rows
 
 
 def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> None:
@@ -192,42 +190,3 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[dict[str, st
         writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
-    """The settings of a clip. `name` is its file or its name, such as `ballad_v01`.
-
-    The file may be a manifest or the key of a study.
-
-    Raises:
-        ReplayError: there is no such clip, or its settings cannot be used.
-        CommandError: the file is not a manifest.
-    """
-    if not manifest.is_file():
-        raise replay.ReplayError(f"{manifest}: no such file")
-    named, rows = _read_table(manifest)
-    if named == BLIND_COLUMNS:
-        raise replay.ReplayError(
-            f"{manifest}: this is the manifest of a study, which does not name the models; give "
-            f"{manifest.with_name(KEY_NAME)} instead"
-        )
-    if named != KEY_COLUMNS:
-        _check_columns(manifest, named, COLUMNS)
-    clips = {Path(row["file"]).stem: row for row in rows}
-    row = clips.get(Path(name).stem)
-    if row is None:
-        some = f"expected one such as {next(iter(clips))}" if clips else "the manifest is empty"
-        raise replay.ReplayError(f"{manifest}: there is no clip {replay.shortened(name)}, {some}")
-    if not row["model"]:
-        raise replay.ReplayError(
-            f"{manifest}: the clip {replay.shortened(name)} was not generated by a model; it is in "
-            f"{row['file']}"
-        )
-    chosen: dict[str, Any] = json.loads(row["settings"])
-    for part in ("clip", "clip_bars", "loudness"):  # the whole piece is generated
-        chosen.pop(part, None)
-    parts = ("device", "versions", "prompt_sha256", "last_bar")
-    told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
-    told |= {name: row[name] for name in ("model", "model_sha256", "backend")}
-    seed = int(row["seed"]) if row["seed"].isdecimal() else row["seed"]
-    return replay.from_settings(told | {"seed": seed, "options": chosen})

@@ -10,25 +10,48 @@ import sys
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from typing import NamedTuple
 
 from app.cli.signals import on_signal
 from app.errors import UserError, input_errors
 from app.text import printable
 from relpe.command_line import Parser, quiet_in_pipes
 
+
+class Command(NamedTuple):
+    """A command as the parser knows it before its module is imported."""
+
+    help: str
+    arguments: str
+    """Module and name of the function that adds its arguments."""
+    extra: str
+    """Extra of pyproject.toml that has the packages it needs."""
+
+
 COMMANDS = {
-    "ui": ("serve the web page", "ui", "add_ui"),
-    "continue": ("continue a MIDI file", "music", "add_continue"),
-    "fill": ("write some bars and tracks of a MIDI file again", "music", "add_fill"),
-    "accompany": ("add a track to a MIDI file", "music", "add_accompany"),
-    "generate": ("generate a piece from nothing", "music", "add_generate"),
-    "replay": ("generate a piece again from its settings", "music", "add_replay"),
-    "inspect": ("show the form, key and chords of a MIDI file", "inspect", "add_inspect"),
-    "batch": ("generate clips for listening tests", "batch", "add_batch"),
-    "listen": ("serve a listening test on the clips of a batch", "listen", "add_listen"),
-    "listen-report": ("report on a listening test", "listen_report", "add_listen_report"),
+    "ui": Command("serve the web page", "app.web.command:add_ui", "page"),
+    "continue": Command("continue a MIDI file", "app.cli.music:add_continue", "music"),
+    "fill": Command(
+        "write some bars and tracks of a MIDI file again", "app.cli.music:add_fill", "music"
+    ),
+    "accompany": Command("add a track to a MIDI file", "app.cli.music:add_accompany", "music"),
+    "generate": Command("generate a piece from nothing", "app.cli.music:add_generate", "music"),
+    "replay": Command(
+        "generate a piece again from its settings", "app.cli.music:add_replay", "music"
+    ),
+    "inspect": Command(
+        "show the form, key and chords of a MIDI file", "app.cli.inspect:add_inspect", "music"
+    ),
+    "batch": Command("generate clips for listening tests", "app.batch.command:add_batch", "listen"),
+    "listen": Command(
+        "serve a listening test on the clips of a batch",
+        "app.listening.page.command:add_listen",
+        "listen",
+    ),
+    "listen-report": Command(
+        "report on a listening test", "app.listening.report.command:add_listen_report", "listen"
+    ),
 }
-"""Help of each command, and the module of `app.cli` and its function that add the arguments."""
 
 
 @quiet_in_pipes()
@@ -41,11 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # idle threads should sleep: spinning slows down other threads of a shared machine
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(words[:1]).parse_args(words)
-    logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")
     try:
+        options = _parser(words[:1]).parse_args(words)
+        logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")
         with on_signal(signal.default_int_handler, signal.SIGTERM):
             options.run(options)
+    except SystemExit:  # --help need not wait for PyTorch, which `input_errors` imports
+        raise
     except KeyboardInterrupt as stopped:
         print(f"relpe: {str(stopped) or 'stopped; nothing was written'}", file=sys.stderr)
         return 130
@@ -55,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(
-            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e '.[app]' "
-            "in the folder of this project",
+            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e "
+            f"'.[{COMMANDS[words[0]].extra}]' in the folder of this project",
             file=sys.stderr,
         )
         return 2
@@ -75,8 +100,9 @@ def _parser(chosen: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     parser = Parser(prog="relpe", description="Generate and continue music.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    for name, (text, module, function) in COMMANDS.items():
+    for name, (text, arguments, _) in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         if name in chosen:
-            getattr(import_module(f"app.cli.{module}"), function)(command)
+            module, _, function = arguments.partition(":")
+            getattr(import_module(module), function)(command)
     return parser

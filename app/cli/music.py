@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from app.audio.length import check_length
 from app.audio.synth.soundfont import SoundError
-from app.batch.manifest import replay_of_clip
 from app.cli.arguments import (
     PROMPT,
     add_music_options,
@@ -271,9 +270,9 @@ def replay_command(options: argparse.Namespace) -> None:
     from app.compose.continuation import continue_prompt, generate_piece
     from app.compose.prompt import read_prompt
 
-    told = _read_settings(options)
-    music = told.options
-    if (options.prompt is None) != (told.prompt_sha256 is None):
+    settings = _read_settings(options)
+    music = settings.options
+    if (options.prompt is None) != (settings.prompt_sha256 is None):
         problem = (
             "the piece continues a MIDI file; give that file with --prompt"
             if options.prompt is None
@@ -281,8 +280,8 @@ def replay_command(options: argparse.Namespace) -> None:
         )
         raise CommandError(f"{options.settings}: {problem}")
     targets = _targets(options, music)
-    model = _model_of(options, told)
-    if differences := told.differences(model):
+    model = _model_of(options, settings)
+    if differences := settings.differences(model):
         print(
             f"{options.settings}: generated with {', with '.join(differences)}; the music may "
             "differ",
@@ -294,7 +293,7 @@ def replay_command(options: argparse.Namespace) -> None:
     name = options.prompt.name
     data, score = read_music_file(options.prompt, options.max_file_size)
     score = with_told_drums(score, music.drums, name)
-    if not told.fits(data):
+    if not settings.fits(data):
         raise CommandError(
             f"{name}: not the file that was continued, since its content differs; give that file "
             "with --prompt, or continue this one with relpe continue"
@@ -302,23 +301,23 @@ def replay_command(options: argparse.Namespace) -> None:
     prompt = read_prompt(
         data,
         name,
-        told.last_bar,
+        settings.last_bar,
         tokenizer=model.tokenizer,
         beats=music.beats,
-        first_bar=told.first_bar,
-        heard=told.heard,
-        played=told.played,
+        first_bar=settings.first_bar,
+        heard=settings.heard,
+        played=settings.played,
         score=score,
-        passage=told.passage,
+        passage=settings.passage,
     )
-    prompt = replace(prompt, sections=told.sections)
+    prompt = replace(prompt, sections=settings.sections)
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
 def _read_settings(options: argparse.Namespace) -> Replay:
     """The settings, from JSON or a manifest."""
     if options.clip is not None:
-        return replay_of_clip(options.settings, options.clip)
+        return replay.replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
         raise CommandError(
             f"{options.settings}: a manifest has several clips; choose one with --clip"
@@ -326,16 +325,16 @@ def _read_settings(options: argparse.Namespace) -> Replay:
     return replay.read(read_file(options.settings, replay.MOST_BYTES))
 
 
-def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
+def _model_of(options: argparse.Namespace, settings: Replay) -> MusicModel:
     """The model of a piece, with its device, backend and precision unless options override them."""
     from app.compose.models import find_model
     from relpe.models.checkpoint import CheckpointError
 
-    for name, before in told.compute.items():
+    for name, before in settings.compute.items():
         if getattr(options, name) == AS_BEFORE:
             setattr(options, name, before)
     try:
-        folder = options.model or find_model(told.model, told.model_sha256)
+        folder = options.model or find_model(settings.model, settings.model_sha256)
     except CheckpointError as error:
         raise CommandError(
             f"{options.settings}: {error}; give the folder of its model with --model DIR"

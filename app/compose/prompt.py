@@ -176,28 +176,21 @@ def read_prompt(
             return _read_around(passage, name, data, whole, tokenizer)
         parts = Parts.of(score, heard, played)
         bars = _check_region(whole, first_bar, last_bar)
-    data, timing = _cut(data, name, score, whole, bars)
-    lines = whole.lines[: bars + 2]
+    part = _read_part(data, name, score, whole, bars, parts, tokenizer)
     with _naming(name):
-        bars_heard = BarMap.of(lines[:-1], timing.counted.ticks_per_beat)
-        on_grid = bars_heard.on_grid(_as_heard(timing, int(lines[-2]), parts))
-        sequence, bar_tokens = _encode(on_grid, bars_heard, tokenizer)
-        _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
-    facts = prompt_facts(
-        whole.timing,
-        whole.choice,
-        tokenizer,
-        bars=whole.bars,
-        parts=parts,
-        region=Region.of(timing, lines, first_bar or 1, bars),
-        more=_bar_notices(
-            BarMap.of(lines, timing.counted.ticks_per_beat),
-            sequence.ids,
-            bar_tokens,
-            whole.resting if bars == whole.bars else 0,
-        ),
+        _check_tracks(part, whole, parts, tokenizer)
+    facts = _report(part, whole, parts, tokenizer, first_bar or 1)
+    return Prompt(
+        name,
+        part.data,
+        part.timing,
+        facts,
+        part.splice,
+        part.sequence,
+        part.bar_tokens,
+        parts,
+        first_bar,
     )
-    return Prompt(name, data, timing, facts, int(lines[-2]), sequence, bar_tokens, parts, first_bar)
 
 
 def passage_options(options: MusicOptions, passage: Passage, prompt: Prompt) -> MusicOptions:
@@ -217,6 +210,27 @@ class _CountedFile(NamedTuple):
     """Number of bars before the new music if nothing is cut off."""
     resting: int
     """Number of these bars at the end that are empty."""
+
+
+class _Part(NamedTuple):
+    """The bars of a file up to the new music, and their tokens."""
+
+    data: bytes
+    timing: Timing
+    lines: NDArray[np.int64]
+    """The bar lines of these bars and of the first new one (bars + 2,)."""
+    sequence: TokenSequence
+    bar_tokens: NDArray[np.int64]
+
+    @property
+    def bars(self) -> int:
+        """Number of notated bars."""
+        return len(self.lines) - 2
+
+    @property
+    def splice(self) -> int:
+        """Where the new music begins, in ticks of `timing.counted`."""
+        return int(self.lines[-2])
 
 
 @contextmanager
@@ -276,6 +290,39 @@ def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | No
     return bars
 
 
+def _read_part(
+    data: bytes,
+    name: str,
+    score: Score,
+    whole: _CountedFile,
+    bars: int,
+    parts: Parts,
+    tokenizer: Remi,
+) -> _Part:
+    """Read the first `bars` bars of a file as the model reads them."""
+    data, timing = _cut(data, name, score, whole, bars)
+    lines = whole.lines[: bars + 2]
+    with _naming(name):
+        bars_heard = BarMap.of(lines[:-1], timing.counted.ticks_per_beat)
+        on_grid = bars_heard.on_grid(_as_heard(timing, int(lines[-2]), parts))
+        return _Part(data, timing, lines, *_encode(on_grid, bars_heard, tokenizer))
+
+
+def _report(
+    part: _Part, whole: _CountedFile, parts: Parts, tokenizer: Remi, first_bar: int
+) -> PromptFacts:
+    """Report on a prompt to the user."""
+    return prompt_facts(
+        whole.timing,
+        whole.choice,
+        tokenizer,
+        bars=whole.bars,
+        parts=parts,
+        region=Region.of(part.timing, part.lines, first_bar, part.bars),
+        more=_bar_notices(part, whole.resting if part.bars == whole.bars else 0),
+    )
+
+
 def _cut(
     data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
 ) -> tuple[bytes, Timing]:
@@ -329,19 +376,6 @@ def _read_around(
     gap = Gap.of(passage, timing, lines[: count + 1], stop, tokenizer)
     bars = BarMap.of(lines[: (gap.first if gap.is_last else count) + 1], counted.ticks_per_beat)
     sequence, bar_tokens = _encode(bars.on_grid(gap.kept), bars, tokenizer)
-    more = gap.notices()
-    if whole.choice.source != "file":
-        begin, end = timing.file.seconds_at([gap.start_tick, gap.stop_tick]).tolist()
-        written = Region(gap.first + 1, gap.stop, gap.start_tick, gap.stop_tick)
-        more.append(
-            f"{written} by these beats: new music is written from {begin:.1f} to {end:.1f} s"
-        )
-    if stop > whole.bars and not gap.is_last:
-        more.append(f"the piece ends with bar {whole.bars}; after it, only what is written plays")
-    if not gap.is_last:
-        most = "as many bars around the new music as fit"
-        is_long = len(sequence.ids) > HEARD_TOKENS
-        more += [f"the piece is long; the model reads {most}"] * is_long
     facts = prompt_facts(
         timing,
         whole.choice,
@@ -349,13 +383,36 @@ def _read_around(
         bars=whole.bars,
         parts=ALL_PARTS,
         region=Region.of(timing, lines, 1, whole.bars),
-        more=more,
+        more=_gap_notices(gap, whole, stop, len(sequence.ids)),
         is_continued=False,
     )
     parts = Parts.of(timing.file, None, gap.numbers)
     return Prompt(
         name, data, timing, facts, int(lines[gap.first]), sequence, bar_tokens, parts, gap=gap
     )
+
+
+def _gap_notices(gap: Gap, whole: _CountedFile, stop: int, tokens: int) -> list[str]:
+    """Notices about bars that are to be written, up to `stop`, in a document of some tokens."""
+    notices = gap.notices()
+    if whole.choice.source != "file":
+        ticks = [gap.start_tick, gap.stop_tick]
+        begin, end = whole.timing.file.seconds_at(ticks).tolist()
+        written = Region(gap.first + 1, gap.stop, gap.start_tick, gap.stop_tick)
+        notices.append(
+            f"{written} by these beats: new music is written from {begin:.1f} to {end:.1f} s"
+        )
+    if gap.is_last:
+        return notices
+    if stop > whole.bars:
+        notices.append(
+            f"the piece ends with bar {whole.bars}; after it, only what is written plays"
+        )
+    if tokens > HEARD_TOKENS:
+        notices.append(
+            "the piece is long; the model reads as many bars around the new music as fit"
+        )
+    return notices
 
 
 def _encode(score: Score, bars: BarMap, tokenizer: Remi) -> tuple[TokenSequence, NDArray[np.int64]]:
@@ -387,28 +444,21 @@ def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
     return replace(counted, tracks=tuple(tracks), tempos=timing.heard_tempos)
 
 
-def _check_tracks(
-    sequence: TokenSequence,
-    tokenizer: Remi,
-    parts: Parts,
-    file: Score,
-    bars: int,
-    *,
-    is_cut: bool,
-) -> None:
+def _check_tracks(part: _Part, whole: _CountedFile, parts: Parts, tokenizer: Remi) -> None:
     """Raises MidiError if the model would read no note, or if no track with notes may play."""
+    bars, sequence = part.bars, part.sequence
     if not tokenizer.decode(sequence.ids, tracks=sequence.tracks).num_notes:
         if parts.heard is not None:
             problem = (
                 f"no usable notes up to bar {bars} in the tracks of the prompt; tick another track "
                 "under Prompt"
             )
-        elif is_cut:
+        elif bars < whole.bars:
             problem = f"no usable notes up to bar {bars}; end the prompt at a later bar"
         else:
             problem = "no notes that the model reads; choose another file"
         raise MidiError(problem)
-    players = [track for track in parts.of_score(file) if parts.may_play(track)]
+    players = [track for track in parts.of_score(part.timing.file) if parts.may_play(track)]
     if max(tokenizer.track_ranks(players), default=-1) < 0:
         raise MidiError(
             f"no usable notes up to bar {bars} in the tracks that may play; tick another track "
@@ -416,28 +466,24 @@ def _check_tracks(
         )
 
 
-def _bar_notices(
-    bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64], resting: int
-) -> list[str]:
-    """Notices about the bars of the prompt, and about the first new bar, the last of `bars`.
-
-    The last `resting` bars of the prompt are empty.
-    """
+def _bar_notices(part: _Part, resting: int) -> list[str]:
+    """Notices about the bars of a prompt, the last `resting` of which are empty."""
     notices: list[str] = []
     if resting:
         notices.append(
             f"the file ends with {plural(resting, 'empty bar')}; the new music begins after "
             f"{'it' if resting == 1 else 'them'}"
         )
+    bars = BarMap.of(part.lines, part.timing.counted.ticks_per_beat)
     if (bars.sizes != np.diff(bars.starts)).any():
         notices.append(
             "some bars end between two eighth notes; the model reads them as if they ended on the "
             "next one, but new bars have the correct length"
         )
-    if first := _first_in_room(ids, bar_tokens):
-        total, heard = len(bar_tokens) - 1, int(np.count_nonzero(bar_tokens[:-1] >= first))
-        part = f"last {heard:,} of {total:,} bars" if heard else "end of the last bar"
-        notices.append(f"the prompt is long; the model reads at most the {part}")
+    if first := _first_in_room(part.sequence.ids, part.bar_tokens):
+        heard = int(np.count_nonzero(part.bar_tokens[:-1] >= first))
+        most = f"last {heard:,} of {part.bars:,} bars" if heard else "end of the last bar"
+        notices.append(f"the prompt is long; the model reads at most the {most}")
     return notices
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from app.compose.fill.passage import Passage
@@ -30,6 +32,8 @@ _KINDS = {
 """Types of the settings other than options."""
 _LATER = {"variations", "drums", "study", "study_steps"}
 """Options that earlier settings lack; their defaults are as before."""
+_CLIP_COLUMNS = ("file", "model", "model_sha256", "backend", "seed", "settings")
+"""Columns of a manifest from which a clip can be generated again."""
 _SAID = {str: "text", int: "a whole number", list: "a list"}
 
 
@@ -74,17 +78,17 @@ class Replay:
 
     def differences(self, model: MusicModel) -> list[str]:
         """Recorded settings that differ from those here, as `BEFORE (here NOW)`."""
-        found: list[str] = []
+        differences: list[str] = []
         if self.model_sha256 and self.model_sha256 != model.sha256:
-            found.append(f"weights that differ from those of {model.name}")
+            differences.append(f"weights that differ from those of {model.name}")
         for was, here in ((self.backend, model.backend), (self.device, model.device.type)):
             if was and was != here:
-                found.append(f"{was} (here {here})")
+                differences.append(f"{was} (here {here})")
         was, here = self.versions.split(", "), versions().split(", ")
         if self.versions and was != here:
             gone, new = (", ".join(sorted(set(a) - set(b))) for a, b in ((was, here), (here, was)))
-            found.append(f"{gone or 'fewer packages'} (here {new or 'fewer packages'})")
-        return found
+            differences.append(f"{gone or 'fewer packages'} (here {new or 'fewer packages'})")
+        return differences
 
 
 def settings(
@@ -100,7 +104,7 @@ def settings(
     from app.compose.models import threads  # imports PyTorch
 
     chosen = chosen_options(options, after_prompt=prompt is not None)
-    told: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "model": model.name,
         "model_sha256": model.sha256,
         "backend": model.backend,
@@ -111,22 +115,22 @@ def settings(
         "options": chosen,
     }
     if prompt is None:
-        return told
+        return recorded
     chosen["beats"] = prompt.facts.beats
     chosen["drums"] = format_drums(row.id for row in prompt.facts.rows if row.drums)
     whole = prompt.data if data is None else data
-    told["prompt_sha256"] = hashlib.sha256(whole).hexdigest()
+    recorded["prompt_sha256"] = hashlib.sha256(whole).hexdigest()
     if prompt.sections and options.form is not None:
-        told["sections"] = sections_text(prompt.sections)
+        recorded["sections"] = sections_text(prompt.sections)
     if prompt.gap is not None:
-        return told | {"passage": _passage_settings(prompt.gap.passage)}
+        return recorded | {"passage": _passage_settings(prompt.gap.passage)}
     last = prompt.bars if prompt.bars < prompt.facts.bars else None
     heard, played = (
         None if numbers is None else sorted(numbers)
         for numbers in (prompt.parts.heard, prompt.parts.played)
     )
     region = {"first_bar": prompt.first_bar, "last_bar": last, "heard": heard, "played": played}
-    return told | {name: value for name, value in region.items() if value is not None}
+    return recorded | {name: value for name, value in region.items() if value is not None}
 
 
 def _passage_settings(passage: Passage) -> dict[str, Any]:
@@ -138,15 +142,15 @@ def _passage_settings(passage: Passage) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def _read_passage(told: object) -> Passage:
+def _read_passage(recorded: object) -> Passage:
     """A passage from decoded JSON. Raises ReplayError."""
     names = {field.name for field in fields(Passage)}
-    if not isinstance(told, dict) or not names.issuperset(told):
-        raise ReplayError(f"passage is {shortened(told)}, expected bars and tracks; {_EXPORT}")
+    if not isinstance(recorded, dict) or not names.issuperset(recorded):
+        raise ReplayError(f"passage is {shortened(recorded)}, expected bars and tracks; {_EXPORT}")
     kinds = {name: list if name in ("tracks", "rests") else int for name in names}
-    found = {name: _checked(name, value, kinds[name]) for name, value in told.items()}
+    values = {name: _checked(name, value, kinds[name]) for name, value in recorded.items()}
     try:
-        return Passage(**found)
+        return Passage(**values)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
 
@@ -162,13 +166,13 @@ def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, An
 
 def versions() -> str:
     """Versions of relpe and of the packages that affect the music."""
-    found = []
+    packages = []
     for name in ("relpe", "torch", "numpy", "numba"):
         try:
-            found.append(f"{name} {version(name)}")
+            packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:  # Numba may be missing
             continue
-    return ", ".join(found)
+    return ", ".join(packages)
 
 
 def read(text: str | bytes) -> Replay:
@@ -182,38 +186,89 @@ def read(text: str | bytes) -> Replay:
             "choose another file"
         )
     try:
-        told: Any = json.loads(text)
+        recorded: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReplayError(f"the settings are not JSON; {_EXPORT}") from error
-    if isinstance(told, dict) and isinstance(told.get("replay"), dict):
-        told = told["replay"]
-    if not isinstance(told, dict) or not isinstance(told.get("options"), dict):
+    if isinstance(recorded, dict) and isinstance(recorded.get("replay"), dict):
+        recorded = recorded["replay"]
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("options"), dict):
         raise ReplayError(f"this is JSON without the options of a piece; {_EXPORT}")
-    return from_settings(told)
+    return from_settings(recorded)
 
 
-def from_settings(told: dict[str, Any]) -> Replay:
+def replay_of_clip(manifest: Path, name: str) -> Replay:
+    """Read the settings of a clip. `name` is its file or its name, such as `ballad_v01`.
+
+    The file may be a manifest or the key of a study. Raises ReplayError if it is neither, has no
+    such clip, or the settings cannot be used.
+    """
+    clips = _read_clips(manifest)
+    row = clips.get(Path(name).stem)
+    if row is None:
+        some = f"expected one such as {next(iter(clips))}" if clips else "the manifest is empty"
+        raise ReplayError(f"{manifest}: there is no clip {shortened(name)}, {some}")
+    if not row["model"]:
+        raise ReplayError(
+            f"{manifest}: the clip {shortened(name)} was not generated by a model; it is in "
+            f"{row['file']}"
+        )
+    chosen: dict[str, Any] = json.loads(row["settings"])
+    for part in ("clip", "clip_bars", "loudness"):  # the whole piece is generated
+        chosen.pop(part, None)
+    parts = ("device", "versions", "prompt_sha256", "last_bar")
+    recorded: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
+    recorded |= {name: row[name] for name in ("model", "model_sha256", "backend")}
+    seed = int(row["seed"]) if row["seed"].isdecimal() else row["seed"]
+    return from_settings(recorded | {"seed": seed, "options": chosen})
+
+
+def _read_clips(manifest: Path) -> dict[str, dict[str, str]]:
+    """Read the rows of a manifest by the names of their clips."""
+    try:
+        with manifest.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows, columns = list(reader), reader.fieldnames or ()
+        if "file" in columns and "settings" not in columns:
+            raise ReplayError(
+                f"{manifest}: this is the manifest of a study, which does not name the models; "
+                f"give {manifest.with_name('key.csv')} instead"
+            )
+        if missing := [column for column in _CLIP_COLUMNS if column not in columns]:
+            raise ValueError(f"it has no column {missing[0]}")
+        for row in rows:
+            if None in row.values() or not isinstance(json.loads(row["settings"]), dict):
+                raise ValueError(f"the row of {row['file']} is damaged")
+    except OSError as error:
+        raise ReplayError(f"{manifest}: {error.strerror or error}; choose another file") from error
+    except (ValueError, csv.Error) as error:
+        raise ReplayError(
+            f"{manifest}: this is not a manifest of relpe batch ({error}); choose another file"
+        ) from error
+    return {Path(row["file"]).stem: row for row in rows}
+
+
+def from_settings(recorded: dict[str, Any]) -> Replay:
     """Settings from decoded JSON, with their types checked. Raises ReplayError like `read`."""
-    found = {
-        name: _checked(name, told[name], kind)
+    values = {
+        name: _checked(name, recorded[name], kind)
         for kind, names in _KINDS.items()
         for name in names
-        if told.get(name) is not None
+        if recorded.get(name) is not None
     }
     for name in ("model", "seed"):
-        if name not in found:
+        if name not in values:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
-    after_prompt = "prompt_sha256" in found
+    after_prompt = "prompt_sha256" in values
     # settings of a continuation that name no beats are those of its file
     settings: dict[str, Any] = {"beats": "file"} if after_prompt else {}
-    settings |= told["options"] | {"seed": found.pop("seed")}
+    settings |= recorded["options"] | {"seed": values.pop("seed")}
     options = _options(settings, after_prompt=after_prompt)
-    passage = _read_passage(told["passage"]) if told.get("passage") is not None else None
+    passage = _read_passage(recorded["passage"]) if recorded.get("passage") is not None else None
     try:
-        found["sections"] = read_sections(found.get("sections", ""))
+        values["sections"] = read_sections(values.get("sections", ""))
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
-    return Replay(options=options, passage=passage, **found)
+    return Replay(options=options, passage=passage, **values)
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON

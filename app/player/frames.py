@@ -57,15 +57,16 @@ class TrackFrame(TypedDict):
 
 
 class TimelineFrame(TypedDict):
-    """Packed bar lines and tempo map, and the end of the piece in quarter notes.
-
-    `beats`: whether quarter notes are beats and are drawn as such.
-    """
+    """Packed bar lines and tempo map, and the end of the piece."""
 
     bars: str
     tempos: str
     end: float
+    """In quarter notes."""
+    seconds: float
+    """The same end in seconds."""
     beats: bool
+    """Whether quarter notes are beats and are drawn as such."""
 
 
 class GapFrame(TypedDict):
@@ -270,15 +271,13 @@ def timeline(
     bars = bars[: MOST_BARS + 1]
     end = max([end, *bars[-1:].tolist()])
     ticks = np.unique([0, *(t.tick for t in score.tempos if t.tick < end), end])
-    points = zip(
-        _units(ticks, per_beat).tolist(),
-        np.rint(1000 * score.seconds_at(ticks)).astype(np.int64).tolist(),
-        strict=True,
-    )
+    milliseconds = np.rint(1000 * score.seconds_at(ticks)).astype(np.int64).tolist()
+    points = zip(_units(ticks, per_beat).tolist(), milliseconds, strict=True)
     return TimelineFrame(
         bars="".join(f"{unit};" for unit in _units(bars, per_beat).tolist()),
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
+        seconds=milliseconds[-1] / 1000,
         beats=lines is None,
     )
 

@@ -258,7 +258,7 @@ class Job:
 
     def _live(self, growing: GrowingSound) -> LiveFrame:
         before = self.new_music_seconds
-        total = float(self.timeline["tempos"].rstrip(";").rpartition(",")[2]) / 1000 - before
+        total = self.timeline["seconds"] - before
         unit = total / max(self.bars, 1) * max(self.options.rank_every, 1)
         starts = can_start(growing.seconds, total, unit, self._speed)
         return LiveFrame(

@@ -67,41 +67,38 @@ _NOT_IN_FILL = ("bars", "seconds", "ending")
 _LAST_BAR: Range = (0, 1_000_000)
 
 
-def add(studio: Studio, max_upload_bytes: int) -> None:
-    """Adds the endpoints to the page that is being built; hidden widgets declare their types."""
+class Calls:
+    """The calls of scripts; the API documentation shows the docstrings of those without `_`."""
 
-    def asked(request: gr.Request, *arguments: object) -> list[object]:
+    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
+        self._studio, self._max_upload_bytes = studio, max_upload_bytes
+
+    def asked(self, request: gr.Request, *arguments: object) -> list[object]:
         """Called when a job joins the queue, so that it can be stopped while it waits."""
         if request.session_hash is not None and request.request is not None:
-            request.request.state.job = studio.begin(request.session_hash)
+            request.request.state.job = self._studio.begin(request.session_hash)
         return [gr.validate(True, "")] * len(arguments)
 
     @contextmanager
-    def job_of(request: gr.Request) -> Iterator[threading.Event]:
+    def _job_of(self, request: gr.Request) -> Iterator[threading.Event]:
         """Ends the job of a request after the block, and turns input errors into refusals."""
         known = getattr(request.request.state, "job", None) if request.request else None
-        job = known or studio.begin(session_of(request))
+        job = known or self._studio.begin(session_of(request))
         try:
-            with refused():
+            with _refused():
                 yield job
         finally:
-            studio.end(job)
+            self._studio.end(job)
 
-    @contextmanager
-    def refused() -> Iterator[None]:
-        try:
-            yield
-        except input_errors() as error:
-            raise refusal(str(error)) from error
-
-    def compose(
+    def _compose(
+        self,
         upload: Upload | None,
         options: MusicOptions,
         job: threading.Event,
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        frames = studio.compose(
+        frames = self._studio.compose(
             session_of(request), upload, options, job, model, user_of(request), whole_sound=True
         )
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
@@ -112,7 +109,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         paths = [path for row in files for path in row if path]
         settings = [row.get("settings") for row in variations]
         made = frame.get("job", "")
-        again = [studio.file(made, number, "replay") for number in range(len(variations))]
+        again = [self._studio.file(made, number, "replay") for number in range(len(variations))]
         facts: dict[str, object] = {
             "seed": options.seed,
             "settings": settings,
@@ -120,9 +117,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         }
         return paths, facts | ({"alert": alert} if alert else {})
 
-    # the API documentation shows the docstrings of endpoints
-
-    def continue_piece(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+    def continue_piece(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Continues a MIDI file.
 
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
@@ -132,13 +127,13 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         prompt_bars: how many of the last bars the model reads, 0 for as many as it can read; model:
         one of the page's models, or empty for one that suits the file and the options.
         """
-        with job_of(request) as job:
+        with self._job_of(request) as job:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
-            upload = read(sent, options)
-            return compose(upload.until(last) if last else upload, options, job, request)
+            upload = self._read(sent, options)
+            return self._compose(upload.until(last) if last else upload, options, job, request)
 
-    def fill(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+    def fill(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Writes some bars and tracks of a MIDI file again, or adds a track.
 
         first_bar, last_bar: from 1, 0 for the last bar of the file; tracks: numbers from 1, names
@@ -146,72 +141,82 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         in the same way; instrument: General MIDI name of a track to add instead, or empty; beats,
         model and the options: as in /continue.
         """
-        with job_of(request) as job:
+        with self._job_of(request) as job:
             options = options_of(sent)
-            upload = read(sent, options)
+            upload = self._read(sent, options)
             passage = passage_of(sent, upload)
             automatic = sent["model"] in (None, "")
             upload = (
-                upload.writing_by_any(passage, studio.models, options.style or "")
+                upload.writing_by_any(passage, self._studio.models, options.style or "")
                 if automatic
                 else upload.writing(passage)
             )
             options = passage_options(options, passage, upload.prompt)
             number_of("bars", options.bars)
-            return compose(upload, options, job, request)
+            return self._compose(upload, options, job, request)
 
-    def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+    def generate(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Generates a piece from nothing.
 
         seed: -1 or null for a new one; key, ending, seconds, model: as in /continue.
         """
-        with job_of(request) as job:
+        with self._job_of(request) as job:
             options = options_of(sent)
-            models = models_of(sent)
+            models = self._models_of(sent)
             name = models.suited(None, options.style or "")
-            return compose(None, options, job, request, name)
+            return self._compose(None, options, job, request, name)
 
-    def models_of(sent: Mapping[str, object]) -> Models:
+    def _models_of(self, sent: Mapping[str, object]) -> Models:
         """The named model, or all."""
-        models, name = studio.models, sent["model"]
+        models, name = self._studio.models, sent["model"]
         if name is None or name == "":
             return models
         return Models.only(models.load(choice_of("model", name, models.names)))
 
-    def read(sent: Mapping[str, object], options: MusicOptions) -> Upload:
+    def _read(self, sent: Mapping[str, object], options: MusicOptions) -> Upload:
         """Reads the prompt of a call for the named model, or for the one that suits it."""
         path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
-        models, style = models_of(sent), options.style or ""
-        return read_upload(path, max_upload_bytes, models, beats, style, options.drums)
+        models, style = self._models_of(sent), options.style or ""
+        return read_upload(path, self._max_upload_bytes, models, beats, style, options.drums)
 
-    def beats_of(value: object) -> BeatSource:
-        return choice_of("beats", value, get_args(BeatSource))
-
-    def inspect(midi: object, beats: object) -> dict[str, object]:
+    def inspect(self, midi: object, beats: object) -> dict[str, object]:
         """Describes a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
-        with refused():
+        with _refused():
             path = file_of("midi", midi)
-            upload = read_upload(path, max_upload_bytes, studio.models, beats_of(beats))
+            upload = read_upload(path, self._max_upload_bytes, self._studio.models, beats_of(beats))
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
-    def render(midi: object, request: gr.Request) -> str:
+    def render(self, midi: object, request: gr.Request) -> str:
         """Renders the sound of a MIDI file, as FLAC."""
-        with refused():
-            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models)
-            return studio.render(session_of(request), upload).as_posix()
+        with _refused():
+            upload = read_upload(file_of("midi", midi), self._max_upload_bytes, self._studio.models)
+            return self._studio.render(session_of(request), upload).as_posix()
 
-    def health() -> dict[str, object]:
+    def health(self) -> dict[str, object]:
         """State of the page: its models, and the numbers of running and waiting jobs."""
-        return studio.health()
+        return self._studio.health()
 
-    def stop(request: gr.Request) -> bool:
+    def stop(self, request: gr.Request) -> bool:
         """Stops this client's running and waiting jobs; the music so far is kept.
 
         Returns false if there were none. If the queue is full, POST {"data": [], "session_hash": …}
         to /gradio_api/run/stop instead.
         """
-        return studio.stop(session_of(request))
+        return self._studio.stop(session_of(request))
 
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turns input errors into refusals."""
+    try:
+        yield
+    except input_errors() as error:
+        raise refusal(str(error)) from error
+
+
+def add(studio: Studio, max_upload_bytes: int) -> None:
+    """Adds the endpoints to the page that is being built; hidden widgets declare their types."""
+    calls = Calls(studio, max_upload_bytes)
     with gr.Group(visible=False):
         inputs: dict[str, Component] = {
             "prompt": Api(None, FileData.model_json_schema(), label="prompt"),
@@ -232,9 +237,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     for call, name, names, widgets in (
-        (continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
-        (fill, "fill", _and_later(_FILL, (*_NOT_IN_FILL, *only_for("nothing"))), inputs),
-        (generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
+        (calls.continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
+        (calls.fill, "fill", _and_later(_FILL, (*_NOT_IN_FILL, *only_for("nothing"))), inputs),
+        (calls.generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
     ):
         trigger.click(
             _with_parameters(names, call),
@@ -242,17 +247,17 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             answer,
             api_name=name,
             preprocess=False,
-            validator=asked,
+            validator=calls.asked,
             concurrency_limit=None,  # the studio limits the number of jobs
             concurrency_id="jobs",
         )
     for call, name, widgets, output in (
-        (inspect, "inspect", [midi, inputs["beats"]], facts),
-        (render, "render", [midi], sound),
+        (calls.inspect, "inspect", [midi, inputs["beats"]], facts),
+        (calls.render, "render", [midi], sound),
     ):
         trigger.click(call, widgets, output, api_name=name, preprocess=False, concurrency_limit=2)
-    events.api(health, api_name=HEALTH, queue=False)
-    events.api(stop, api_name="stop", queue=False)
+    events.api(calls.health, api_name=HEALTH, queue=False)
+    events.api(calls.stop, api_name="stop", queue=False)
 
 
 def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
@@ -290,6 +295,11 @@ def _with_parameters(
 
 
 # arguments, checked: each function raises gr.Error with one sentence
+
+
+def beats_of(value: object) -> BeatSource:
+    """The source of bars and beats."""
+    return choice_of("beats", value, get_args(BeatSource))
 
 
 def options_of(sent: Mapping[str, object]) -> MusicOptions:

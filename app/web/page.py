@@ -121,29 +121,40 @@ def build_page(
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)
         _wire_study(calls, study)
-        used = _on(roll.replay, calls.settings.use_settings, None, view)
-        _on(used.then, calls.settings.fill_form, None, filled)
-        _on(roll.stop, calls.jobs.stop_job)
-        _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
-        _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
-        for event, call in (
-            (roll.discard, calls.jobs.discard),
-            (roll.favourite, calls.history.favour),
-            (roll.undo, calls.history.undo),
-            (roll.redo, calls.history.redo),
-            (roll.plan_new, calls.uploads.plan_new),
-            (results.back, calls.history.go_back),
-            (results.opened, calls.history.adopt),
-        ):
-            _on(event, call, None, view)
-        chosen = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
-        edited = _on(roll.edit, calls.uploads.edit, None, view)
-        continued = _on(roll.continue_this, calls.uploads.continue_this, None, view)
-        for taken in (chosen, edited, continued):  # a result that is worked on clears the form
-            _on(taken.then, calls.settings.fill_form, None, filled)
+        _wire_player(calls, roll, results, view, filled)
         endpoints.add(studio, max_upload_bytes)
         page.unload(calls.history.leave)
     return page
+
+
+def _wire_player(
+    calls: Callbacks,
+    roll: gr.HTML,
+    results: gr.HTML,
+    view: list[Component],
+    filled: list[Component],
+) -> None:
+    """Binds the events of the player and of the results below it."""
+    used = _on(roll.replay, calls.settings.use_settings, None, view)
+    _on(used.then, calls.settings.fill_form, None, filled)
+    _on(roll.stop, calls.jobs.stop_job)
+    _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
+    _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
+    for event, call in (
+        (roll.discard, calls.jobs.discard),
+        (roll.favourite, calls.history.favour),
+        (roll.undo, calls.history.undo),
+        (roll.redo, calls.history.redo),
+        (roll.plan_new, calls.uploads.plan_new),
+        (results.back, calls.history.go_back),
+        (results.opened, calls.history.adopt),
+    ):
+        _on(event, call, None, view)
+    chosen = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
+    edited = _on(roll.edit, calls.uploads.edit, None, view)
+    continued = _on(roll.continue_this, calls.uploads.continue_this, None, view)
+    for taken in (chosen, edited, continued):  # a result that is worked on clears the form
+        _on(taken.then, calls.settings.fill_form, None, filled)
 
 
 def _wire_upload(

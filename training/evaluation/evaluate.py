@@ -259,15 +259,7 @@ def _measure_likelihood(
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
-        train = Corpus.load(options.data, "train")
-        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces)
-        found = {
-            name: summary([predicted(values, subject.hidden)], units)
-            for name, values in models.items()
-        }
-        results[f"{options.ngram}-gram"] = found
-        name, best = min(found.items(), key=lambda item: item[1]["nats_per_token"])
-        logger.info("%d-gram, %s: %s", options.ngram, name, _line(best))
+        results[f"{options.ngram}-gram"] = _ngrams(options.ngram, options.data, subject, units)
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
         draw_by_position(
@@ -282,6 +274,19 @@ def _measure_likelihood(
     )
     results["loops"] = _loops(subject)
     results["relativity"] = _relativity(decoder, options.map_length, seeds)
+
+
+def _ngrams(
+    order: int, data: Path, subject: _Subject, units: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    """The likelihood under n-gram models of the training split, by their names."""
+    models = ngram_nats(order, Corpus.load(data, "train"), subject.tokenizer, subject.pieces)
+    summaries = {
+        name: summary([predicted(values, subject.hidden)], units) for name, values in models.items()
+    }
+    name, best = min(summaries.items(), key=lambda item: item[1]["nats_per_token"])
+    logger.info("%d-gram, %s: %s", order, name, _line(best))
+    return summaries
 
 
 def _mean(draws: Sequence[Nats]) -> Nats:

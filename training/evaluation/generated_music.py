@@ -140,29 +140,13 @@ def measure_music(
     pieces = [np.asarray(corpus.piece(index), np.int64) for index in chosen]
     prompts = [tokenizer.crop(piece, 0, options.prompt_bars) for piece in pieces]
     seeds = range(options.seed, options.seed + per_prompt)
-    total = len(prompts) * per_prompt * options.bars
-    with tqdm(total=total, desc="music", unit="bar", disable=not show, mininterval=2) as bar:
-        made = continuations(
-            decoder,
-            tokenizer,
-            prompts,
-            bars=options.bars,
-            seeds=seeds,
-            takes=options.takes,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            presence=options.presence,
-            recall=options.recall,
-            memory=options.memory,
-            advance=bar.update,
-        )
-    origins = [(index, seed) for index in chosen for seed in seeds]
-    label = dict(zip(chosen, _labels(chosen, names), strict=True))
+    made = _generate(decoder, tokenizer, prompts, seeds, options, show=show)
+    origins = [(label, seed) for label in _labels(chosen, names) for seed in seeds]
     if options.samples_output is not None:
         options.samples_output.mkdir(parents=True, exist_ok=True)
         rows = zip(made, origins, strict=True)
-        for ids, (index, seed) in tqdm(rows, "samples", len(made), disable=not show, mininterval=2):
-            path = options.samples_output / f"{label[index]}.{seed}"
+        for ids, (label, seed) in tqdm(rows, "samples", len(made), disable=not show, mininterval=2):
+            path = options.samples_output / f"{label}.{seed}"
             write_sample(ids, tokenizer, path, options.prompt_bars)
     wholes = [in_bars(piece, tokenizer).score for piece in pieces]
     heard = options.prompt_bars
@@ -177,12 +161,7 @@ def measure_music(
         alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
         name = f"{options.key.replace('music', 'continuations')}.csv"
-        with atomic_write(folder / name) as path, path.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])
-            for (index, seed), passage in zip(origins, new, strict=True):
-                values = (*passage.faults.values(), *passage.figures.values())
-                writer.writerow([label[index], seed, *values])
+        _write_table(folder / name, origins, new)
     index = NoteIndex.of_corpus(train, tokenizer)
     groups = {"generated": alike, "real": real}
     found = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
@@ -222,6 +201,45 @@ def measure_music(
         "twins": _twins([passage.score for passage in new], per_prompt, options),
     }
     return plain(result)
+
+
+def _generate(
+    decoder: Decoder,
+    tokenizer: Remi,
+    prompts: Sequence[NDArray[np.integer]],
+    seeds: range,
+    options: GenerationOptions,
+    *,
+    show: bool,
+) -> Sequence[NDArray[np.integer]]:
+    """Continue each prompt with each seed; return ids of prompts with their new bars."""
+    total = len(prompts) * len(seeds) * options.bars
+    with tqdm(total=total, desc="music", unit="bar", disable=not show, mininterval=2) as bar:
+        return continuations(
+            decoder,
+            tokenizer,
+            prompts,
+            bars=options.bars,
+            seeds=seeds,
+            takes=options.takes,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            presence=options.presence,
+            recall=options.recall,
+            memory=options.memory,
+            advance=bar.update,
+        )
+
+
+def _write_table(
+    path: Path, origins: Sequence[tuple[str, int]], passages: Sequence[Passage]
+) -> None:
+    """Write the measures of continuations, a row each with its piece and seed."""
+    with atomic_write(path) as beside, beside.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["piece", "seed", *passages[0].faults, *passages[0].figures])
+        for origin, passage in zip(origins, passages, strict=True):
+            writer.writerow([*origin, *passage.faults.values(), *passage.figures.values()])
 
 
 def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -79,7 +79,7 @@ def test_an_incomplete_study_is_refused_in_one_sentence(folder, tmp_path):
 
 def test_the_page_of_listeners_starts_without_pytorch(folder):
     code = (
-        "import sys; from pathlib import Path; import app.cli.listen;"
+        "import sys; from pathlib import Path; import app.listening.page.command;"
         "from app.listening.page.server import guarded; from app.listening.page.store import Store;"
         "from app.listening.page.clips import read_material;"
         f"read_material(Path({str(folder)!r}));"

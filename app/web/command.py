@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import add_model, add_shared, chosen_models, size
-from app.cli.serving import accounts_of, add_address, announce, check_address, not_served
 from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
 from app.server.memory.heap import limit_heaps
+from app.web.guard.arguments import accounts_of, add_address, announce, check_address, not_served
 
 if TYPE_CHECKING:
     from app.compose.models import AskedFor

@@ -32,18 +32,18 @@ def add_listen_report(parser: argparse.ArgumentParser) -> None:
     )
     for title, kind in (("screening of listeners", Thresholds), ("analysis", ReportOptions)):
         group = parser.add_argument_group(title)
-        for one in fields(kind):
-            if not one.metadata:
+        for item in fields(kind):
+            if not item.metadata:
                 continue
-            flag, text = f"--{one.name.replace('_', '-')}", one.metadata["help"]
-            if isinstance(one.default, bool):
+            flag, text = f"--{item.name.replace('_', '-')}", item.metadata["help"]
+            if isinstance(item.default, bool):
                 group.add_argument(flag, action="store_true", help=text)
                 continue
             group.add_argument(
                 flag,
-                type=type(one.default),
-                default=one.default,
-                metavar="N" if isinstance(one.default, int) else "X",
+                type=type(item.default),
+                default=item.default,
+                metavar="N" if isinstance(item.default, int) else "X",
                 help=f"{text} (default: %(default)s)",
             )
     parser.add_argument(
@@ -78,8 +78,8 @@ def listen_report_command(options: argparse.Namespace) -> None:
 
         report = make_report(test, settings, step)
         step("page")
-        told = as_json(report)
-        files = {PAGE: as_page(report), TABLE: as_table(report), EVERYTHING: told}
+        results = as_json(report)
+        files = {PAGE: as_page(report), TABLE: as_table(report), EVERYTHING: results}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         check_folder(folder)
@@ -88,7 +88,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
     except OSError as error:
         raise CommandError(f"{folder}: {error.strerror or error}") from error
     if options.json:
-        print(json.dumps(json.loads(told)))
+        print(json.dumps(json.loads(results)))
     else:
         print(summary(report))
         print(f"{folder / PAGE}")
@@ -96,7 +96,7 @@ def listen_report_command(options: argparse.Namespace) -> None:
 
 def _chosen(given: dict[str, Any]) -> ReportOptions:
     def values(kind: type[Thresholds | ReportOptions]) -> dict[str, Any]:
-        return {one.name: given[one.name] for one in fields(kind) if one.metadata}
+        return {item.name: given[item.name] for item in fields(kind) if item.metadata}
 
     try:
         return ReportOptions(thresholds=Thresholds(**values(Thresholds)), **values(ReportOptions))

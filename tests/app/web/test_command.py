@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from app.cli.ui import _asked_for
 from app.compose.models import Models
 from app.errors import CommandError
+from app.web.command import _asked_for
 from app.web.serving import Serving
 
 

@@ -19,11 +19,11 @@ import pytest
 import soundfile
 
 from app.audio.loudness import true_peak
+from app.batch import command as batch_command
 from app.batch import files as batch_files
 from app.batch.files import Savers
 from app.batch.manifest import read_manifest, sha256_of
 from app.batch.run import BatchProgress, BatchResult, BatchRun
-from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
 from tests.support import slow_clips
@@ -261,7 +261,7 @@ def test_a_process_that_is_killed_can_be_resumed(folder):
 def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
     clock = itertools.count(0, 2)
     monkeypatch.setattr("tqdm.std.time", lambda: float(next(clock)))
-    monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
+    monkeypatch.setattr(batch_command, "seconds_between_bars", lambda: 0.0)
     result = BatchResult(8, 1, 7, (), False, 1.0, 9, 9.0, ())
     steps = [
         *([BatchProgress(0, 0, 0, "reading the prompts", "bad.mid: not MIDI")] * 2),
@@ -269,7 +269,7 @@ def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
         BatchProgress(7.5, 8, 7, "generating"),
         BatchProgress(7.97, 8, 7, "generating"),
     ]
-    assert cli_batch._show(iter([*steps, result])) is result
+    assert batch_command._show(iter([*steps, result])) is result
     said = capsys.readouterr().err
     assert said.count("relpe: bad.mid: not MIDI") == 2
     assert said.count("relpe: a.mid is damaged") == 1

@@ -7,8 +7,8 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
-from app.cli.serving import accounts_of, add_address, announce, check_address, not_served
 from app.text import plural
+from app.web.guard.arguments import accounts_of, add_address, announce, check_address, not_served
 
 
 def add_listen(parser: argparse.ArgumentParser) -> None:
