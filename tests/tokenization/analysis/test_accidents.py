@@ -64,6 +64,7 @@ FAR = "a note far from all others of its track"
 
 FOUND = {
     "copies": ("all_copy", f"{COPY} (bars 9 to 24)", [*GOOD[:11], *GOOD[:8], *GOOD[:5]]),
+    "copies of a loop": ("all_copy", f"{COPY} (bars 9 to 24)", GOOD[:8] * 3),
     "copies of patterns": ("all_copy", f"{COPY} (bars 9 to 24)", EVEN[:8] * 3),
     "an empty bar": ("hole", "a bar without a note (bar 13)", good(13, [])),
     "a silent end": ("hole", "bars without a note (bars 23 to 24)", good(23, [], [])),
@@ -93,6 +94,7 @@ ALLOWED = {
     "a loop continues": GOOD[:2] * 12,
     "patterns return": [*EVEN[:11], *EVEN[:8], *EVEN[:5]],
     "half of it returns": [*GOOD[:16], *GOOD[:8]],
+    "a section returns": [*GOOD[:11], *GOOD[8:11], *GOOD[8:10], *GOOD[:8]],
     "a held bass": good(12, HELD, []),
     "a rest as in the prompt": [*GOOD[:2], [], *good(13, [])[3:]],
     "rests before the first note": [[], [], *GOOD[2:]],
