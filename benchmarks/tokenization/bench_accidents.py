@@ -4,8 +4,8 @@
 
 reads zips of corpora in a folder, such as FOLDER/groove/groove.zip, and prints a table: the share
 of pieces of the held-out splits with each accident, and with any; then the time of a call. Piano is
-measured in 32 bars after 8 and in 16 after 40, bands in 16 after 8. With --everywhere, the bars that
-follow are prompts and continuations too, so that there are more of both.
+measured in 32 bars after 8 and in 16 after 40, bands in 16 after 8. With --everywhere, the bars
+that follow are prompts and continuations too, so that there are more of both.
 """
 
 from __future__ import annotations
