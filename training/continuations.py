@@ -64,11 +64,10 @@ def continuations(
 
     Prompts are canonical ids of whole bars; ids after an EOS are ignored. New music keeps the metre
     and tempo at the end of the prompt and the prompt's instruments, and ends with its last bar,
-    without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`; `memory` is the
-    factor of the odds of the model's pointer. Of several `takes` of a seed, the best is returned,
-    as in the application. The loop and the rules are those of the application,
-    so that measurements apply to it. With the same kind of steps, a continuation depends only on
-    the prompt, the seed and the sampling options.
+    without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. Of several `takes`
+    of a seed, the best is returned, as in the application. The loop and the rules are those of the
+    application, so that measurements apply to it. With the same kind of steps, a continuation
+    depends only on the prompt, the seed and the sampling options.
 
     A bar is ended after `MAX_BAR_TOKENS` tokens. `advance` is called with the number of bars that
     were just completed. Then `enough` is called; if it returns True, generation stops, and each

@@ -49,6 +49,8 @@ class Row:
     """The bar of the clip in which the new music begins, from 1."""
     new_seconds: str = ""
     """The second of the clip at which the new music begins."""
+    choice: str = ""
+    """Which of several takes it is, and why; empty if there was only one."""
     clip_seconds: str = ""
     """Length of the clip up to the end of its last bar; audio fades out after it."""
     loudness: str = ""
@@ -93,12 +95,12 @@ class Row:
 
 COLUMNS = tuple(field.name for field in fields(Row))
 RESULTS = (
-    *("bars", "notes", "seconds", "new_bar", "new_seconds", "clip_seconds", "loudness"),
-    *("midi_sha256", "audio_sha256"),
+    *("bars", "notes", "seconds", "new_bar", "new_seconds", "choice", "clip_seconds"),
+    *("loudness", "midi_sha256", "audio_sha256"),
 )
 """Columns that are known when a clip is finished."""
 _OF_KEY = ("condition", "repetition", "model", "model_sha256", "backend", "seed", "settings")
-KEY_COLUMNS = ("file", *_OF_KEY, "notes")
+KEY_COLUMNS = ("file", *_OF_KEY, "notes", "choice")
 """Columns of the key; anchors have as many notes as the music they are made of."""
 BLIND_COLUMNS = tuple(name for name in COLUMNS if name == "file" or name not in KEY_COLUMNS)
 """Columns of the manifest of a study."""

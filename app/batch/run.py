@@ -435,14 +435,17 @@ class BatchRun:
             piece = finish(draft)
             excerpt = Excerpt.of_piece(piece, draft.opening.prompt, options.kind, options.clip_bars)
             is_whole = options.kind == "whole" and not options.is_blind
-            self._put(clip, excerpt, piece.bars, piece.midi if is_whole else None)
+            choice = "" if piece.choice is None else piece.choice.line()
+            self._put(clip, excerpt, piece.bars, choice, piece.midi if is_whole else None)
         except OF_ONE_PROMPT as error:
             self._fail(self.planned[clip].file, error)
             return
         self.tokens += piece.tokens
         self.music_seconds += piece.seconds
 
-    def _put(self, clip: Clip, excerpt: Excerpt, bars: int, midi: bytes | None = None) -> None:
+    def _put(
+        self, clip: Clip, excerpt: Excerpt, bars: int, choice: str = "", midi: bytes | None = None
+    ) -> None:
         """Passes a clip to the savers; `midi` is the whole piece if that is the clip."""
         row = replace(
             self.planned[clip],
@@ -451,6 +454,7 @@ class BatchRun:
             seconds=f"{excerpt.seconds - excerpt.new_seconds:.3f}",
             new_bar=str(excerpt.new_bar),
             new_seconds=f"{excerpt.new_seconds:.3f}",
+            choice=choice,
             clip_seconds=f"{excerpt.seconds:.3f}",
         )
         midi = excerpt.midi(blind=self.options.is_blind) if midi is None else midi

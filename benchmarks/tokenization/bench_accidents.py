@@ -4,8 +4,8 @@
 
 reads zips of corpora in a folder, such as FOLDER/groove/groove.zip, and prints a table: the share
 of pieces of the held-out splits with each accident, and with any; then the time of a call. Piano is
-measured in 32 bars after 8, bands in 16 after 8. With --everywhere, the bars that follow are
-prompts and continuations too, so that there are more of both.
+measured in 32 bars after 8 and in 16 after 40, bands in 16 after 8. With --everywhere, the bars
+that follow are prompts and continuations too, so that there are more of both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.score import Score
 
-PROMPT_BARS = 8
-NEW_BARS = {
-    **dict.fromkeys(("pop909", "mutopia", "chopin"), 32),
-    **dict.fromkeys(("groove", "lieder", "quartets", "freedoom"), 16),
+LENGTHS = {
+    **dict.fromkeys(("pop909", "mutopia", "chopin"), ((8, 32), (40, 16))),
+    **dict.fromkeys(("groove", "billboard", "lieder", "quartets", "freedoom"), ((8, 16),)),
 }
+"""Bars of prompt and of continuation."""
 SPLITS = {"test", "validation", "val"}
 
 
@@ -67,21 +67,22 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print("| corpus | bars | passages | any |", " | ".join(KINDS), "| ms |")
     print("|---" * (len(KINDS) + 5) + "|")
-    for name, new_bars in NEW_BARS.items():
-        stop = PROMPT_BARS + new_bars
-        scores = [
-            part
-            for score in held_out(options.folder / name / f"{name}.zip")
-            for part in passages(score, stop, everywhere=options.everywhere)
-        ]
-        begun = time.process_time()
-        found = [accidents(score, PROMPT_BARS, stop) for score in scores]
-        milliseconds = (time.process_time() - begun) / len(found) * 1e3
-        rates = np.array(
-            [[row.any, *(getattr(row, kind) for kind in KINDS)] for row in found], np.float64
-        ).mean(0)
-        cells = " | ".join(f"{rate:.3f}" for rate in rates)
-        print(f"| {name} | 8 + {new_bars} | {len(found)} | {cells} | {milliseconds:.2f} |")
+    for name, lengths in LENGTHS.items():
+        pieces = list(held_out(options.folder / name / f"{name}.zip"))
+        for first, new in lengths:
+            scores = [
+                part
+                for score in pieces
+                for part in passages(score, first + new, everywhere=options.everywhere)
+            ]
+            begun = time.process_time()
+            found = [accidents(score, first, first + new) for score in scores]
+            milliseconds = (time.process_time() - begun) / len(found) * 1e3
+            rates = np.array(
+                [[row.any, *(getattr(row, kind) for kind in KINDS)] for row in found], np.float64
+            ).mean(0)
+            cells = " | ".join(f"{rate:.3f}" for rate in rates)
+            print(f"| {name} | {first} + {new} | {len(found)} | {cells} | {milliseconds:.2f} |")
 
 
 if __name__ == "__main__":

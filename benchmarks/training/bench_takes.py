@@ -6,23 +6,30 @@ split. Prints means over the prompts: the share of continuations with an acciden
 form and harmony. `judge` and `second judge` are areas under the curve of two judges of real music
 against these takes: the one that ranks, and one that is fitted on half of the prompts by measures
 that the ranking never uses (registers, velocities, lengths, sizes of chords, histograms), and
-tested on the other half; 0.5: cannot be told apart. --corpora chooses corpora of a mixture.
+tested on the other half; `likelihood` judges by nats per token of the new bars under the model with
+its pointer. 0.5: cannot be told apart. The last row has the likeliest of 8. --corpora chooses
+corpora of a mixture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.timing import run, table_output
 from benchmarks.training.fit_takes import Continued, Example, area_under_curve, continued, fit
 from tokenization.measures.bars import BarNotes
 from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import judge, rank, take_seed
+from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score
 from training.evaluation.generated_music import figures_of
+from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.evaluation.metrics.structure import histograms
+from training.evaluation.subject import load_subject
 
 MEASURES = (
     "bars_of_any_earlier",
@@ -50,18 +57,28 @@ def main(
     seeds = [take_seed(_SEED, take) for take in range(TAKES)]
     given = {"corpora": corpora, "split": split, "pieces": prompts, "seeds": seeds}
     groups = list(continued(model, data, [(prompt_bars, bars)], **given))
-    table = table_output("", "accidents", *MEASURES, "judge", "second judge")
-    real = [group.real for group in groups]
-    for name, scores in {
-        "real": real,
-        "first take": [group.new[0] for group in groups],
+    table = table_output("", "accidents", *MEASURES, "judge", "likelihood", "second judge")
+    likely = _log_likelihoods(model, Path(data[0]), groups)
+    chosen = {
+        "real": [0] * len(groups),
+        "first take": [1] * len(groups),
         **{f"best of {count}": [_best(group, count) for group in groups] for count in (2, 4, 8)},
-    }.items():
-        _row(table, name, real, scores, prompt_bars, bars)
+        "likeliest of 8": (likely[:, 1:].argmax(1) + 1).tolist(),
+    }
+    for name, indices in chosen.items():
+        _row(table, name, groups, likely, indices)
 
 
-def _row(table, name: str, real: list[Score], scores: list[Score], first: int, bars: int) -> None:  # noqa: ANN001
-    stop = first + bars
+def _row(
+    table: Callable[..., None],
+    name: str,
+    groups: Sequence[Continued],
+    likely: NDArray[np.float64],
+    chosen: Sequence[int],
+) -> None:
+    first, stop = groups[0].prompt_bars, groups[0].prompt_bars + groups[0].bars
+    real = [group.real for group in groups]
+    scores = [[group.real, *group.new][at] for group, at in zip(groups, chosen, strict=True)]
     takes = [judge(score, first, stop) for score in scores]
     figures = [
         figures_of(BarNotes.of(score).between(0, stop), first)
@@ -73,16 +90,33 @@ def _row(table, name: str, real: list[Score], scores: list[Score], first: int, b
     scored = [judge(score, first, stop).likeness for score in real]
     areas = (
         area_under_curve(np.array([*scored, *(take.likeness for take in takes)]), is_real),
+        area_under_curve(np.append(likely[:, 0], likely[range(len(groups)), chosen]), is_real),
         _second(real, scores, first, stop),
     )
     shown = np.mean([take.accidents.any for take in takes]), *means, *areas
     table(name, *(f"{value:.3f}" for value in shown))
 
 
-def _best(group: Continued, count: int) -> Score:
+def _best(group: Continued, count: int) -> int:
+    """Place of the best of the first takes, after the real continuation."""
     stop = group.prompt_bars + group.bars
     takes = [judge(score, group.prompt_bars, stop) for score in group.new[:count]]
-    return group.new[rank(takes, group.prompt_bars, stop).order[0]]
+    return rank(takes, group.prompt_bars, stop).order[0] + 1
+
+
+def _log_likelihoods(model: str, data: Path, groups: Sequence[Continued]) -> NDArray[np.float64]:
+    """Mean log-likelihoods of the tokens of the new bars (groups, 1 + takes)."""
+    subject = load_subject(model, data, "best")
+    decoder, families = subject.decoder, subject.tokenizer.families
+    rows: list[list[float]] = []
+    for group in groups:
+        pieces = [ids.astype(np.int64) for ids in group.ids]
+        nats = streaming_nats(decoder, pieces, 512, len(pieces), families=families)
+        if (pointer := decoder.config.pointer) is not None:
+            nats = [pointer_nats(pointer, *pair) for pair in zip(pieces, nats, strict=True)]
+        begins = [np.flatnonzero(ids == BAR)[group.prompt_bars] for ids in pieces]
+        rows.append([-row[at:].mean() for row, at in zip(nats, begins, strict=True)])
+    return np.array(rows)
 
 
 def _second(real: Sequence[Score], scores: Sequence[Score], first: int, stop: int) -> float:

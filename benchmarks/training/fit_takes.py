@@ -95,6 +95,8 @@ class Continued(NamedTuple):
     bars: int
     real: Score
     new: list[Score]
+    ids: Sequence[NDArray[np.integer]]
+    """Of all of them, the real one first."""
 
 
 def continued(
@@ -129,10 +131,9 @@ def continued(
                 )
             for place, piece in enumerate(chosen):
                 group = [piece, *new[place * len(seeds) : (place + 1) * len(seeds)]]
-                real, *scores = (
-                    in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score for ids in group
-                )
-                yield Continued(first, bars, real, scores)
+                group = [tokenizer.crop(ids, 0, first + bars) for ids in group]
+                real, *scores = (in_bars(ids, tokenizer).score for ids in group)
+                yield Continued(first, bars, real, scores, group)
 
 
 def _examples(groups: Iterable[Continued]) -> list[Example]:

@@ -33,8 +33,12 @@ _PATTERNS: Final = 0.75
 """Share of bars with the rhythm of an earlier one, from which a prompt is made of patterns."""
 _LOOP: Final = 0.3
 """Share of copies in a prompt from which it is a loop."""
+_SECTION, _SINCE = 8, 16
+"""Bars in a row that are a section, and fewest bars after which it returns."""
 _HELD: Final = 0.5
 """Part of a bar for which a note has to be held so that the bar is not empty."""
+_FEW, _SPARSE = 2, 0.25
+"""Notes of a bar that is nearly empty, also by those of every bar that it is compared with."""
 _LOW: Final = 25
 """Percentile of the prompt's pitches below which there is no melody."""
 _FAR: Final = 12
@@ -118,6 +122,7 @@ def accidents(score: Score, first_bar: int, stop_bar: int) -> Accidents:
     places: list[Place | None] = [None, _empty_bars(bars, chroma, first_bar), None, None, None]
     if first_bar >= FEWEST_PROMPT_BARS and stop_bar - first_bar >= _PHRASE:
         places[0] = _all_copy(bars, first_bar, stop_bar)
+        places[1] = places[1] or _nearly_empty_bar(bars, chroma, first_bar)
         places[1] = places[1] or _lost_melody(bars, first_bar, stop_bar)
         places[2] = _range(bars, first_bar, stop_bar)
         places[3] = _key(chroma, first_bar)
@@ -151,15 +156,30 @@ def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
     30 % of the bars of the prompt after the first are equal to earlier ones. Where three of four
     repeat an earlier rhythm, in the mean of its tracks, the prompt is made of patterns, and bars
     over the same chord are the same: over 90 % have to be copies then. Fewer than eight bars may be
-    one phrase that returns.
+    one phrase that returns. Eight bars in a row that were heard in the same order 16 bars ago or
+    earlier, and most of them not since, are a section that returns, as a chorus does.
     """
-    is_copy = distance_to_equal(contents(bars, stop)) > 0
+    heard = contents(bars, stop)
+    is_copy = distance_to_equal(heard) > 0
     share = is_copy[first:].mean()
+    if share > _MOST_COPIES:
+        share = (is_copy & ~_is_in_section(heard))[first:].mean()
     if stop - first < 2 * _PHRASE or share <= _MOST_COPIES or is_copy[1:first].mean() >= _LOOP:
         return None
     if share <= _MOST_OF_PATTERNS and _repeated_rhythms(bars, first) >= _PATTERNS:
         return None
     return Place("nearly every bar is a copy of an earlier one", first, stop)
+
+
+def _is_in_section(heard: Sequence[bytes]) -> NDArray[np.bool_]:
+    """Whether each bar is in a section that returns, by the contents of all bars."""
+    found, since = np.zeros(len(heard), np.bool_), distance_to_equal(heard)
+    _, numbers = np.unique(np.array(heard, object), return_inverse=True)
+    for distance in range(_SINCE, len(heard)):
+        for run in _runs(numbers[distance:] == numbers[:-distance]) + distance:
+            section = slice(*run.tolist())
+            found[section] |= np.diff(run) >= _SECTION and np.median(since[section]) >= _SINCE
+    return found
 
 
 def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
@@ -187,6 +207,24 @@ def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Pla
         return None
     what = "a bar without a note" if length == 1 else "bars without a note"
     return Place(what, first + at, first + at + length)
+
+
+def _nearly_empty_bar(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Place | None:
+    """A hole: a bar of a note or two, neither of them held, in the middle of dense music.
+
+    Every bar of the prompt, and both bars beside it, have at least four times as many notes. Real
+    phrases end with a pause too, but there a chord is held, or the music was never as dense.
+    """
+    counts = np.bincount(bars.bars, minlength=len(chroma))[: len(chroma)]
+    around = np.minimum(
+        np.minimum(counts[first - 1 : -2], counts[first + 1 :]), counts[:first].min()
+    )
+    is_hole = (counts[first:-1] <= np.minimum(_FEW, _SPARSE * around)) & (around > 0)
+    is_hole &= chroma[first:-1].max(1) < _HELD
+    if not is_hole.any():
+        return None
+    at = first + int(is_hole.argmax())
+    return Place("a nearly empty bar", at, at + 1)
 
 
 def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:

@@ -39,7 +39,7 @@ LOW = 52
 _TONICS = (("M", "7", "M7"), ("m", "m7"))
 """Qualities of a major and a minor tonic."""
 BEYOND = 12
-"""Semitones by which a track may leave its range."""
+"""Semitones by which a track may leave its range for a note of the chord."""
 
 
 class Heard(NamedTuple):
@@ -50,6 +50,10 @@ class Heard(NamedTuple):
     notes: int
     total: int
     """Sum of their pitches."""
+
+    def beyond(self, pitches: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Semitones from each pitch to the range; 0 in it."""
+        return np.maximum(self.lowest - pitches, pitches - self.highest).clip(0)
 
     def also(self, pitch: int) -> Heard:
         """With one more note."""
@@ -62,8 +66,9 @@ class Cadence(NamedTuple):
 
     Nothing begins after the middle of the last bar, and what begins last does so at its start or,
     in bars of four quarters or more, in its middle. There, drums play if the music has any, other
-    notes last at least a quarter, and each track keeps within an octave of its range. The longer a
-    note lasts up to the bar line, the more likely it is; it rings for another bar at most.
+    notes last at least a quarter, and each track keeps to its range, or within an octave of it if
+    the range has no note of the chord. The longer a note lasts up to the bar line, the more likely
+    it is; it rings for another bar at most.
 
     The plan of the last bar has one chord, with its root as the bass, and those of the tonic get a
     bias. The lowest track plays the root below all others, and pitches outside the chord get a bias
@@ -176,23 +181,23 @@ class Cadence(NamedTuple):
     def _against(self, grammar: RemiGrammar, is_strong: bool) -> NDArray[np.float64]:
         """The bias against each pitch (128,) of the current track."""
         bias, pitches, track = np.zeros(NUM_PITCHES), np.arange(NUM_PITCHES), grammar.track
+        if self.chord is not None:
+            is_root = pitches % 12 == _root(self.chord)
+            inside = np.isin((pitches - self.chord.root) % 12, CHORD_INTERVALS[self.chord.quality])
+            bias[~inside & ~is_root] -= OUTSIDE
+            bias[~is_root & (pitches < LOW)] -= NOT_ROOT
+            if is_strong:
+                bass, lowest = self._bass, _lowest(grammar)
+                if track < bass:  # the lowest track comes later, and needs room
+                    bias[~is_root & (pitches < self.heard[bass].lowest + BEYOND)] -= NEVER
+                elif track > bass >= 0 or self._is_at_rest(grammar, self.chord):
+                    bias[~is_root & (pitches < lowest)] -= NEVER
+                else:
+                    bias[~is_root | (pitches >= lowest)] -= NEVER
         if track in self.heard:
-            low, high = self.heard[track].lowest - BEYOND, self.heard[track].highest + BEYOND
-            bias[(pitches < low) | (pitches > high)] -= 2 * NEVER
-        if self.chord is None:
-            return bias
-        is_root = pitches % 12 == _root(self.chord)
-        inside = np.isin((pitches - self.chord.root) % 12, CHORD_INTERVALS[self.chord.quality])
-        bias[~inside & ~is_root] -= OUTSIDE
-        bias[~is_root & (pitches < LOW)] -= NOT_ROOT
-        if is_strong:
-            bass, lowest = self._bass, _lowest(grammar)
-            if track < bass:  # the lowest track comes later, and needs room
-                bias[~is_root & (pitches < self.heard[bass].lowest + BEYOND)] -= NEVER
-            elif track > bass >= 0 or self._is_at_rest(grammar, self.chord):
-                bias[~is_root & (pitches < lowest)] -= NEVER
-            else:
-                bias[~is_root | (pitches >= lowest)] -= NEVER
+            beyond = self.heard[track].beyond(pitches)
+            bias[beyond > 0] -= NEVER * (bias[beyond == 0].max() == 0)
+            bias[beyond > BEYOND] -= 2 * NEVER
         return bias
 
     @property

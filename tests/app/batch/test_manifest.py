@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -36,16 +37,18 @@ def test_the_manifest_lists_the_clips_with_their_settings(quick_model, tmp_path,
         assert (settings["temperature"], settings["beats"]) == (1.0, "auto")
         assert settings["drums"] == "none"  # as they were found
         assert settings["prompt_sha256"] == hashlib.sha256(prompt.read_bytes()).hexdigest()
-        assert row["bars"] == "2"
+        assert (row["bars"], row["choice"]) == ("2", "")
         before = read_midi(prompt.read_bytes()).num_notes
         assert int(row["notes"]) == read_midi(data).num_notes - before
         assert float(row["seconds"]) == pytest.approx(2 * 3 * 60 / 96, abs=0.01)
     assert result.tokens > 0
     assert result.music_seconds == pytest.approx(sum(float(row["seconds"]) for row in rows), 0.01)
     assert [path.name for path in (tmp_path / "out").rglob(".*")] == [".lock"]
-    # seconds in place of bars
-    run(quick_model, options(tmp_path / "b", music=replace(MUSIC, seconds=3.0), count=1))
+    # seconds in place of bars, and several takes
+    music = replace(MUSIC, seconds=3.0, takes=2)
+    run(quick_model, options(tmp_path / "b", music=music, count=1))
     (row,) = listed(tmp_path / "b")
+    assert re.match(r"take [12] of 2 is most like real music: score ", row["choice"])
     settings = json.loads(row["settings"])
     assert settings["seconds"] == 3.0
     assert "bars" not in settings

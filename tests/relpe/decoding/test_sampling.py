@@ -21,6 +21,17 @@ OPTIONS = st.builds(
 )
 
 
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_memory_acts_evenly_on_what_has_the_usual_odds(one, other):
+    def probability(memory: float, odds: float = 19.0) -> float:
+        factor = SamplingOptions(memory=memory).odds_factor
+        return factor * odds / (1 + factor * odds)
+
+    assert probability(one) == pytest.approx(one * probability(1.0))
+    low, high = sorted((one, other))
+    assert probability(low, 1.0) <= probability(high, 1.0)
+
+
 def seeded(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 

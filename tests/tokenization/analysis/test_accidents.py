@@ -64,8 +64,10 @@ FAR = "a note far from all others of its track"
 
 FOUND = {
     "copies": ("all_copy", f"{COPY} (bars 9 to 24)", [*GOOD[:11], *GOOD[:8], *GOOD[:5]]),
+    "copies of a loop": ("all_copy", f"{COPY} (bars 9 to 24)", GOOD[:8] * 3),
     "copies of patterns": ("all_copy", f"{COPY} (bars 9 to 24)", EVEN[:8] * 3),
     "an empty bar": ("hole", "a bar without a note (bar 13)", good(13, [])),
+    "a nearly empty bar": ("hole", "a nearly empty bar (bar 13)", good(13, GOOD[12][1:2])),
     "a silent end": ("hole", "bars without a note (bars 23 to 24)", good(23, [], [])),
     "more rests than before": (
         "hole",
@@ -93,7 +95,12 @@ ALLOWED = {
     "a loop continues": GOOD[:2] * 12,
     "patterns return": [*EVEN[:11], *EVEN[:8], *EVEN[:5]],
     "half of it returns": [*GOOD[:16], *GOOD[:8]],
+    "a section returns": [*GOOD[:11], *GOOD[8:11], *GOOD[8:10], *GOOD[:8]],
     "a held bass": good(12, HELD, []),
+    "a held note": good(12, [(0, BAR, 60, 80)]),
+    "two notes of five": good(12, GOOD[11][1:3]),
+    "a note as in the prompt": [*GOOD[:2], GOOD[2][1:2], *good(12, GOOD[11][1:2])[3:]],
+    "a last note": good(24, GOOD[23][1:2]),
     "a rest as in the prompt": [*GOOD[:2], [], *good(13, [])[3:]],
     "rests before the first note": [[], [], *GOOD[2:]],
     "three bars of basses": good(13, *basses(12, 15)),
