@@ -1,9 +1,14 @@
 """Runs functions on untrusted input in a subprocess with limits of time and memory.
 
-A MIDI file of ten megabytes can keep a processor busy for minutes. The page reads uploads in a
-worker process, which is reused, and killed if a call takes too long, so that other users are not
-affected. Functions and results are pickled and sent through pipes. Commands call the same functions
-directly.
+A MIDI file of ten megabytes can keep a processor busy for minutes. The page reads uploads in worker
+processes, so that other users are not affected. Functions and results are pickled and sent through
+pipes. Commands call the same functions directly. The laws:
+
+- A worker is a new interpreter with nothing of the page: never a fork of a process with torch, and
+  the script that started the page does not run again, as it would with `multiprocessing`.
+- It is reused, and killed if a call takes too much time or memory. One that dies, even while it
+  answers, ends only its own call, and is replaced.
+- Two calls run, eight wait, and more are refused.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import pytest
 
 from app.errors import BusyError
 from app.server import sandbox
-from app.server.admission import Bounds
 from app.server.sandbox import LimitError, Sandbox
 from tests.support.waiting import until
 from tokenization.errors import MidiError
@@ -54,6 +53,9 @@ def test_calls_return_the_result_of_the_function_or_its_error_and_reuse_one_proc
     with pytest.raises(UnicodeDecodeError):
         called.call(bytes.decode, b"\xff")
     assert called.call(os.getpid) == pid
+    # nothing of this process: neither its modules nor its script
+    assert called.call(eval, "{'torch', 'pytest'} & {*__import__('sys').modules}") == set()
+    assert called.call(eval, "getattr(__import__('__main__'), '__file__', None)") is None
 
 
 def test_a_call_that_takes_too_long_is_ended_and_the_process_replaced():
@@ -89,19 +91,20 @@ def test_a_process_that_dies_is_reported_and_replaced(called):
     assert called.call(os.getpid) not in (pid, os.getpid())
 
 
-def test_a_long_call_does_not_delay_others_unless_too_many_wait(monkeypatch):
-    with ThreadPoolExecutor(1) as threads, calling() as called:
-        long = threads.submit(called.call, time.sleep, 600)
+def test_a_long_call_does_not_delay_others_unless_too_many_wait():
+    with ThreadPoolExecutor(10) as threads, calling() as called:
+        calls = [threads.submit(called.call, time.sleep, 600)]
         until(lambda: called._queue.counts == (1, 0))
         assert called.call(abs, -2) == 2
-        assert not long.done()
-        monkeypatch.setattr(called._queue, "capacity", 1)
-        monkeypatch.setattr(called._queue, "bounds", Bounds(waiting=0))
-        with pytest.raises(BusyError, match=r"^The queue for reading files is full: found 1 r"):
+        assert not calls[0].done()
+        calls += [threads.submit(called.call, time.sleep, 600) for _ in range(9)]
+        until(lambda: called._queue.counts == (2, 8))
+        with pytest.raises(BusyError, match=r"is full: found 2 running and 8 waiting jobs"):
             called.call(abs, -1)
         called.close()
-        with suppress(LimitError, BusyError):  # it may not have begun
-            long.result(30)
+        for call in calls:
+            with suppress(LimitError, BusyError):  # it may not have begun
+                call.result(30)
 
 
 def test_without_subprocesses_calls_run_in_this_process(monkeypatch, caplog):
