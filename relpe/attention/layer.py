@@ -14,6 +14,7 @@ from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings.base import Encoding, QueryKeyEncoding, SelectiveEncoding
+from relpe.transforms import apply
 
 AttentionConfig = (
     LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
@@ -186,7 +187,7 @@ def causal_convolution(
     row (None: l). Returns (b, l, c), and the recent inputs for the next call.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
-    out = _CausalConvolution.apply(history, taps)
+    out = apply(_CausalConvolution, history, taps)
     if lengths is None:
         return out, history[:, x.shape[1] :]
     places = lengths[:, None] + torch.arange(recent.shape[1], device=x.device)

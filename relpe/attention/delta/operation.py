@@ -144,7 +144,7 @@ class DeltaOperation:
             beyond = (torch.arange(q.shape[1], device=q.device) >= lengths[:, None])[..., None]
             strength, log_decay = (x.masked_fill(beyond, 0.0) for x in gates)
         with torch.autocast(q.device.type, enabled=False):
-            q, k = (functional.normalize(x.to(state.memory.dtype), dim=-1) for x in (q, k))
+            q, k = (_unit(x.to(state.memory.dtype)) for x in (q, k))
             if q.shape[1] == 1 and not torch.is_grad_enabled():
                 now, w, a = [x[:, 0] for x in (q, k, v)], strength[:, 0], log_decay[:, 0]
                 out, memory = delta_step(now[0], now[1], now[2], w, a, state.memory)
@@ -154,3 +154,8 @@ class DeltaOperation:
             else:
                 out, memory = gated_delta_rule(q, k, v, strength, log_decay, state.memory)
         return out.to(v.dtype), DeltaState(memory)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors x (..., d) at unit norm; the second derivatives of `normalize` are NaN at zero."""
+    return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()

@@ -25,6 +25,7 @@ from relpe.attention.linear.attention import (
 from relpe.attention.linear.numerator import numerator_only_attention
 from relpe.checks import Checked
 from relpe.encodings.base import NO_SCORING, AttentionName, Rotation, Scoring
+from relpe.transforms import kept_on_device
 
 
 class LinearAttentionState(NamedTuple):
@@ -249,8 +250,7 @@ def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
     return math.log(2) / np.geomspace(first, last, heads)
 
 
-@lru_cache(maxsize=64)
+@kept_on_device
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
     """The same on a device; cached because a CUDA graph cannot copy from the host."""
-    with torch.inference_mode(False):
-        return torch.from_numpy(fading_rates(first, last, heads)).to(device)
+    return torch.from_numpy(fading_rates(first, last, heads)).to(device)

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
 from relpe.torch_compile import outside_graphs
+from relpe.transforms import apply, first_derivatives
 
 TILE = 64
 """Queries per tile."""
@@ -138,7 +139,8 @@ def box_attention(
     weight = table.log_weight
     if weight is None:
         weight = q.new_zeros(math.prod(box.sizes), heads)
-    out = _BoxAttention.apply(
+    out = apply(
+        _BoxAttention,
         options,
         q,
         k,
@@ -180,7 +182,7 @@ class _BoxAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

@@ -23,6 +23,7 @@ from relpe.encodings.base import (
     check_layer,
 )
 from relpe.encodings.weights import Weights
+from relpe.transforms import may_keep
 
 Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are ignored. `joint`: differences of the
@@ -162,7 +163,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
     def _from_places(
         self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
-        keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        keep = may_keep()
         # without a span, the size of a cached table doubles, so that few are computed
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
         sizes = tuple((room if span is None else span, heads) for span, heads in spans)

@@ -43,6 +43,7 @@ from relpe.encodings.stochastic.white_noise import (
 )
 from relpe.encodings.weights import Weights
 from relpe.torch_compile import outside_graphs
+from relpe.transforms import may_keep
 
 
 class Filters(NamedTuple):
@@ -191,7 +192,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
             return self._no_codes(state), state
         placement = Placement.of(places, TILES[self.axes])
         last = placement.tiles[placement.last]
-        trained = torch.is_grad_enabled()
+        trained = not may_keep()
         if (
             not trained
             and placement.tiles == [tuple(row) for row in state.coded.tolist()]

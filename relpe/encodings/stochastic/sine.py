@@ -24,6 +24,7 @@ from relpe.encodings.stochastic.base import (
     checked_draws,
     raw_gates,
 )
+from relpe.transforms import apply, first_derivatives
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -265,7 +266,7 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
     if codes is not None:
         return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
     # with autocast, x may be narrower than the noise
-    return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
+    return apply(_FusedProjection, x.to(noise.dtype), waves, noise)
 
 
 class _FusedProjection(torch.autograd.Function):
@@ -285,6 +286,7 @@ class _FusedProjection(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

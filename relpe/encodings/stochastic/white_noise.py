@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from relpe.transforms import kept_on_device
 
 NoiseKind = Literal["normal", "signs"]
 SITES = 32
@@ -77,7 +78,7 @@ class Stencil(NamedTuple):
     columns: Tensor  # (c, taps) int64: the sample of the halo that a position reads with a tap
 
 
-@lru_cache(maxsize=64)
+@kept_on_device
 def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
     """The stencil of filters with `taps` per axis that begin to read at offset `first`."""
     tile = TILES[len(taps)]
