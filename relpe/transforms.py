@@ -7,12 +7,13 @@ in reverse mode. Where others may be asked for, the same is computed by PyTorch'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -47,9 +48,27 @@ def needs_all_derivatives() -> bool:
 needs_all_derivatives._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
-def may_keep() -> bool:
-    """Whether a result may be kept for later calls: it belongs to no graph and no transform."""
-    return not (torch.is_grad_enabled() or _is_transformed())
+def may_keep(device: torch.device) -> bool:
+    """Whether a result may be kept for later calls: it has values, and belongs to no graph."""
+    return device.type != "meta" and not (torch.is_grad_enabled() or _is_transformed())
+
+
+def check_draws() -> None:
+    """Refuses to draw noise within `torch.export`, whose graph would draw other noise in each call.
+
+    Raises:
+        ValueError: a model is exported.
+    """
+    if torch.compiler.is_exporting():
+        raise ValueError(
+            "an exported model would draw other noise in each call; make its state by init_state "
+            "before, and pass it as an argument"
+        )
+
+
+def can_read(x: Tensor) -> bool:
+    """Whether a check may read the values of x: they exist, and nothing waits for them."""
+    return x.device.type == "cpu" and not _is_transformed()
 
 
 class _NoContext:
@@ -80,9 +99,17 @@ def first_derivatives(backward: Callable[..., T]) -> Callable[..., T]:
                 "attention has only first derivatives here; for create_graph=True, compute the "
                 "outputs within relpe.higher_derivatives()"
             )
-        return backward(ctx, *grads)
+        with without_autocast(grads[0].device):  # its state is that of the caller
+            return backward(ctx, *grads)
 
     return run
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context without autocast, which the meta device does not have."""
+    if device.type == "meta":
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def kept_on_device(function: Callable[P, T]) -> Callable[P, T]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.stochastic.white_noise import RUN, SITES, Halos, NoiseLine, Placement, Stencil
-from relpe.transforms import apply, first_derivatives
+from relpe.transforms import apply, first_derivatives, without_autocast
 
 SHARED_CODE_BYTES = 512 * 2**20
 """Maximum size of codes that are computed once for all layers and stored."""
@@ -202,7 +202,7 @@ def project(
             torch.einsum("blhd,lhdr->blhr", k.to(shared), shared[1]),
         )
     assert matrices is not None
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         # with autocast, q and k may be narrower than the noise
         return apply(_FusedProjection, q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.transforms import kept_on_device
+from relpe.transforms import check_draws, kept_on_device
 
 NoiseKind = Literal["normal", "signs"]
 SITES = 32
@@ -36,6 +36,7 @@ def white_noise(
     kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
 ) -> Tensor:
     """Float32 noise of variance 1 on the CPU, which depends only on the arguments."""
+    check_draws()
     generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
     if kind == "normal":
         return torch.randn(tuple(shape), generator=generator)

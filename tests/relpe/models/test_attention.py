@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +18,15 @@ from relpe import (
     AlibiConfig,
     Attention,
     AttentionLayerConfig,
+    KerpleConfig,
     RopeConfig,
     SelectiveRope,
     ShawConfig,
+    SinusoidConfig,
+    T5Config,
     WindowedAttentionConfig,
 )
-from tests.support.decoders import CONFIGS, SIREN, parameters
+from tests.support.decoders import CONFIGS, NONE, SIREN, SOFTMAX, parameters
 
 CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
 WINDOWED = WindowedAttentionConfig(span=7)
@@ -112,6 +117,68 @@ def test_heads_of_a_group_share_keys_and_values(name: str, groups: int) -> None:
     close(grouped(x)[0], full(x)[0])
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("attention", [SOFTMAX, WINDOWED])
+@pytest.mark.parametrize(
+    "encoding",
+    [NONE, RopeConfig(), AlibiConfig(), KerpleConfig(), T5Config(), SinusoidConfig(), SIREN],
+)
+def test_keys_and_values_that_heads_share_are_kept_once(
+    encoding: Any, attention: Any, *, training: bool
+) -> None:
+    sizes = {}
+    with torch.set_grad_enabled(training):
+        for groups in (1, 2, 4):
+            options = {"encoding": encoding, "attention": attention}
+            module, full = layer(num_kv_heads=groups, **options), layer(**options)
+            torch.nn.init.normal_(module.attention.log_temperature)  # pyright: ignore[reportArgumentType]
+            weight = {"attention.project_in.weight": repeated(module)}
+            full.load_state_dict(module.state_dict() | weight)
+            outs, state = [], None
+            for part in inputs(2, 12).split([5, 1, 6], 1):
+                out, state = module(part, state)
+                outs.append(out)
+            close(torch.cat(outs, 1), full(inputs(2, 12))[0])
+            assert state is not None
+            sizes[groups] = sum(x.nbytes for x in state.layer.operation[:2])
+    # the scores of SIREN depend on each head's queries as they are
+    assert sizes[4] == sizes[1] * (1 if encoding is SIREN else 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_default_positions_continue_those_that_were_given(name: str) -> None:
+    module, x = layer(name), inputs(2, 12)
+    given = torch.arange(1000, 1012)[None, :, None]
+    whole, _ = module(x, positions=given)
+    _, state = module(x[:, :7], positions=given[:, :7].expand(2, -1, -1))
+    _, state = module(x[:, 7:9], state)
+    close(module(x[:, 9:], state)[0], whole[:, 9:])
+    if name != "algebraic softmax, decay":  # which needs rows of equal lengths
+        mask = torch.tensor([[True] * 4 + [False] * 3, [False] * 7])
+        _, state = module(x[:, :7], positions=given[:, :7], mask=mask)
+        assert state.positions.tolist() == [1004, 0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float16_is_finite_with_a_backward_pass_within_autocast(name: str) -> None:
+    module = layer(name).float()
+    with torch.autocast("cpu", torch.float16):
+        module(inputs(2, 40).float())[0].float().square().mean().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+    assert module.half()(inputs(2, 40).half())[0].isfinite().all()
+
+
+@torch.no_grad()
+def test_states_of_every_other_layer_are_refused_or_fit() -> None:
+    """A state serves the layer that made it, or one whose states have the same content."""
+    modules = {name: layer(name) for name in CASES}
+    states = {name: module(inputs(2, 5))[1] for name, module in modules.items()}
+    for name, other in itertools.product(CASES, CASES):
+        with contextlib.suppress(TypeError):  # any other error fails the test
+            assert modules[name](inputs(2, 3), states[other])[0].isfinite().all()
+
+
 def repeated(module: Attention) -> Tensor:
     """Weights of a layer without groups that computes the same."""
     groups = module.attention.num_kv_heads
@@ -188,6 +255,7 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         (META, {}, "x is on meta, expected cpu; move it with"),
         (two, {"positions": two[..., 0]}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
         (one, {"positions": META}, "positions is on meta, expected cpu"),
+        (one, {"positions": one[..., :1] * math.nan}, "not numbers, expected finite ones"),
         (two, {"mask": two[..., 0]}, r"torch.float64, expected \(2, 5\) and bool"),
         (two, {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
         (one, {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
