@@ -14,7 +14,7 @@ from importlib.metadata import version
 from app.cli.signals import on_signal
 from app.errors import UserError, input_errors
 from app.text import printable
-from relpe.command_line import Parser, quiet_in_pipes
+from relpe.command_line import Parser, install, quiet_in_pipes
 
 COMMANDS = {
     "ui": ("serve the web page", "ui", "add_ui"),
@@ -55,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(
-            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e '.[app]' "
-            "in the folder of this project",
+            f"relpe: {error.name} is not installed; {install('app')}",
             file=sys.stderr,
         )
         return 2

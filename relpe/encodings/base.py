@@ -109,6 +109,9 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     """Why the encoding does not fit some kinds of attention, for the message."""
     num_axes: int = 1
     """Number of axes of the positions that it reads: the first ones."""
+    relative: Literal["exactly", "in the mean"] | None = "exactly"
+    """Whether scores depend on differences of positions alone, for each noise or in its mean, with
+    all attentions that it `fits` (with FAVOR+ in the mean over its features); None: they do not."""
     state_type: type | None = None
     """Class of its states, to refuse those of other encodings; None: any."""
     heads_alike: bool = False
@@ -190,6 +193,8 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
 
 class AbsoluteEncoding(Encoding[Tensor, StateT]):
     """An encoding that adds a vector for each position to the embeddings: codes (1 or b, l, m)."""
+
+    relative = None
 
     token_scale: float = 1.0
     """Factor of the embeddings of tokens, which are small at first."""

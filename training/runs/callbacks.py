@@ -23,6 +23,9 @@ from training.tasks.module import TaskModule
 
 logger = logging.getLogger(__name__)
 
+FORETOLD = 5
+"""Steps of a segment after which it is foretold whether the budget ends before the warm-up."""
+
 
 class InterruptedRunError(Exception):
     """A signal stopped the run, after a checkpoint was written."""
@@ -48,10 +51,12 @@ class Report(pl.Callback):
         self._line_shown = -1e9
         self._bar: tqdm[Any] | None = None
         self._start = (0.0, 0.0)
+        self._first = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule[Any]) -> None:  # type: ignore[override]
         """Open the progress bar."""
         self._start = (pl_module.budget.progress(trainer.global_step), time.monotonic())
+        self._first = trainer.global_step
         if self._show and sys.stderr.isatty():
             self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
 
@@ -91,6 +96,8 @@ class Report(pl.Callback):
         self._since = self._take_time()
         self._timed += 1
         step = trainer.global_step
+        if step == self._first + FORETOLD:
+            pl_module.budget.foresee(step, self._start[0], FORETOLD)
         if step % self._log_every:
             return
         tokens = self._timed * self._tokens_per_step
@@ -173,6 +180,7 @@ class Checkpoints(pl.Callback):
         self._signal: int | None = None
         self._module: TaskModule[Any] | None = None
         self._handlers: dict[int, Any] = {}
+        self._saved = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
         """The best validation so far, and the step whose validation is due."""
@@ -223,7 +231,9 @@ class Checkpoints(pl.Callback):
             stopped_by = self._signal or signal.SIGTERM
         validation = trainer.should_stop or step % self._settings.validate_every == 0
         self._due = step if validation and self._validates else None
-        if stopped_by or trainer.should_stop or step % self._settings.checkpoint_every == 0:
+        minutes = (time.monotonic() - self._saved) / 60
+        late = any_of(trainer, minutes >= self._settings.checkpoint_minutes)
+        if stopped_by or trainer.should_stop or late or step % self._settings.checkpoint_every == 0:
             self._save(trainer, "last.ckpt")
             if not self._validates:
                 self._save(trainer, "best.ckpt")
@@ -251,6 +261,7 @@ class Checkpoints(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:
         trainer.save_checkpoint(self._folder / name)  # atomic: see weights.CheckpointFiles
+        self._saved = time.monotonic()
 
 
 def _validate(trainer: pl.Trainer) -> None:

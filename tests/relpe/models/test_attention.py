@@ -6,7 +6,9 @@ import contextlib
 import copy
 import itertools
 import math
+import typing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,10 @@ from relpe import (
     AlibiConfig,
     Attention,
     AttentionLayerConfig,
+    EncodingConfig,
+    FavorConfig,
     KerpleConfig,
+    LinearAttentionConfig,
     RopeConfig,
     SelectiveRope,
     ShawConfig,
@@ -26,10 +31,18 @@ from relpe import (
     T5Config,
     WindowedAttentionConfig,
 )
-from tests.support.decoders import CONFIGS, NONE, SIREN, SOFTMAX, parameters
+from tests.support.decoders import CONFIGS, DELTA, ELU, NONE, RELU, SIREN, SOFTMAX, parameters
 
 CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
 WINDOWED = WindowedAttentionConfig(span=7)
+ATTENTIONS = {
+    "softmax": SOFTMAX,
+    "windowed": WINDOWED,
+    "favor": LinearAttentionConfig(feature_map=FavorConfig(num_features=4096)),
+    "relu": RELU,
+    "elu": ELU,
+    "delta": DELTA,
+}
 JOINT, ADDITIVE = (replace(SIREN, coordinates=kind) for kind in ("joint", "additive"))
 # a decay of logits needs positions that rise by one
 any_positions = pytest.mark.parametrize(
@@ -309,3 +322,42 @@ def test_impossible_sizes_are_refused() -> None:
     for values, message in cases:
         with pytest.raises(ValueError, match=message):
             AttentionLayerConfig(**values)
+
+
+RELATIVE = [(config, name) for config in typing.get_args(EncodingConfig) for name in ATTENTIONS]
+
+
+@pytest.mark.parametrize(("config", "attention"), RELATIVE)
+@torch.no_grad()
+def test_encodings_are_relative_if_they_say_so_with_all_that_they_fit(
+    config: Any, attention: str
+) -> None:
+    """Adding a number to all positions changes nothing, or only noise of many draws."""
+    torch.manual_seed(0)
+    many = {"num_realizations": 4096} if hasattr(config, "num_realizations") else {}
+    encoding = config(**many)
+    if attention not in encoding.build(num_heads=4, head_dim=4).fits:
+        return
+    noisy = bool(many) or attention == "favor"
+    module = layer(encoding=encoding, attention=ATTENTIONS[attention])
+    x, positions = inputs(2, 12), torch.arange(12)[None, :, None]
+    moved = [module(x, positions=positions + start)[0] for start in (0, 777)]
+    difference = float((moved[1] - moved[0]).norm() / moved[0].norm())
+    claim = module.encoding.relative
+    assert (claim == "in the mean") == bool(many)
+    if claim is None:
+        assert difference > 1e-3
+    else:
+        assert difference < (0.25 if noisy else 1e-9)
+
+
+def test_positions_are_ignored_where_the_documentation_says_so() -> None:
+    """Skipped positions change all other encodings."""
+    text = " ".join(Path("relpe/README.md").read_text().split())
+    said = text.partition("The values of positions are ignored by ")[2].partition(", whose")[0]
+    said = said.partition("whatever")[0].partition("their distances")[0]
+    for config in typing.get_args(EncodingConfig):
+        module = layer(encoding=config(), attention=SOFTMAX)
+        x, positions = inputs(1, 12), torch.arange(12)[None, :, None]
+        same = torch.equal(module(x, positions=3 * positions)[0], module(x)[0])
+        assert same == (f"`{config.kind}`" in said), config.kind
