@@ -7,15 +7,20 @@ since it imports PyTorch, for which commands should not wait before they know th
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relpe.public import *  # noqa: F403
+
+    __version__: str
 else:
 
     def __getattr__(name: str) -> object:
         """Export everything in `public.py`, and return the object with a name."""
-        if name == "__all__" or not name.startswith("__"):
+        if name == "__version__":
+            globals()[name] = version("relpe")
+        elif name == "__all__" or not name.startswith("__"):
             public = import_module("relpe.public")
             exported = {k: value for k, value in vars(public).items() if not k.startswith("_")}
             globals().update(exported, __all__=[*exported])

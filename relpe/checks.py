@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral, Real
 from types import UnionType
@@ -15,6 +14,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+
+from relpe.transforms import can_read
 
 
 class Checked:
@@ -164,8 +165,8 @@ def check_dtype(name: str, x: Tensor, weight: Tensor) -> None:
 def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
     """Checks that tokens are ids (b, l), on the device of a weight.
 
-    Whether they are below the size of the vocabulary is not checked, since this would synchronise
-    with the device.
+    Whether they are below the size of the vocabulary, the rows of the weight, is checked on the CPU
+    only, since this would synchronise with other devices.
 
     Raises:
         TypeError: they are not a tensor.
@@ -180,6 +181,14 @@ def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
             "and int64"
         )
     check_device(name, tokens, weight)
+    if not tokens.numel() or not can_read(tokens):
+        return
+    least, greatest = int(tokens.min()), int(tokens.max())
+    if least < 0 or greatest >= len(weight):
+        raise ValueError(
+            f"{name} are {least} to {greatest}, expected 0 to {len(weight) - 1}, below the size of "
+            "the vocabulary"
+        )
 
 
 def check_device(name: str, x: Tensor, other: Tensor) -> None:
@@ -224,14 +233,13 @@ def check_rows(held: int, rows: int) -> None:
         )
 
 
-def check_layers(states: Sequence[object], expected: Sequence[type]) -> None:
-    """Checks that the states of layers are of their kinds of attention.
+def check_state(found: object, expected: object) -> None:
+    """Checks that what identifies a state, such as its type or sizes, is that of this model.
 
     Raises:
-        TypeError: they are not.
+        TypeError: it is not.
     """
-    found = [type(state) for state in states]
-    if found != [*expected]:
+    if found != expected:
         raise TypeError(
             "the state is that of another model or layer; begin with init_state of this one"
         )

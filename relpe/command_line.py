@@ -42,6 +42,14 @@ def quiet_in_pipes() -> Iterator[None]:
         raise SystemExit(CLOSED_PIPE) from None
 
 
+def install(extra: str) -> str:
+    """How to install the packages of an extra, for messages."""
+    return (
+        f"run pip install 'relpe[{extra}]', or in a copy of the source pip install -c "
+        f"constraints.txt -e '.[{extra}]'"
+    )
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports each error in one line that names the command."""
 

@@ -84,3 +84,4 @@ from relpe.models.inputs import TokenInputConfig as TokenInputConfig
 from relpe.models.inputs import ValueInputConfig as ValueInputConfig
 from relpe.models.layers import LayerConfig as LayerConfig
 from relpe.models.pointer.config import PointerConfig as PointerConfig
+from relpe.transforms import higher_derivatives as higher_derivatives

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from relpe.transforms import without_autocast
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ def operation(
 
     @wraps(function)
     def run(first: Tensor, *others: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-        with torch.autocast(first.device.type, enabled=False):
+        with without_autocast(first.device):
             return function(first, *others)
 
     _LIBRARY.define(f"{name}{schema}")

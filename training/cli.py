@@ -9,11 +9,19 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from relpe.command_line import Parser, add_options, given_options, help_of, quiet_in_pipes
-from training.config import MOST_THREADS, OptimizerConfig, TrainerConfig, describe, read_yaml
+from relpe.command_line import Parser, add_options, given_options, help_of, install, quiet_in_pipes
+from training.config import (
+    MOST_THREADS,
+    OptimizerConfig,
+    TrainerConfig,
+    check_names,
+    describe,
+    read_yaml,
+)
 from training.data.fetch.public import SETS, public_set
 from training.errors import TrainingError, check_range
 from training.evaluation.options import EvaluateOptions, GenerationOptions, RunOptions
@@ -52,10 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OWN:
             raise
-        said = (
-            f"the package {error.name} is not installed; run pip install -c constraints.txt -e "
-            "'.[train]' in the folder of this project"
-        )
+        said = f"the package {error.name} is not installed; {install('train')}"
     except KeyboardInterrupt:  # while files are read or written; training handles signals itself
         said, code = "stopped", 130
     sys.stderr.write(f"relpe-train: {said}\n")
@@ -64,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="relpe-train", description="Train and measure models.", allow_abbrev=False)
+    shown = f"relpe-train {version('relpe')}"
+    parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, kind in COMMANDS.items():
         command = commands.add_parser(
@@ -235,6 +242,8 @@ class Fit:
         }
         settings = [f"{key}={value}" for key, value in given.items() if value is not None]
         mapping = read_yaml(self.config, [*self.settings, *settings])
+        for name, kind in {"trainer": TrainerConfig, "optimizer": OptimizerConfig}.items():
+            check_names(kind, mapping.get(name), f"config.{name}")
         folder = self.folder or Path("runs") / self.config.stem
         if self.resume and not (folder / "last.ckpt").exists():
             raise TrainingError(
@@ -435,6 +444,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     if isinstance(task, Task):
         return _evaluate_run(options, task)
     if options.data is None:
+        from training.runs.weights import model_folder
+
+        model_folder(options.model)  # raises an error if there is no such model
         raise TrainingError(
             f"{options.model}: a model of music is measured on a prepared corpus; give it with "
             "--data"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-
-import yaml
 
 from relpe.command_line import docstrings
 from training.errors import TrainingError, check_range
@@ -87,6 +86,8 @@ class TrainerConfig:
     """Steps between validations."""
     checkpoint_every: int = 200
     """Steps between checkpoints."""
+    checkpoint_minutes: float = 10.0
+    """Minutes after which a checkpoint is written, if there was none in between."""
     log_every: int = 20
     """Steps between entries in the logs."""
     ema_decay: float | None = None
@@ -125,6 +126,7 @@ class TrainerConfig:
         check_range("threads", self.threads, 1, MOST_THREADS)
         for name in ("validate_every", "checkpoint_every", "log_every"):
             check_range(name, getattr(self, name), 1)
+        check_range("checkpoint_minutes", self.checkpoint_minutes, 0, above=True)
         check_range("ema_decay", self.ema_decay, 0, 1)
         check_range("samples", self.samples, 0, 100)
         for name in ("devices", "nodes", "accumulate"):
@@ -211,21 +213,25 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1, except that 1e-3 is a number."""
+@cache
+def _loader() -> type:
+    """The loader of YAML 1.1, except that 1e-3 is a number; --help does not need its package."""
+    from yaml import SafeLoader
 
+    class Loader(SafeLoader):
+        """See above."""
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+    number = re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return Loader
 
 
 def _parse(text: str | bytes, where: str) -> object:
+    from yaml import YAMLError, load
+
     try:
-        return yaml.load(text, Loader=_Loader)  # derives from SafeLoader
-    except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
+        return load(text, Loader=_loader())  # derives from SafeLoader
+    except (YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
         raise TrainingError(f"{where}: invalid YAML: {' '.join(str(error).split())}") from error
 
 
@@ -242,6 +248,18 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
         return from_plain(kind, mapping, where)
     except CheckpointError as error:
         raise TrainingError(str(error)) from error
+
+
+def check_names(kind: type, section: object, where: str) -> None:
+    """Check the names of a section, like `build`, but without importing torch.
+
+    Raises:
+        TrainingError: a name is unknown.
+    """
+    names = [item.name for item in fields(kind)]
+    unknown = [key for key in section if key not in names] if isinstance(section, dict) else []
+    if unknown:
+        raise TrainingError(f"{where}.{unknown[0]}: unknown, expected one of {', '.join(names)}")
 
 
 def describe(kind: type, prefix: str) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from relpe.command_line import install
+
 
 class TrainingError(ValueError):
     """Data, a configuration or a run cannot be used; the message says why and what to do."""
@@ -11,10 +13,7 @@ class TrainingError(ValueError):
 
 def missing_package(task: str, package: str, extra: str) -> TrainingError:
     """The error of a task that needs a package of an extra."""
-    return TrainingError(
-        f"the task {task} needs the package {package}; run pip install -c constraints.txt -e "
-        f"'.[{extra}]' in the folder of this project"
-    )
+    return TrainingError(f"the task {task} needs the package {package}; {install(extra)}")
 
 
 def check_range(

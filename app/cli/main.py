@@ -15,7 +15,7 @@ from typing import NamedTuple
 from app.cli.signals import on_signal
 from app.errors import UserError, input_errors
 from app.text import printable
-from relpe.command_line import Parser, quiet_in_pipes
+from relpe.command_line import Parser, install, quiet_in_pipes
 
 
 class Command(NamedTuple):
@@ -80,8 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(
-            f"relpe: {error.name} is not installed; run pip install -c constraints.txt -e "
-            f"'.[{COMMANDS[words[0]].extra}]' in the folder of this project",
+            f"relpe: {error.name} is not installed; {install(COMMANDS[words[0]].extra)}",
             file=sys.stderr,
         )
         return 2

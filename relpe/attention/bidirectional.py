@@ -18,6 +18,7 @@ from relpe.attention.windowed.attention import (
     windowed_attention,
 )
 from relpe.encodings.base import Encoding, OffsetTable, QueryKeyEncoding
+from relpe.transforms import without_autocast
 
 Order = Literal["raster", "product", None]
 """Which keys of a grid are not later than a query, itself among them. `raster`: those up to it, row
@@ -131,7 +132,7 @@ def _in_box(
 ) -> Tensor:
     """Attention (b, l, h, e) to the keys in the box around each query, in float32 or wider."""
     dtype = torch.promote_types(torch.float32, q.dtype)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         on_grid = [x.to(dtype).unflatten(1, grid) for x in (q, k, v)]
         visible = None if mask is None else mask.unflatten(1, grid)
         out = windowed_attention(

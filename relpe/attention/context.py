@@ -79,7 +79,7 @@ class ContextAttention(nn.Module):
         k, v = (part.repeat_interleave(copies, 2) for part in (k, v))
         k = self._normalised(k, 1)
         if isinstance(encoding, QueryKeyEncoding):
-            k = encoding.encode(k, k, codes, self.layer)[1]
+            k = encoding.encode_keys(k, codes, self.layer)
         return self.operation.remember(k, v, state, mask, self._turn(encoding, codes))
 
     def attend(
@@ -98,7 +98,7 @@ class ContextAttention(nn.Module):
         q = self.project_queries(x).unflatten(-1, (self.num_heads, -1))
         dtype, q = q.dtype, self._normalised(q, 0)
         if isinstance(encoding, QueryKeyEncoding):
-            q = encoding.encode(q, q, codes, self.layer)[0]
+            q = encoding.encode_queries(q, codes, self.layer)
         operation = self.operation
         if isinstance(operation, LinearOperation):
             assert isinstance(memory, LinearAttentionState)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.checks import Checked, at_least
+from relpe.transforms import check_draws
 
 LONGEST_HELD = 2**20
 """Maximum training steps between two redraws, with a redraw probability."""
@@ -129,6 +130,7 @@ class Favor(FeatureMap):
         The original code uses the norms of the matrix before orthogonalisation, which biases the
         kernel.
         """
+        check_draws()
         wanted = self.config.num_features // 2
         blocks = math.ceil(wanted / in_features)
         gaussian = torch.randn((blocks, in_features, in_features), generator=generator)

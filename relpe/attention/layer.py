@@ -11,9 +11,16 @@ from torch.nn import functional
 
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings.base import Encoding, QueryKeyEncoding, SelectiveEncoding
+from relpe.attention.softmax import SoftmaxAttentionConfig, SoftmaxOperation
+from relpe.attention.windowed.attention import WindowedAttentionConfig, WindowedOperation
+from relpe.checks import check_state
+from relpe.encodings.base import (
+    AbsoluteEncoding,
+    Encoding,
+    QueryKeyEncoding,
+    SelectiveEncoding,
+)
+from relpe.transforms import apply
 
 AttentionConfig = (
     LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
@@ -99,7 +106,8 @@ class SelfAttention(nn.Module):
         width, device = weight.shape[1], weight.device
         taps = 1 if self.convolution is None else self.convolution.shape[1]
         recent = torch.zeros(batch_size, taps - 1, width, device=device, dtype=weight.dtype)
-        shape = (batch_size, self.num_heads, width // self.num_heads)
+        heads = self.num_kv_heads if self._keeps_groups(encoding) else self.num_heads
+        shape = (batch_size, heads, width // self.num_heads)
         if encoded_features is None:
             encoded_features = encoding.out_features
         operation = self.operation.init_state(shape, generator, weight, encoded_features)
@@ -126,29 +134,40 @@ class SelfAttention(nn.Module):
         if self.convolution is not None:
             x, recent = causal_convolution(x, self.convolution, recent, lengths)
         more = {} if self.gates is None else {"gates": self.gates(x)}
-        q, k, v = self._heads(self.project_in(x))
+        keeps_groups = self._keeps_groups(encoding)
+        q, k, v = self._heads(self.project_in(x), keeps_groups)
         if self.log_temperature is not None:
             q_scale, k_scale = self.log_temperature.exp()
+            if keeps_groups:  # only the product of a head's temperatures matters
+                q_scale, k_scale = q_scale * k_scale, torch.ones_like(k_scale[:1])
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
         own = state.encoding
         if isinstance(encoding, QueryKeyEncoding):
             q, k = encoding.encode(q, k, codes, self.layer)
         elif isinstance(encoding, SelectiveEncoding):
+            if own is None:
+                check_state(None, Tensor)
             assert own is not None
             q, k, own = encoding.encode(q, k, x, codes, self.layer, own, lengths)
         scoring = encoding.scoring(codes, self.layer)
         out, operation = self.operation(q, k, v, state.operation, scoring, lengths, **more)
         return self.project_out(out.flatten(2)), LayerState(recent, operation, own)
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _keeps_groups(self, encoding: Encoding) -> bool:
+        """Whether the state has keys and values that heads share only once."""
+        exact = isinstance(self.operation, SoftmaxOperation | WindowedOperation)
+        alike = encoding.heads_alike or isinstance(encoding, AbsoluteEncoding)
+        return exact and alike and self.num_kv_heads < self.num_heads
+
+    def _heads(self, x: Tensor, keeps_groups: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (b, l, h, d) of projected inputs x."""
         if self.num_kv_heads == self.num_heads:
             q, k, v = x.unflatten(-1, (3, self.num_heads, -1)).unbind(2)
             return q, k, v
         heads = x.unflatten(-1, (self.num_heads + 2 * self.num_kv_heads, -1))
         q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 2)
-        copies = self.num_heads // self.num_kv_heads
+        copies = 1 if keeps_groups else self.num_heads // self.num_kv_heads
         return q, k.repeat_interleave(copies, 2), v.repeat_interleave(copies, 2)
 
 
@@ -186,7 +205,7 @@ def causal_convolution(
     row (None: l). Returns (b, l, c), and the recent inputs for the next call.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
-    out = _CausalConvolution.apply(history, taps)
+    out = apply(_CausalConvolution, history, taps)
     if lengths is None:
         return out, history[:, x.shape[1] :]
     places = lengths[:, None] + torch.arange(recent.shape[1], device=x.device)

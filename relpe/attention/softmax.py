@@ -12,17 +12,18 @@ from torch.nn import functional
 
 from relpe.attention.windowed.offset_scores import (
     PairScores,
+    for_heads,
     softmax_of_pairs,
     softmax_with_table,
 )
-from relpe.checks import Checked
+from relpe.checks import Checked, check_state
 from relpe.encodings.base import NO_SCORING, AttentionName, Rotation, Scoring
 
 
 class SoftmaxAttentionState(NamedTuple):
     """State of one layer: all keys and values so far."""
 
-    keys: Tensor  # (b, l, h, d), encoded
+    keys: Tensor  # (b, l, h, d), encoded; h are heads of keys, if the encoding treats all alike
     values: Tensor  # (b, l, h, e)
     seen: Tensor | None = None  # (b,) int64: number of the last keys that exist; None: all
 
@@ -94,10 +95,12 @@ class SoftmaxOperation:
         past, table = state.keys.shape[1], scoring.table
         if table is None and v.dtype in {torch.bfloat16, torch.float16}:
             q, k = q.to(v.dtype), k.to(v.dtype)  # encoded q and k are wider than half precision
+        check_state(state.keys.shape[2:], k.shape[2:])
         keys = torch.cat([state.keys.to(k.dtype), k], 1)
         values = torch.cat([state.values.to(v.dtype), v], 1)
         first = None if state.seen is None else past - state.seen
         after = _ended(keys, values, first, lengths, q.shape[1])
+        keys, values = (for_heads(x, q.shape[2]) for x in (keys, values))
         if table is not None:
             return softmax_with_table(q, keys, values, table, first), after
         mask = None

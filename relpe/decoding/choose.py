@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relpe.command_line import install
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
 from relpe.decoding.eager import PlainSteps
@@ -48,10 +49,7 @@ def why_not_compiled(decoder: Decoder) -> str | None:
     try:
         from relpe.decoding.compiled import refusal
     except ImportError as error:
-        return (
-            f"Numba is not installed ({error}); run pip install -c constraints.txt -e '.[fast]' in "
-            "the folder of this project"
-        )
+        return f"Numba is not installed ({error}); {install('fast')}"
     except RuntimeError as error:  # Numba found no folder for its cache
         return f"Numba has no cache folder ({error}); set NUMBA_CACHE_DIR to a writable folder"
     return refusal(decoder)

@@ -18,8 +18,9 @@ from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, ca
 import torch
 from torch import Tensor, nn
 
-from relpe.checks import Checked, check_device, check_type
+from relpe.checks import Checked, check_device, check_state, check_type
 from relpe.encodings.offset.windows import Window
+from relpe.transforms import can_read
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu", "delta"]
 """Kinds of attention: exact, to all keys (softmax) or within a span (windowed); linear, by the name
@@ -108,6 +109,13 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
     """Why the encoding does not fit some kinds of attention, for the message."""
     num_axes: int = 1
     """Number of axes of the positions that it reads: the first ones."""
+    relative: Literal["exactly", "in the mean"] | None = "exactly"
+    """Whether scores depend on differences of positions alone, for each noise or in its mean, with
+    all attentions that it `fits` (with FAVOR+ in the mean over its features); None: they do not."""
+    state_type: type | None = None
+    """Class of its states, to refuse those of other encodings; None: any."""
+    heads_alike: bool = False
+    """Whether keys are encoded alike in all heads, so that keys which heads share are kept once."""
 
     codes_by_position: bool = False
     """Whether compiled steps support the encoding; they compute and cache the codes of each
@@ -132,7 +140,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         """Drops what a base class states, if the subclass changes one of its methods."""
         super().__init_subclass__(**kwargs)
         if cls._METHODS & cls.__dict__.keys():
-            for stated in ("codes_by_position", "rows_by_position"):
+            for stated in ("codes_by_position", "rows_by_position", "heads_alike"):
                 if stated not in cls.__dict__:
                     setattr(cls, stated, False)
 
@@ -154,6 +162,8 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         Raises:
             ValueError: the positions have another shape or dtype.
         """
+        if self.state_type is not None:
+            check_state(type(state), self.state_type)
         return self.codes_at(checked_positions(positions, self.num_axes), state)
 
     def scoring(self, codes: CodesT, layer: int) -> Scoring:
@@ -183,6 +193,8 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
 
 class AbsoluteEncoding(Encoding[Tensor, StateT]):
     """An encoding that adds a vector for each position to the embeddings: codes (1 or b, l, m)."""
+
+    relative = None
 
     token_scale: float = 1.0
     """Factor of the embeddings of tokens, which are small at first."""
@@ -234,6 +246,17 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
 
         With half precision, results may be float32; `forward` returns the dtype of its inputs.
         """
+
+    def encode_queries(self, q: Tensor, codes: CodesT, layer: int = 0) -> Tensor:
+        """Encoded queries alone, for models that keep encoded keys in caches of their own."""
+        return self.encode(q, q, codes, layer)[0]
+
+    def encode_keys(self, k: Tensor, codes: CodesT, layer: int = 0) -> Tensor:
+        """Encoded keys alone; see `encode_queries`.
+
+        With `heads_alike`, they may have fewer heads than queries, those that heads share.
+        """
+        return self.encode(k, k, codes, layer)[1]
 
     def matrices(self, codes: CodesT) -> Tensor | None:
         """Codes that queries and keys are multiplied by, before gates: (n, 2, l, h, d, r).
@@ -370,6 +393,17 @@ def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
     )
 
 
+def position_after(positions: Tensor, lengths: Tensor | None, before: Tensor) -> Tensor:
+    """The position (1 or b,) after the last of `positions` (1 or b, l, p), on the first axis.
+
+    `lengths` (b,) is the number of positions of each row; rows without any keep that `before`.
+    """
+    if lengths is None:
+        return positions[:, -1, 0] + 1
+    last = positions[..., 0].gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+    return torch.where(lengths > 0, last + 1, before)
+
+
 def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
     """Positions (1 or b, l, p) with at least `num_axes` axes; without rows, one row of zeros.
 
@@ -386,6 +420,8 @@ def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
             f"positions are {positions.dtype}, in which neighbours are equal or which are no "
             "numbers; expected int64 or float64"
         )
+    if positions.is_floating_point() and can_read(positions) and not positions.isfinite().all():
+        raise ValueError("positions are infinite or not numbers, expected finite ones")
     return positions if positions.shape[0] else positions.new_zeros(1, *positions.shape[1:])
 
 
@@ -415,6 +451,7 @@ class NoEncoding(Encoding[NoState, NoState]):
 
     codes_by_position = True
     rows_by_position = True
+    heads_alike = True
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()

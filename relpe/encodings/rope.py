@@ -42,6 +42,7 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
 
     # relu of rotated vectors does not give relative scores
     fits = ("softmax", "windowed", "favor", "delta")
+    heads_alike = True
     codes_by_position = True
     rows_by_position = True
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from relpe.checks import Checked, positive
 from relpe.encodings.base import NoState, SelectiveEncoding, check_layer
 from relpe.encodings.rope import RopeCodes, check_even, frequencies_of, rotate
+from relpe.transforms import without_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
                 f"the inputs have {x.shape[-1]} features, expected {self.moves.shape[-1]}, those "
                 "of all heads together"
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             dtype = torch.promote_types(x.dtype, torch.float32)
             moves = torch.einsum("blm,hfm->blhf", x.to(dtype), self.moves[layer].to(dtype))
         if lengths is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from relpe.command_line import Parser
+from relpe.command_line import Parser, install
 from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.offset.base import OffsetEncoding
@@ -274,8 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if importlib.util.find_spec("matplotlib") is None:
         parser.exit(
             2,
-            f"{parser.prog}: matplotlib is not installed; run pip install -c constraints.txt -e "
-            "'.[train]' in the folder of this project\n",
+            f"{parser.prog}: matplotlib is not installed; {install('train')}\n",
         )
     try:
         found = pictures(load_model(options.model))

@@ -21,13 +21,13 @@ from relpe.checks import (
     Checked,
     at_least,
     check_features,
-    check_layers,
     check_mask,
     check_rows,
+    check_state,
     check_type,
 )
 from relpe.encodings import EncodingConfig
-from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
+from relpe.encodings.base import AbsoluteEncoding, Encoding, position_after, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.stochastic.sine import SineSPEConfig
 
@@ -74,7 +74,7 @@ class AttentionState(NamedTuple):
     encoding: Any
     layer: LayerState
     positions: Tensor
-    """(1 or b,) int64: the next position, of all rows or of each."""
+    """(1 or b,): the position on the first axis after the last one, of all rows or of each."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
         """The state with `change` applied to each tensor that belongs to rows."""
@@ -142,7 +142,8 @@ class Attention(nn.Module):
         """Attention of x (b, l, m) to itself and to what is in the state: (b, l, m), and the state.
 
         - `state`: the state after the previous part of the sequences; None: they begin.
-        - `positions` (1 or b, l, p): None: consecutive integers on one axis.
+        - `positions` (1 or b, l, p): None: consecutive integers on one axis, after the last
+          position of the state.
         - `mask` (b, l), bool: False where x is padding, at any place. Padding has no effect, its
           outputs are zero, and default positions do not count it.
         - `cu_seqlens` (n + 1,), integers: x is (1, l, m) and contains n sequences one after
@@ -155,12 +156,13 @@ class Attention(nn.Module):
         """
         check_features("x", x, "l", self.config.width, self.attention.project_in.weight)
         rows = rows_of(x, mask, cu_seqlens)
-        count = len(x) if rows is None else len(rows.lengths)
+        # `len` would be a constant in an exported model
+        count = x.shape[0] if rows is None else len(rows.lengths)
         if state is None:
             state = self.init_state(count)
         check_type("state", state, AttentionState)
-        check_layers([state.layer.operation], [self.attention.operation.state_type])
-        check_rows(len(state.layer.recent), count)
+        check_state(type(state.layer.operation), self.attention.operation.state_type)
+        check_rows(state.layer.recent.shape[0], count)
         if positions is not None:
             positions = positions_of(x, positions)
         if rows is None:
@@ -183,6 +185,8 @@ class Attention(nn.Module):
         if positions is None:
             steps = torch.arange(x.shape[1], device=x.device)
             positions = (state.positions[:, None] + steps)[..., None]
+        elif x.shape[1]:
+            after = position_after(positions, lengths, state.positions)
         codes, encoding = self.encoding.prepare(positions, state.encoding)
         if isinstance(self.encoding, AbsoluteEncoding):
             x = self.encoding.embed(x, codes)

@@ -19,7 +19,7 @@ from relpe.attention.layer import (
     limit_offsets,
 )
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least, check_layers, check_rows, check_tokens, check_type
+from relpe.checks import Checked, at_least, check_rows, check_state, check_tokens, check_type
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -311,7 +311,7 @@ class Decoder(nn.Module):
         check_tokens("tokens", tokens, self.embedding.weight)
         positions = positions_of(tokens, positions)
         check_type("state", state, DecoderState)
-        check_layers([layer.operation for layer in state.layers], self._state_types)
+        check_state([type(layer.operation) for layer in state.layers], self._state_types)
         check_rows(len(state.layers[0].recent), len(tokens))
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(

@@ -3,11 +3,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
+import relpe
 from training import cli
 from training.cli import main
 
@@ -145,3 +147,25 @@ def test_help_has_the_default_of_every_option(capsys):
         required = {"--corpus", "--output", "--config", "--run", "--data"}
         flags = {"-h,", "--resume", "--fresh", "--music-only"}
         assert without <= required | flags
+
+
+def test_a_model_that_does_not_exist_and_an_unknown_setting_are_reported_before_all_else(
+    tmp_path, capsys
+):
+    assert main(["evaluate", "--run", str(tmp_path / "nope")]) == 2
+    assert "no model" in capsys.readouterr().err
+    (tmp_path / "x.yaml").write_text("task: {kind: recall}")
+    assert main(["fit", "--config", str(tmp_path / "x.yaml"), "--set", "trainer.sed=1"]) == 2
+    assert "config.trainer.sed: unknown, expected one of token_budget" in capsys.readouterr().err
+
+
+def test_help_and_version_need_the_core_packages_alone():
+    script = (
+        "import sys\nfor name in ('yaml', 'torch', 'pooch'): sys.modules[name] = None\n"
+        "from training.cli import main\nmain(sys.argv[1:])"
+    )
+    for word, said in (("--help", "usage: relpe-train"), ("--version", "relpe-train ")):
+        run = subprocess.run([sys.executable, "-c", script, word], capture_output=True, text=True)
+        assert run.returncode == 0
+        assert run.stdout.startswith(said)
+    assert relpe.__version__ == version("relpe")

@@ -172,16 +172,24 @@ def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
 
 
 def _empty_splits(facts: dict[str, Any]) -> list[str]:
-    """Warnings about splits without pieces."""
+    """Warnings about splits without pieces, and about a validation of a single one."""
     uses = {
         "validation": "relpe-train fit cannot select the best weights",
         "test": "relpe-train evaluate needs --split",
         "train": "relpe-train fit needs another corpus",
     }
+    files = {split: facts["splits"][split]["files"] for split in uses}
+    single = [
+        "the split 'validation' has one piece, by which relpe-train fit selects the best weights: "
+        "add pieces"
+    ]
     return [
-        f"the split {split!r} is empty: {use}"
-        for split, use in uses.items()
-        if not facts["splits"][split]["files"]
+        *(
+            f"the split {split!r} is empty: {use}"
+            for split, use in uses.items()
+            if not files[split]
+        ),
+        *(single if files["validation"] == 1 else []),
     ]
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 
 from training.config import OptimizerConfig, TrainerConfig
+
+logger = logging.getLogger(__name__)
 
 
 class Budget:
@@ -40,6 +43,24 @@ class Budget:
             return share
         seconds = self.elapsed() if self.agreed is None else self.agreed
         return max(share, seconds / (60 * self._trainer.time_budget_minutes))
+
+    def foresee(self, step: int, before: float, taken: int) -> None:
+        """Warn if a budget of time ends in warm-up: `taken` steps used its share since `before`."""
+        if self._trainer.time_budget_minutes is None:  # tokens are known before the run
+            return
+        used = self.progress(step) - before
+        self.warn_of_warmup(step + round(taken * (1 - self.progress(step)) / max(used, 1e-9)))
+
+    def warn_of_warmup(self, steps: int) -> None:
+        """Warn if a run of so many steps ends before the warm-up of the learning rate."""
+        warmup = self._optimizer.warmup_steps
+        if steps <= warmup:
+            logger.warning(
+                "the budget of about %d steps ends before the warm-up of the learning rate, which "
+                "takes %d; the model will learn little. Train longer, or leave warm-up after a "
+                "tenth of the steps: --set optimizer.warmup_steps=%d",
+                *(steps, warmup, max(1, steps // 10)),
+            )
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
         """Learning rate: warm-up, then as the `schedule` of the configuration.

@@ -228,12 +228,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
             config.task.data,
         )
     steps = -(-config.trainer.token_budget // config.task.tokens_per_step)
-    if steps <= config.optimizer.warmup_steps:
-        logger.warning(
-            "the budget of %d steps ends before the warm-up of the learning rate, which takes %d "
-            "steps (optimizer.warmup_steps); the model will learn little",
-            *(steps, config.optimizer.warmup_steps),
-        )
+    segment.module.budget.warn_of_warmup(steps)
     if segment.processes.rank == 0:
         if fresh:
             clear_run(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Loop:
     """The step whose validation is due."""
     stopped_by: int | None = None
     """The signal that this process has received."""
+    _saved: float = 0.0
 
     def run(self, checkpoint: dict[str, Any] | None, *, samples_are_due: bool) -> int | None:
         """Train until the budget is used up, or until a signal, which is then returned.
@@ -48,6 +50,7 @@ class Loop:
         A `checkpoint` is that from which the run resumes.
         """
         module, settings = self.module, self.settings
+        self._saved = time.monotonic()
         if checkpoint is not None:
             held = checkpoint["callbacks"]
             self.progress.losses = held["Report"]["losses"]
@@ -62,12 +65,15 @@ class Loop:
             while not ended:
                 self.progress.begin_step()
                 batch = module.fabric.to_device(next(batches))
+                unsaved = time.monotonic() - self._saved
+                module.asked_to_save = unsaved >= 60 * settings.checkpoint_minutes
                 loss = module.train_step(batch)  # the same in all processes
                 self.progress.end_step(loss)
                 ended = module.budget.progress(module.step) >= 1
                 due = ended or module.step % settings.validate_every == 0
                 self.due = module.step if due and self.data.validates else None
-                if ended or module.stops or module.step % settings.checkpoint_every == 0:
+                saves = module.saves or module.step % settings.checkpoint_every == 0
+                if ended or module.stops or saves:
                     self._save("last.ckpt", *([] if self.data.validates else ["best.ckpt"]))
                 if module.stops:  # all processes stop at the same step
                     return self.stopped_by or signal.SIGTERM
@@ -105,6 +111,7 @@ class Loop:
         checkpoint = {**self.module.checkpoint(), "callbacks": held}
         for name in names if self.module.fabric.is_global_zero else ():
             write_checkpoint(checkpoint, self.folder / name)
+        self._saved = time.monotonic()
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relpe.command_line import install
 from relpe.files import atomic_write
 from relpe.models.classifier import Classifier
 from training.errors import TrainingError
@@ -37,8 +38,7 @@ def export_onnx(run: Path, output: Path, weights: str = "best") -> Path:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise TrainingError(
-            f"ONNX files need the packages {' and '.join(missing)}; run pip install -c "
-            "constraints.txt -e '.[onnx]' in the folder of this project"
+            f"ONNX files need the packages {' and '.join(missing)}; {install('onnx')}"
         )
     model, _ = load_run(run, weights)
     if not isinstance(model, Classifier):

@@ -18,6 +18,9 @@ from training.tasks.module import TaskModule
 
 logger = logging.getLogger(__name__)
 
+FORETOLD = 5
+"""Steps of a segment after which it is foretold whether the budget ends before the warm-up."""
+
 
 class Progress:
     """Writes loss, speed, memory and remaining time to the logs and the terminal."""
@@ -40,6 +43,7 @@ class Progress:
         self._seconds = 0.0
         self._since: float | None = None
         self._line_shown = float("-inf")
+        self._first = module.step
         self._start = (module.budget.progress(module.step), time.monotonic())
         self._bar: tqdm[Any] | None = None
         if show and sys.stderr.isatty():
@@ -67,6 +71,8 @@ class Progress:
         self.losses.append(loss)
         self._since = self._take_time()
         self._timed += 1
+        if step == self._first + FORETOLD:
+            module.budget.foresee(step, self._start[0], FORETOLD)
         if step % self._log_every:
             return
         tokens = self._timed * self._tokens_per_step

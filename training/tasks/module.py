@@ -100,10 +100,10 @@ class TaskModule(ABC, Generic[ModelT]):
         self.skipped = 0
         self.validation: dict[str, float] = {}
         self._trainer_settings = trainer
-        self.asked_to_stop = False
-        """Whether this process has received a signal to stop."""
-        self.stops = False
-        """Whether any process had received one in the last step."""
+        self.asked_to_stop = self.asked_to_save = False
+        """Whether this process has received a signal to stop, and whether a checkpoint is due."""
+        self.stops = self.saves = False
+        """Whether that was so in any process in the last step."""
         if trainer.activation_checkpointing:
             compute_again(decoder)
         if trainer.compile:
@@ -226,17 +226,18 @@ class TaskModule(ABC, Generic[ModelT]):
     def _agree(self, nats: Tensor, count: Tensor, norm: Tensor) -> tuple[float, float, float]:
         """Sum of nats over processes; count and norm, which are the same in all of them.
 
-        Every process stops if one of them was asked to. For a time budget, the clock of rank 0
-        counts.
+        Every process stops or saves if one of them was asked to. For a time budget, the clock of
+        rank 0 counts.
         """
         seconds = 0.0 if self.fabric.global_rank else self.budget.elapsed()
-        mine = torch.tensor([seconds, float(self.asked_to_stop)], dtype=torch.float64)
+        asked = float(self.asked_to_stop), float(self.asked_to_save)
+        mine = torch.tensor([seconds, *asked], dtype=torch.float64)
         # on a GPU, a copy from pinned memory does not wait
         mine = (mine.pin_memory() if nats.is_cuda else mine).to(nats.device, non_blocking=True)
         sums = summed(self.fabric, torch.cat([nats[None], mine]))
         others = torch.stack([count, norm.to(count)])
-        total_nats, seconds, stops, tokens, size = torch.cat([sums, others]).tolist()
-        self.stops = stops > 0
+        total_nats, seconds, stops, saves, tokens, size = torch.cat([sums, others]).tolist()
+        self.stops, self.saves = stops > 0, saves > 0
         self._set_clock(seconds)
         return total_nats, tokens, size
 

@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from relpe.attention.delta import fla
 from relpe.attention.delta.rule import delta_step, gated_delta_rule
-from relpe.checks import Checked
+from relpe.checks import Checked, check_state
 from relpe.encodings.base import NO_SCORING, AttentionName, Scoring
+from relpe.transforms import without_autocast
 
 
 class DeltaState(NamedTuple):
@@ -98,7 +99,7 @@ class DeltaGates(nn.Module):
     def forward(self, x: Tensor) -> Gates:
         """Gates of the inputs x (b, l, m), in float32 or wider."""
         raw = self.project(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             strength, decay = raw.to(torch.promote_types(raw.dtype, torch.float32)).chunk(2, -1)
             rate = (-self.log_half_life.to(decay)).exp()
             return Gates(self.strongest * strength.sigmoid(), -functional.softplus(decay) * rate)
@@ -139,12 +140,13 @@ class DeltaOperation:
         assert gates is not None
         if not q.shape[1]:
             return v, state
+        check_state(state.memory.shape, (*q.shape[:1], *q.shape[2:], v.shape[-1]))
         strength, log_decay = gates
         if lengths is not None:  # padding neither writes nor lets anything decay
             beyond = (torch.arange(q.shape[1], device=q.device) >= lengths[:, None])[..., None]
             strength, log_decay = (x.masked_fill(beyond, 0.0) for x in gates)
-        with torch.autocast(q.device.type, enabled=False):
-            q, k = (functional.normalize(x.to(state.memory.dtype), dim=-1) for x in (q, k))
+        with without_autocast(q.device):
+            q, k = (_unit(x.to(state.memory.dtype)) for x in (q, k))
             if q.shape[1] == 1 and not torch.is_grad_enabled():
                 now, w, a = [x[:, 0] for x in (q, k, v)], strength[:, 0], log_decay[:, 0]
                 out, memory = delta_step(now[0], now[1], now[2], w, a, state.memory)
@@ -154,3 +156,8 @@ class DeltaOperation:
             else:
                 out, memory = gated_delta_rule(q, k, v, strength, log_decay, state.memory)
         return out.to(v.dtype), DeltaState(memory)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Vectors x (..., d) at unit norm; the second derivatives of `normalize` are NaN at zero."""
+    return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()

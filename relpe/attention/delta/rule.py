@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relpe.torch_compile import differentiate, operation
+from relpe.transforms import first_derivatives, needs_all_derivatives
 
 CHUNK = 32
 """Positions per chunk."""
@@ -48,6 +48,12 @@ def gated_delta_rule(
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
     """
+    if needs_all_derivatives():
+        outs = []
+        for x in zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True):
+            out, state = delta_step(*x, state)
+            outs.append(out)
+        return torch.stack(outs, 1), state
     out, end, *_ = torch.ops.relpe.gated_delta_rule(
         q, k, v, strength, log_decay, state, max(1, min(chunk, q.shape[1]))
     )
@@ -292,7 +298,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*tensors, *output[2:])
 
 
-@once_differentiable  # raise an error instead of a wrong second derivative
+@first_derivatives
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
     made = torch.ops.relpe.gated_delta_rule_backward(*saved, ctx.chunk, *grads[:2])

@@ -24,7 +24,7 @@ class LinearState(NamedTuple):
 
     @classmethod
     def empty(
-        cls, shape: tuple[int, int, int, int], *, device: torch.device, dtype: torch.dtype
+        cls, shape: tuple[int | torch.SymInt, ...], *, device: torch.device, dtype: torch.dtype
     ) -> LinearState:
         """State before the first key; `shape` is (b, h, f, e)."""
         b, h, f, e = shape

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relpe.torch_compile import differentiate, operation
+from relpe.transforms import first_derivatives, needs_all_derivatives
 
 
 class Tiling(NamedTuple):
@@ -183,9 +183,9 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     how = Tiling(chunk, chunks, rows, q.dtype)
     wide = kv.dtype
-    numerator = torch.empty(v.shape, dtype=wide, device=v.device)
-    denominator = torch.empty(q.shape[:2], dtype=wide, device=q.device)
-    new_kv, new_k_sum = torch.empty_like(kv), torch.empty_like(k_sum)
+    numerator, denominator, new_kv, new_k_sum = (
+        q.new_empty(shape, dtype=wide) for shape in (v.shape, q.shape[:2], kv.shape, k_sum.shape)
+    )
     parts, last = _parts(q.shape[1], how, scale, start)
     for group in _row_groups(len(q), scale, rows):
         own_kv, own_k_sum = kv[group], k_sum[group][:, None]
@@ -275,7 +275,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
     ctx.save_for_backward(*tensors)
 
 
-@once_differentiable  # raise an error instead of a wrong second derivative
+@first_derivatives
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
     saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
@@ -321,4 +321,5 @@ def causal_sums(
     """
     q, k, v = (x.to(how.dtype) for x in (q, k, v))
     tiles = how.chunk, how.chunks, how.rows
-    return torch.ops.relpe.causal_sums(q, k, v, kv, k_sum, scale, start, *tiles)
+    sums = _forward if needs_all_derivatives() else torch.ops.relpe.causal_sums
+    return sums(q, k, v, kv, k_sum, scale, start, *tiles)

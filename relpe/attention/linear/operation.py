@@ -23,8 +23,9 @@ from relpe.attention.linear.attention import (
     sums_of,
 )
 from relpe.attention.linear.numerator import numerator_only_attention
-from relpe.checks import Checked
+from relpe.checks import Checked, check_state
 from relpe.encodings.base import NO_SCORING, AttentionName, Rotation, Scoring
+from relpe.transforms import kept_on_device, without_autocast
 
 
 class LinearAttentionState(NamedTuple):
@@ -88,7 +89,7 @@ class DecayGates(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Decrease of the logarithms of earlier keys' weights at inputs x (b, l, m): (b, l, h)."""
         raw = self.project(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             rates = _rates_on(*self.half_lives, raw.shape[-1], x.device) / math.log(2)
             return functional.softplus(raw.double()) * rates
 
@@ -144,8 +145,16 @@ class LinearOperation:
         """
         if not q.shape[1]:
             return v, state
+        b, _, h, d = q.shape
+        check_state(
+            (state.projection is None, state.sums.kv.shape),
+            (
+                type(self.feature_map).draw is FeatureMap.draw,
+                (b, h, self.feature_map.num_features(d), v.shape[-1]),
+            ),
+        )
         turn = scoring.rotation
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             projection = _cast(state.projection, state.sums.kv.dtype)
             q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
@@ -153,7 +162,7 @@ class LinearOperation:
             if gates is not None:
                 ramp = gates.cumsum(1)
                 last = -1 if lengths is None else lengths - 1  # padding lets nothing decay
-                faded = ramp[torch.arange(len(ramp), device=ramp.device), last]
+                faded = ramp[torch.arange(ramp.shape[0], device=ramp.device), last]
                 faded = faded if lengths is None else faded.where(lengths[:, None] > 0, 0.0)
                 log_scale = ramp if log_scale is None else log_scale + ramp
             elif self.half_lives is not None:
@@ -211,7 +220,7 @@ class LinearOperation:
         """Sums over all of k and v (b, s, h, ·), to which `recall` attends; see `between`."""
         if self.half_lives is not None:
             raise ValueError("half_lives are defined within one sequence; leave them out")
-        with torch.autocast(k.device.type, enabled=False):
+        with without_autocast(k.device):
             dtype = state.sums.kv.dtype
             keys = self.feature_map(k.to(dtype), _cast(state.projection, dtype))
             turned = None if turn is None else turn(keys.values, keys=True)
@@ -221,7 +230,7 @@ class LinearOperation:
         self, q: Tensor, memory: LinearAttentionState, turn: Rotation | None = None
     ) -> Tensor:
         """Attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered."""
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             dtype = memory.sums.kv.dtype
             queries = self.feature_map(q.to(dtype), _cast(memory.projection, dtype)).values
             return read_sums(queries, memory.sums, None if turn is None else turn(queries))
@@ -249,8 +258,7 @@ def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
     return math.log(2) / np.geomspace(first, last, heads)
 
 
-@lru_cache(maxsize=64)
+@kept_on_device
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
     """The same on a device; cached because a CUDA graph cannot copy from the host."""
-    with torch.inference_mode(False):
-        return torch.from_numpy(fading_rates(first, last, heads)).to(device)
+    return torch.from_numpy(fading_rates(first, last, heads)).to(device)

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.attention.windowed.bands import banded_attention
-from relpe.attention.windowed.offset_scores import Box, box_attention
-from relpe.checks import Checked, at_least
+from relpe.attention.windowed.offset_scores import Box, box_attention, for_heads
+from relpe.checks import Checked, at_least, check_state
 from relpe.encodings.base import NO_SCORING, AttentionName, OffsetTable, Scoring
+from relpe.transforms import without_autocast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,7 @@ class WindowedOperation:
 
         `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
+        check_state(state.keys.shape[2:], k.shape[2:])
         table = scoring.table
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
             return self._all_seen(q, k, v, state, lengths)
@@ -102,7 +104,7 @@ class WindowedOperation:
             return self._one_query(q, k, v, state)
         span = self.span if table is None or table.span is None else table.span
         dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             q, k, out_dtype = q.to(dtype), k.to(dtype), v.dtype
             history = min(state.keys.shape[1], span - 1)
             seen = state.seen.clamp(max=history)
@@ -110,10 +112,11 @@ class WindowedOperation:
                 torch.cat([past[:, past.shape[1] - history :].to(dtype), new.to(dtype)], 1)
                 for past, new in ((state.keys, k), (state.values, v))
             )
+            pair = [for_heads(x, q.shape[2]) for x in (keys, values)]
             if table is None:
-                out = banded_attention(q, keys, values, seen if history else None, span, out_dtype)
+                out = banded_attention(q, *pair, seen if history else None, span, out_dtype)
             else:
-                out = _in_head_groups(q, keys, values, seen if history else None, table, span)
+                out = _in_head_groups(q, *pair, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
         return out.to(out_dtype), _shifted(_ended(state, lengths, q.shape[1]), span - 1)
 
@@ -126,7 +129,7 @@ class WindowedOperation:
         lengths: Tensor | None,
     ) -> tuple[Tensor, WindowedAttentionState]:
         """A first call within the span: ordinary attention, by the fastest kernel."""
-        heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
+        heads_first = [for_heads(x, q.shape[2]).transpose(1, 2) for x in (q, k, v.to(q.dtype))]
         out = functional.scaled_dot_product_attention(
             heads_first[0], heads_first[1], heads_first[2], is_causal=True
         )
@@ -146,11 +149,11 @@ class WindowedOperation:
             for past, new in ((state.keys, k), (state.values, v))
         )
         ages = torch.arange(history, -1, -1, device=q.device)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             out = functional.scaled_dot_product_attention(
                 q.to(dtype).transpose(1, 2),
-                keys.transpose(1, 2),
-                values.transpose(1, 2),
+                for_heads(keys, q.shape[2]).transpose(1, 2),
+                for_heads(values, q.shape[2]).transpose(1, 2),
                 attn_mask=(ages <= state.seen[:, None])[:, None, None],
             )
         seen = (state.seen.clamp(max=history) + 1).clamp(max=self.span - 1)

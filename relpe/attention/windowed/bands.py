@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relpe.attention.windowed.bfloat16_blocks import bfloat16_blocks
 from relpe.attention.windowed.masked_blocks import masked_blocks
+from relpe.transforms import needs_all_derivatives
 
 
 def banded_attention(
@@ -17,7 +18,7 @@ def banded_attention(
     Of the first s keys, the last `seen` (b,) exist; None: all. If `dtype` is bfloat16, matrix
     products and the result are bfloat16; otherwise they have the dtype of q, k and v.
     """
-    if dtype != torch.bfloat16:
+    if dtype != torch.bfloat16 or needs_all_derivatives():
         return masked_blocks(q, k, v, seen, span)
     if q.device.type == "cpu":
         return bfloat16_blocks(q, k, v, seen, span)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.torch_compile import outside_graphs
+from relpe.transforms import first_derivatives
 
 FURTHER = 8
 """Further columns: the subtracted values, and in the forward pass eight partial sums of weights.
@@ -95,7 +96,7 @@ class _Blocks(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

@@ -17,13 +17,12 @@ from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
 from relpe.torch_compile import outside_graphs
+from relpe.transforms import apply, first_derivatives, without_autocast
 
 TILE = 64
 """Queries per tile."""
 SCORES_AT_ONCE = 2**22
 """Scores computed at once, which determines the number of tiles in a group."""
-NEVER = -1e30
-"""Logit of keys that do not exist; finite, so that rows of padding stay finite."""
 
 
 def softmax_with_table(
@@ -35,7 +34,7 @@ def softmax_with_table(
     before it are padding; None: 0. Computes all scores (b, h, l, s), in float32 or wider.
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         out = _dense(q.to(dtype), k.to(dtype), v.to(dtype), table.to(dtype), first)
     return out.to(v.dtype)
 
@@ -73,6 +72,11 @@ def _scored(
     return torch.einsum("bhls,bshe->blhe", logits.softmax(-1), v)
 
 
+def for_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values (b, s, g, d) of groups of heads, repeated for all heads: (b, s, h, d)."""
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
+
+
 class PairScores(NamedTuple):
     """Scores of offsets, and the row of the table for each pair of a query and a key."""
 
@@ -90,7 +94,7 @@ def softmax_of_pairs(
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
     table = pairs.table.to(dtype)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         q, k, wide_v = q.to(dtype), k.to(dtype), v.to(dtype)
         if exists is None:
             return _scored(q, k, wide_v, table, pairs.places, None).to(v.dtype)
@@ -138,7 +142,8 @@ def box_attention(
     weight = table.log_weight
     if weight is None:
         weight = q.new_zeros(math.prod(box.sizes), heads)
-    out = _BoxAttention.apply(
+    out = apply(
+        _BoxAttention,
         options,
         q,
         k,
@@ -180,7 +185,7 @@ class _BoxAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
@@ -251,7 +256,8 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
     scores = _combined(scores, position, factor, options) * q.shape[-1] ** -0.5
     if valid is not None:
         there = _tiles(valid[..., None, None], options.reach, options.tile)  # (b, t, 1, 1, w)
-        scores = scores.masked_fill(~there, NEVER)
+        # finite, so that rows of padding stay finite
+        scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min / 2)
     out = (scores + log_weight).softmax(-1) @ values  # (b, t, h, c, e)
     counts = [places // size for places, size in zip(grid, options.tile, strict=True)]
     out = out.unflatten(3, options.tile).unflatten(1, counts)

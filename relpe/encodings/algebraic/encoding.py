@@ -37,11 +37,13 @@ from relpe.encodings.algebraic.trees import TreeCodes, TreeMaps
 from relpe.encodings.base import (
     EXACT_ATTENTIONS,
     NO_SCORING,
+    NoState,
     OffsetTable,
     QueryKeyEncoding,
     Scoring,
     check_layer,
 )
+from relpe.transforms import without_autocast
 
 
 class AlgebraicState(NamedTuple):
@@ -112,7 +114,7 @@ class AlgebraicConfig(Checked):
         return Algebraic(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
-class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
+class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     """See `AlgebraicConfig`; `parts` rotate consecutive features of the head.
 
     Adjacent lines and cycles form one part; each tree is a separate part.
@@ -126,6 +128,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
     ) -> None:
         super().__init__()
         self.config, self.placement, self.num_layers = config, config.placement, num_layers
+        self.state_type = AlgebraicState if config.decay < 1 else tuple
         if config.placement == "numerator":
             self.fits, self.codes_by_position = ("relu", "elu"), False
         elif config.decay == 1:
@@ -155,25 +158,25 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
             return None
         return tuple(feature ^ 1 for feature in range(self.out_features))
 
-    def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
-        """State before the first position."""
-        return AlgebraicState(0)
+    def init_state(self, seed: int, device: torch.device) -> AlgebraicState | NoState:
+        """State before the first position; only a decay needs one."""
+        return AlgebraicState(0) if self.config.decay < 1 else ()
 
     def codes_at(
-        self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState
-    ) -> tuple[AlgebraicCodes, AlgebraicState]:
+        self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState | NoState
+    ) -> tuple[AlgebraicCodes, AlgebraicState | NoState]:
         """Maps at `positions`, which may be in any order and repeat; further axes are ignored.
 
         Raises:
             ValueError: `decay` does not allow these positions.
         """
         factor = None
-        if self.config.decay < 1:
+        if isinstance(state, AlgebraicState):
             state = self._follow(positions, state)
             seen = [self.attention_spans.get(n, state.length) for n in range(self.num_layers)]
             offsets = torch.arange(min(max(seen), state.length), device=positions.device)[:, None]
             factor = self.offset_factors(offsets)
-        with torch.autocast(positions.device.type, enabled=False):
+        with without_autocast(positions.device):
             codes = tuple(part.prepare(positions) for part in self._parts())
         return AlgebraicCodes(codes, factor), state
 
@@ -211,7 +214,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState]):
         if keys and self.config.one_sided:
             return x
         parts = self._parts()
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             if len(parts) == 1:
                 return parts[0](x, codes.parts[0], layer)
             blocks = x.split([part.out_features for part in parts], -1)

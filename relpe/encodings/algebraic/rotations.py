@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ from relpe.encodings.algebraic.spectra import (
     triangle_from_skew,
 )
 from relpe.encodings.algebraic.structures import CycleStructure, Leaf
+from relpe.transforms import kept_on_device
 
 Initialization = Literal["rope", "original", "near_identity"]
 NEAR_IDENTITY = 0.02
@@ -202,14 +202,13 @@ class Rotations(nn.Module):
                 first += block.features // 2
 
 
-@lru_cache(maxsize=64)
+@kept_on_device
 def _on(numbers: Numbers, device: torch.device) -> NumberTensors:
     """The numbers as tensors, cached because a CUDA graph cannot copy from the host.
 
     They are no buffers, since these would be lost when a module is built on the meta device.
     """
-    with torch.inference_mode(False):
-        return NumberTensors(*(torch.tensor(x, dtype=torch.int64, device=device) for x in numbers))
+    return NumberTensors(*(torch.tensor(x, dtype=torch.int64, device=device) for x in numbers))
 
 
 def _of_layer(x: Tensor, layer: int) -> Tensor:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from relpe.transforms import apply, first_derivatives
 
 POLISHED_LEVELS = 16
 """Number of levels after which products in float32 are orthogonalised."""
@@ -39,7 +40,7 @@ def word_maps(
     branch, one product.
     """
     levels, index = prefix_tree(words, generators.shape[1])
-    return _Products.apply(generators, levels), index
+    return apply(_Products, generators, levels), index
 
 
 def prefix_tree(words: Int[Tensor, "n t"], letters: int) -> tuple[list[Level], Int[Tensor, " n"]]:
@@ -89,16 +90,18 @@ class _Products(torch.autograd.Function):
             nodes = maps[:, here : here + len(level.parents)]
             for branch, part in level.branches():
                 parents = above.index_select(1, level.parents[part])
-                torch.bmm(_stacked(parents), generators[:, branch], out=_stacked(nodes[:, part]))
+                made = torch.bmm(_stacked(parents), generators[:, branch])
+                nodes[:, part] = made.view_as(parents)
             if depth % POLISHED_LEVELS == 0 and generators.dtype != torch.float64:
-                nodes.copy_(polished(nodes))
+                with torch.no_grad():
+                    nodes.copy_(polished(nodes))
             above, here = nodes, here + len(level.parents)
         ctx.levels = levels
         ctx.save_for_backward(generators, maps)
         return maps
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

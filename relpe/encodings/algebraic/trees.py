@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, InitialGenerators
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
 from relpe.encodings.algebraic.structures import Leaf, TreeStructure, tree_words
 from relpe.encodings.algebraic.tree_products import word_maps
+from relpe.transforms import apply, first_derivatives
 
 GATHERED_BYTES = 16 * 2**20
 """Maximum bytes of copies of maps (one per token) that exist at once."""
@@ -119,7 +119,7 @@ class TreeMaps(nn.Module):
         shape = columns.shape
         if len(maps) == 1:
             columns = columns.flatten(1, 2)[:, None]
-        out = _Mapped.apply(maps, columns, codes.groups).view(shape)
+        out = apply(_Mapped, maps, columns, codes.groups).view(shape)
         return out.permute(2, 0, 1, 3) if shared else out.view(x.shape)
 
 
@@ -135,13 +135,13 @@ class _Mapped(torch.autograd.Function):
         rows = _in_groups(x, groups)
         out = torch.empty_like(rows)
         for part in _parts(maps, groups):
-            torch.matmul(rows[:, part], _of(maps, groups, part).mT, out=out[:, part])
+            out[:, part] = rows[:, part] @ _of(maps, groups, part).mT
         ctx.save_for_backward(maps, rows)
         ctx.groups, ctx.shape = groups, x.shape
         return _by_token(out, groups, x.shape)
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

@@ -29,6 +29,8 @@ class AlibiConfig(Checked):
 class Alibi(OffsetEncoding):
     """See `AlibiConfig`; in head i of h, counted from 1, logits fall by 2^(-8i/h) per step."""
 
+    heads_alike = True
+
     def __init__(self, config: AlibiConfig, num_layers: int, num_heads: int, head_dim: int) -> None:
         super().__init__(num_layers=num_layers, head_dim=head_dim, span=config.span)
         self.num_heads = num_heads

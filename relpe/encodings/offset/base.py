@@ -23,6 +23,7 @@ from relpe.encodings.base import (
     check_layer,
 )
 from relpe.encodings.weights import Weights
+from relpe.transforms import may_keep, without_autocast
 
 Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are ignored. `joint`: differences of the
@@ -67,6 +68,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
     """An encoding that scores offsets; a subclass defines `table_of`."""
 
     fits = EXACT_ATTENTIONS
+    state_type = OffsetState
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         self.before_call()
         length = state.length + positions.shape[1]
         prepare = self._from_places if self.coordinates == "index" else self._from_differences
-        with torch.autocast(positions.device.type, enabled=False):
+        with without_autocast(positions.device):
             return prepare(positions, state._replace(length=length), self._spans())
 
     def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
@@ -162,7 +164,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
     def _from_places(
         self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
-        keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        keep = may_keep(positions.device)
         # without a span, the size of a cached table doubles, so that few are computed
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
         sizes = tuple((room if span is None else span, heads) for span, heads in spans)

@@ -38,6 +38,8 @@ class Kerple(OffsetEncoding):
     ALiBi, 2^(-8i/h) in head i of h, and rates are 1.
     """
 
+    heads_alike = True
+
     def __init__(
         self, config: KerpleConfig, num_layers: int, num_heads: int, head_dim: int
     ) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.checks import Checked
+from relpe.transforms import without_autocast
 
 SHORTEST_PERIOD = 4.0
 """Shortest initial period of the first layer, in steps; the sampling limit is two."""
@@ -144,7 +145,7 @@ class SirenNetwork(nn.Module):
         dtype = first.weight.dtype
         factors: Sequence[Tensor | float]
         factors = self.factors if self.log_w0 is None else self.log_w0.exp().unbind()
-        with torch.autocast(coordinates.device.type, enabled=False):
+        with without_autocast(coordinates.device):
             x = coordinates.double()
             bias = first.bias.double()
             angles = factors[0] * functional.linear(x, first.weight.double(), bias)

@@ -45,6 +45,8 @@ class T5(OffsetEncoding):
     The original does not divide logits by sqrt(d); here they are divided, and biases are not.
     """
 
+    heads_alike = True
+
     def __init__(self, config: T5Config, num_layers: int, num_heads: int, head_dim: int) -> None:
         super().__init__(num_layers=num_layers, head_dim=head_dim, span=config.span)
         self.config = config

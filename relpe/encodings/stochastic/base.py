@@ -58,6 +58,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
     reasons = MappingProxyType(
         {"delta": "its outputs are not linear in the random codes, so their mean is another kernel"}
     )
+    relative = "in the mean"
     num_layers: int
     gates: nn.Parameter | None
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.checks import Checked, at_least
+from relpe.checks import Checked, at_least, check_state
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
     check_initial_gate,
@@ -43,6 +43,7 @@ from relpe.encodings.stochastic.white_noise import (
 )
 from relpe.encodings.weights import Weights
 from relpe.torch_compile import outside_graphs
+from relpe.transforms import may_keep, without_autocast
 
 
 class Filters(NamedTuple):
@@ -110,6 +111,7 @@ class FilteredNoiseConfig(Checked):
 class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     """Base of encodings whose codes are filtered noise; parameter: raw gates (layers, h, d)."""
 
+    state_type = FilteredNoiseState
     codes_by_position = True
 
     def __init__(
@@ -180,6 +182,8 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
 
         Axes beyond those of the filters are ignored.
         """
+        sizes = state.gates.shape[:3], state.tiles.shape[1:]
+        check_state(sizes, ((self.num_layers, *self.shape[:2]), (self.axes,)))
         return super().codes_at(positions[..., : self.axes], state)
 
     def codes_of_row(
@@ -191,7 +195,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
             return self._no_codes(state), state
         placement = Placement.of(places, TILES[self.axes])
         last = placement.tiles[placement.last]
-        trained = torch.is_grad_enabled()
+        trained = not may_keep(places.device)
         if (
             not trained
             and placement.tiles == [tuple(row) for row in state.coded.tolist()]
@@ -200,7 +204,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
             kept = state.codes[:, :, placement.sites[0]].unbind()
             return self._codes(kept, [None] * len(kept), None, state), state
 
-        with torch.autocast(places.device.type, enabled=False):
+        with without_autocast(places.device):
             filters = self.filters()
             values = filters.values.to(torch.promote_types(filters.values.dtype, torch.float32))
             scaled = values * (self.shape[1] * state.gates.shape[-1]) ** -0.25

@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.stochastic.white_noise import RUN, SITES, Halos, NoiseLine, Placement, Stencil
+from relpe.transforms import apply, first_derivatives, without_autocast
 
 SHARED_CODE_BYTES = 512 * 2**20
 """Maximum size of codes that are computed once for all layers and stored."""
@@ -169,7 +170,7 @@ def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
 
     `filters` (2, h, d, *taps) are those of queries and of keys.
     """
-    return _FilterMatrices.apply(filters.flatten(3), pattern)
+    return apply(_FilterMatrices, filters.flatten(3), pattern)
 
 
 def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
@@ -188,7 +189,7 @@ def worth_sharing(size: int, layers: int) -> bool:
 
 def shared_codes(matrices: Tensor, plan: Plan) -> Tensor:
     """Codes (2, l, h, d, r) of all positions."""
-    return _SharedCodes.apply(matrices, plan)
+    return apply(_SharedCodes, matrices, plan)
 
 
 def project(
@@ -201,9 +202,9 @@ def project(
             torch.einsum("blhd,lhdr->blhr", k.to(shared), shared[1]),
         )
     assert matrices is not None
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device):
         # with autocast, q and k may be narrower than the noise
-        return _FusedProjection.apply(q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
+        return apply(_FusedProjection, q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
 
 
 class _FilterMatrices(torch.autograd.Function):
@@ -217,6 +218,7 @@ class _FilterMatrices(torch.autograd.Function):
         return entries.unflatten(-1, pattern.table.shape).flatten(2, 3)
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
@@ -244,6 +246,7 @@ class _SharedCodes(torch.autograd.Function):
         return codes
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
@@ -282,6 +285,7 @@ class _FusedProjection(torch.autograd.Function):
         return queries, keys
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         *grads: Tensor,

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.checks import Checked, at_least
+from relpe.checks import Checked, at_least, check_state
 from relpe.encodings.stochastic import sparse_noise
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
@@ -25,6 +25,7 @@ from relpe.encodings.stochastic.base import (
     checked_draws,
     raw_gates,
 )
+from relpe.transforms import apply, check_draws, first_derivatives
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -108,6 +109,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     is ignored. Initial values are as in the original, spe.py (2021).
     """
 
+    state_type = SineNoise
     codes_by_position = True
     rows_by_position = True
 
@@ -131,6 +133,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> SineNoise:
         """See `StochasticEncoding.init_state`; drawn on the CPU, so it is equal on all devices."""
+        check_draws()
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
@@ -162,6 +165,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
+        sizes = state.gates.shape[:1], state.sines.shape[:3]
+        check_state(sizes, ((self.num_layers,), self.frequencies.shape[-3:]))
         positions = positions[..., :1]
         if positions.shape[0] > 1 and positions.shape[1] == 1:
             # handle as one row, since a code does not depend on other positions
@@ -342,7 +347,7 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
     if codes is not None:
         return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
     # with autocast, x may be narrower than the noise
-    return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
+    return apply(_FusedProjection, x.to(noise.dtype), waves, noise)
 
 
 class _FusedProjection(torch.autograd.Function):
@@ -362,6 +367,7 @@ class _FusedProjection(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from relpe.transforms import check_draws, kept_on_device
 
 NoiseKind = Literal["normal", "signs"]
 SITES = 32
@@ -35,6 +36,7 @@ def white_noise(
     kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
 ) -> Tensor:
     """Float32 noise of variance 1 on the CPU, which depends only on the arguments."""
+    check_draws()
     generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
     if kind == "normal":
         return torch.randn(tuple(shape), generator=generator)
@@ -77,7 +79,7 @@ class Stencil(NamedTuple):
     columns: Tensor  # (c, taps) int64: the sample of the halo that a position reads with a tap
 
 
-@lru_cache(maxsize=64)
+@kept_on_device
 def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
     """The stencil of filters with `taps` per axis that begin to read at offset `first`."""
     tile = TILES[len(taps)]

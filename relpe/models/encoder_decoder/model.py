@@ -19,15 +19,21 @@ from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.checks import (
     Checked,
     at_least,
-    check_layers,
     check_mask,
     check_rows,
+    check_state,
     check_tokens,
     check_type,
 )
 from relpe.encodings import EncodingConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
-from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
+from relpe.encodings.base import (
+    AbsoluteEncoding,
+    Encoding,
+    SelectiveEncoding,
+    position_after,
+    positions_of,
+)
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.rope import RopeConfig
@@ -110,6 +116,7 @@ class EncoderDecoderState(NamedTuple):
     memories: tuple[ContextMemory, ...]  # likewise; before the source is read, random features
     length: int = 0  # number of target tokens so far
     has_read: bool = False
+    after: Tensor | None = None  # (1 or b,): position after the last that was given; None: length
 
     def rows(self, index: Tensor) -> EncoderDecoderState:
         """The rows of `index` (n,), int64, in that order; indices may repeat."""
@@ -120,8 +127,10 @@ class EncoderDecoderState(NamedTuple):
         encoding = self.encoding
         if hasattr(encoding, "map_rows"):
             encoding = encoding.map_rows(change)
+        after = self.after
         return self._replace(
             encoding=encoding,
+            after=after if after is None or len(after) == 1 else change(after),
             layers=tuple(layer.map_rows(change) for layer in self.layers),
             memories=tuple(memory.map_rows(change) for memory in self.memories),
         )
@@ -300,9 +309,14 @@ class EncoderDecoder(nn.Module):
         check_rows(len(state.layers[0].recent), len(target))
         if not state.has_read:
             raise ValueError("the state has read no source; call read first")
+        after = state.after
         if positions is None:
             steps = torch.arange(target.shape[1], device=target.device)
-            positions = (state.length + steps)[None, :, None]
+            start = torch.full_like(steps[:1], state.length) if after is None else after
+            positions = (start[:, None] + steps)[..., None]
+            after = None if after is None else after + target.shape[1]
+        elif target.shape[1]:
+            after = position_after(positions_of(target, positions), None, target)
         x = self.embedding(target)
         codes, encoding = self._codes(x, positions, state.encoding)
         x = self._embedded(x, codes)
@@ -319,13 +333,16 @@ class EncoderDecoder(nn.Module):
             else self.project_out(x)
         )
         return logits, state._replace(
-            encoding=encoding, layers=tuple(layers), length=state.length + target.shape[1]
+            encoding=encoding,
+            layers=tuple(layers),
+            length=state.length + target.shape[1],
+            after=after,
         )
 
     def _check_layers(self, state: EncoderDecoderState) -> None:
         """Raises TypeError if a state is that of another model."""
-        check_layers(
-            [layer.operation for layer in state.layers],
+        check_state(
+            [type(layer.operation) for layer in state.layers],
             [block.attention.operation.state_type for block in self.decoder_blocks],
         )
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
+import math
+import typing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +20,29 @@ from relpe import (
     AlibiConfig,
     Attention,
     AttentionLayerConfig,
+    EncodingConfig,
+    FavorConfig,
+    KerpleConfig,
+    LinearAttentionConfig,
     RopeConfig,
     SelectiveRope,
     ShawConfig,
+    SinusoidConfig,
+    T5Config,
     WindowedAttentionConfig,
 )
-from tests.support.decoders import CONFIGS, SIREN, parameters
+from tests.support.decoders import CONFIGS, DELTA, ELU, NONE, RELU, SIREN, SOFTMAX, parameters
 
 CASES = [name for name, config in CONFIGS.items() if not {"layers", "events"} & config.keys()]
 WINDOWED = WindowedAttentionConfig(span=7)
+ATTENTIONS = {
+    "softmax": SOFTMAX,
+    "windowed": WINDOWED,
+    "favor": LinearAttentionConfig(feature_map=FavorConfig(num_features=4096)),
+    "relu": RELU,
+    "elu": ELU,
+    "delta": DELTA,
+}
 JOINT, ADDITIVE = (replace(SIREN, coordinates=kind) for kind in ("joint", "additive"))
 # a decay of logits needs positions that rise by one
 any_positions = pytest.mark.parametrize(
@@ -112,6 +130,68 @@ def test_heads_of_a_group_share_keys_and_values(name: str, groups: int) -> None:
     close(grouped(x)[0], full(x)[0])
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("attention", [SOFTMAX, WINDOWED])
+@pytest.mark.parametrize(
+    "encoding",
+    [NONE, RopeConfig(), AlibiConfig(), KerpleConfig(), T5Config(), SinusoidConfig(), SIREN],
+)
+def test_keys_and_values_that_heads_share_are_kept_once(
+    encoding: Any, attention: Any, *, training: bool
+) -> None:
+    sizes = {}
+    with torch.set_grad_enabled(training):
+        for groups in (1, 2, 4):
+            options = {"encoding": encoding, "attention": attention}
+            module, full = layer(num_kv_heads=groups, **options), layer(**options)
+            torch.nn.init.normal_(module.attention.log_temperature)  # pyright: ignore[reportArgumentType]
+            weight = {"attention.project_in.weight": repeated(module)}
+            full.load_state_dict(module.state_dict() | weight)
+            outs, state = [], None
+            for part in inputs(2, 12).split([5, 1, 6], 1):
+                out, state = module(part, state)
+                outs.append(out)
+            close(torch.cat(outs, 1), full(inputs(2, 12))[0])
+            assert state is not None
+            sizes[groups] = sum(x.nbytes for x in state.layer.operation[:2])
+    # the scores of SIREN depend on each head's queries as they are
+    assert sizes[4] == sizes[1] * (1 if encoding is SIREN else 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_default_positions_continue_those_that_were_given(name: str) -> None:
+    module, x = layer(name), inputs(2, 12)
+    given = torch.arange(1000, 1012)[None, :, None]
+    whole, _ = module(x, positions=given)
+    _, state = module(x[:, :7], positions=given[:, :7].expand(2, -1, -1))
+    _, state = module(x[:, 7:9], state)
+    close(module(x[:, 9:], state)[0], whole[:, 9:])
+    if name != "algebraic softmax, decay":  # which needs rows of equal lengths
+        mask = torch.tensor([[True] * 4 + [False] * 3, [False] * 7])
+        _, state = module(x[:, :7], positions=given[:, :7], mask=mask)
+        assert state.positions.tolist() == [1004, 0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float16_is_finite_with_a_backward_pass_within_autocast(name: str) -> None:
+    module = layer(name).float()
+    with torch.autocast("cpu", torch.float16):
+        module(inputs(2, 40).float())[0].float().square().mean().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+    assert module.half()(inputs(2, 40).half())[0].isfinite().all()
+
+
+@torch.no_grad()
+def test_states_of_every_other_layer_are_refused_or_fit() -> None:
+    """A state serves the layer that made it, or one whose states have the same content."""
+    modules = {name: layer(name) for name in CASES}
+    states = {name: module(inputs(2, 5))[1] for name, module in modules.items()}
+    for name, other in itertools.product(CASES, CASES):
+        with contextlib.suppress(TypeError):  # any other error fails the test
+            assert modules[name](inputs(2, 3), states[other])[0].isfinite().all()
+
+
 def repeated(module: Attention) -> Tensor:
     """Weights of a layer without groups that computes the same."""
     groups = module.attention.num_kv_heads
@@ -188,6 +268,7 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         (META, {}, "x is on meta, expected cpu; move it with"),
         (two, {"positions": two[..., 0]}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
         (one, {"positions": META}, "positions is on meta, expected cpu"),
+        (one, {"positions": one[..., :1] * math.nan}, "not numbers, expected finite ones"),
         (two, {"mask": two[..., 0]}, r"torch.float64, expected \(2, 5\) and bool"),
         (two, {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
         (one, {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
@@ -241,3 +322,42 @@ def test_impossible_sizes_are_refused() -> None:
     for values, message in cases:
         with pytest.raises(ValueError, match=message):
             AttentionLayerConfig(**values)
+
+
+RELATIVE = [(config, name) for config in typing.get_args(EncodingConfig) for name in ATTENTIONS]
+
+
+@pytest.mark.parametrize(("config", "attention"), RELATIVE)
+@torch.no_grad()
+def test_encodings_are_relative_if_they_say_so_with_all_that_they_fit(
+    config: Any, attention: str
+) -> None:
+    """Adding a number to all positions changes nothing, or only noise of many draws."""
+    torch.manual_seed(0)
+    many = {"num_realizations": 4096} if hasattr(config, "num_realizations") else {}
+    encoding = config(**many)
+    if attention not in encoding.build(num_heads=4, head_dim=4).fits:
+        return
+    noisy = bool(many) or attention == "favor"
+    module = layer(encoding=encoding, attention=ATTENTIONS[attention])
+    x, positions = inputs(2, 12), torch.arange(12)[None, :, None]
+    moved = [module(x, positions=positions + start)[0] for start in (0, 777)]
+    difference = float((moved[1] - moved[0]).norm() / moved[0].norm())
+    claim = module.encoding.relative
+    assert (claim == "in the mean") == bool(many)
+    if claim is None:
+        assert difference > 1e-3
+    else:
+        assert difference < (0.25 if noisy else 1e-9)
+
+
+def test_positions_are_ignored_where_the_documentation_says_so() -> None:
+    """Skipped positions change all other encodings."""
+    text = " ".join(Path("relpe/README.md").read_text().split())
+    said = text.partition("The values of positions are ignored by ")[2].partition(", whose")[0]
+    said = said.partition("whatever")[0].partition("their distances")[0]
+    for config in typing.get_args(EncodingConfig):
+        module = layer(encoding=config(), attention=SOFTMAX)
+        x, positions = inputs(1, 12), torch.arange(12)[None, :, None]
+        same = torch.equal(module(x, positions=3 * positions)[0], module(x)[0])
+        assert same == (f"`{config.kind}`" in said), config.kind

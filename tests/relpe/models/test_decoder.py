@@ -159,6 +159,8 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
         (tokens[0], state, r"tokens has the shape \(5,\) .* expected \(b, l\) and int64"),
         (tokens.tolist(), state, "tokens is of type list, expected Tensor"),
         (tokens.to("meta"), state, "tokens is on meta, expected cpu"),
+        (tokens + 20, state, "expected 0 to 10, below the size of the vocabulary"),
+        (tokens - 11, state, "expected 0 to 10, below the size of the vocabulary"),
         (tokens, model.init_state(3), "the state has 3 rows and the inputs have 2"),
         (tokens, None, "state is None, expected DecoderState"),
     ]

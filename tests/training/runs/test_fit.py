@@ -105,7 +105,7 @@ def test_budgets_and_lengths_that_do_not_fit_are_reported(experiment, data, run,
     assert "vocabulary_size" not in caplog.text
     short = changed(experiment, optimizer={"warmup_steps": 6})
     fit(build_experiment(with_model(short, vocabulary_size=2000)), tmp_path / "short", show=False)
-    assert "the budget of 6 steps ends before the warm-up of the learning rate" in caplog.text
+    assert "the budget of about 6 steps ends before the warm-up of the learning rate" in caplog.text
     assert "vocabulary_size is 2000" in caplog.text
     longest = Corpus.load(data, "train").longest
     assert longest == max(Corpus.load(data, "train").lengths)

@@ -20,6 +20,7 @@ from training.experiment import build_experiment
 from training.runs import progress
 from training.runs.device import memory_in_use
 from training.runs.fit import fit
+from training.runs.loop import Loop
 from training.tasks.music import MusicModule
 
 
@@ -139,3 +140,21 @@ def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_pa
     [row] = metrics(tmp_path, "train/nats_per_token")
     # the first step of a segment, and that after a validation, do not include loading
     assert 4 <= 6 * 64 / float(row["tokens_per_second"]) <= 6
+
+
+def test_checkpoints_are_written_every_few_minutes_too(experiment, tmp_path, monkeypatch):
+    """A kill -9 loses minutes at most, however slow the steps are."""
+    written = []
+    save = Loop._save
+
+    def count(self, *names):
+        written.append(self.module.step)
+        save(self, *names)
+
+    monkeypatch.setattr(Loop, "_save", count)
+    rare = {"checkpoint_every": 100, "validate_every": 100}
+    for minutes, steps in ((10.0, [6]), (1e-9, [1, 2, 3, 4, 5, 6])):
+        written.clear()
+        config = with_trainer(experiment, **rare, checkpoint_minutes=minutes)
+        fit(config, tmp_path / str(minutes), show=False)
+        assert sorted({*written}) == steps

@@ -328,14 +328,6 @@ def test_float16_is_never_summed_in_float16() -> None:
     assert tiling(torch.device("cuda"), torch.bfloat16, torch.float32).dtype == torch.bfloat16
 
 
-def test_gradients_of_gradients_are_refused() -> None:
-    q, k, v = (x.requires_grad_() for x in torch.rand(3, 1, 20, 2, 4).unbind(0))
-    out, _ = causal_linear_attention(q, k, v, empty(q, 4))
-    (grad,) = torch.autograd.grad(out.square().sum(), v, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.square().sum().backward()
-
-
 def test_empty_inputs_change_nothing() -> None:
     q, v = torch.zeros(2, 0, 2, 4), torch.zeros(2, 0, 2, 3)
     out, state = causal_linear_attention(q, q, v, empty(q, 3))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relpe.attention.feature_maps import EluConfig, FeatureMapConfig, ReluConfig
 from relpe.attention.linear.attention import LinearState
 from relpe.attention.linear.numerator import numerator_only_attention
-from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig
 from relpe.encodings.algebraic.spectra import spectrum_of_skew
 from relpe.encodings.algebraic.structures import (
     CycleStructure,
@@ -26,7 +26,7 @@ from tests.support import reference_linear as naive
 from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import close, golden
 
-START = AlgebraicState(0)
+START = ()
 MUSIC = DirectSum(
     parts=(
         SequenceStructure(),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig
 from relpe.encodings.algebraic.rotations import InitialGenerators
 from relpe.encodings.algebraic.spectra import (
     Spectrum,
@@ -34,7 +34,7 @@ from tests.support import reference_algebraic as reference
 from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
-START = AlgebraicState(0)
+START = ()
 
 
 def built(

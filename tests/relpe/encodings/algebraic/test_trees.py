@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe.encodings.algebraic import trees
-from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig
 from relpe.encodings.algebraic.spectra import skew_from_triangle, spectrum_of_skew
 from relpe.encodings.algebraic.structures import (
     DirectSum,
@@ -24,7 +24,7 @@ from tests.support import reference_algebraic as reference
 from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
-START = AlgebraicState(0)
+START = ()
 
 
 def built(

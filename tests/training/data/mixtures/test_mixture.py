@@ -296,3 +296,19 @@ def test_splits_that_are_unknown_or_empty_are_reported(tmp_path, capsys):
     assert "warning: the split 'validation' is empty" in said
     assert "warning: the split 'test' is empty" in said
     assert json.loads((tmp_path / "out" / "data.json").read_text())["corpora"][0]["weight"] == 1
+
+
+def test_a_validation_of_one_piece_is_reported_and_pieces_to_test_alone_are_prepared(
+    tmp_path, capsys
+):
+    for splits in ({"train": ["x"], "validation": ["y"]}, {"test": ["x", "y"]}):
+        archive(tmp_path / "a.zip", {"x.mid": piece(0), "y.mid": piece(1)}, splits)
+        out = tmp_path / "-".join(splits)
+        words = ["--corpus", str(tmp_path / "a.zip"), "--output", str(out), "--workers", "1"]
+        assert main(["prepare", *words]) == 0
+        said = capsys.readouterr().err
+        assert ("warning: the split 'validation' has one piece" in said) == ("train" in splits)
+        held = json.loads((out / "data.json").read_text())["splits"]
+        assert {name: len(pieces) for name, pieces in splits.items()} == {
+            name: held[name]["files"] for name in splits
+        }

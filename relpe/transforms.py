@@ -1,0 +1,132 @@
+"""Which of PyTorch's transforms are active, and what this changes.
+
+Operations with a backward pass of their own save time and memory, but have only first derivatives,
+in reverse mode. Where others may be asked for, the same is computed by PyTorch's own operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_HIGHER = ContextVar("higher", default=False)
+
+
+@contextmanager
+def higher_derivatives() -> Iterator[None]:
+    """Computes what is called within the context so that it has derivatives of any order.
+
+    It then takes more time and memory. Derivatives in forward mode and `torch.func` need it only
+    with PyTorch's softmax attention, whose fast kernels have first derivatives in reverse mode.
+    """
+    token = _HIGHER.set(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _HIGHER.reset(token)
+
+
+def needs_all_derivatives() -> bool:
+    """Whether `higher_derivatives`, forward mode or a transform of `torch.func` is active."""
+    in_func = torch._C._functorch.peek_interpreter_stack() is not None
+    return _HIGHER.get() or forward_ad._current_level >= 0 or in_func
+
+
+# compilers ask while they trace, instead of tracing it
+needs_all_derivatives._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def may_keep(device: torch.device) -> bool:
+    """Whether a result may be kept for later calls: it has values, and belongs to no graph."""
+    return device.type != "meta" and not (torch.is_grad_enabled() or _is_transformed())
+
+
+def check_draws() -> None:
+    """Refuses to draw noise within `torch.export`, whose graph would draw other noise in each call.
+
+    Raises:
+        ValueError: a model is exported.
+    """
+    if torch.compiler.is_exporting():
+        raise ValueError(
+            "an exported model would draw other noise in each call; make its state by init_state "
+            "before, and pass it as an argument"
+        )
+
+
+def can_read(x: Tensor) -> bool:
+    """Whether a check may read the values of x: they exist, and nothing waits for them."""
+    return x.device.type == "cpu" and not _is_transformed()
+
+
+class _NoContext:
+    """What `forward` of a function gets where PyTorch differentiates what it does."""
+
+    def save_for_backward(self, *tensors: object) -> None:
+        """Nothing, since there is no backward pass of its own."""
+
+
+def apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:  # noqa: ANN401
+    """Applies a function with a backward pass of its own, or without it if it does not suffice."""
+    if needs_all_derivatives():
+        return function.forward(_NoContext(), *inputs)
+    return function.apply(*inputs)
+
+
+def first_derivatives(backward: Callable[..., T]) -> Callable[..., T]:
+    """Marks a backward pass that cannot be differentiated: it is refused where it would be.
+
+    `torch.autograd.function.once_differentiable` fails only if a later pass reaches its node, and
+    lets `torch.autograd.grad` return second derivatives without its part.
+    """
+
+    @wraps(backward)
+    def run(ctx: Any, *grads: Any) -> T:  # noqa: ANN401
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "attention has only first derivatives here; for create_graph=True, compute the "
+                "outputs within relpe.higher_derivatives()"
+            )
+        with without_autocast(grads[0].device):  # its state is that of the caller
+            return backward(ctx, *grads)
+
+    return run
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context without autocast, which the meta device does not have."""
+    if device.type == "meta":
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def kept_on_device(function: Callable[P, T]) -> Callable[P, T]:
+    """Keeps the tensors that a function makes, unless they belong to a graph or a fake mode."""
+    kept = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _is_transformed():
+            return function(*args, **kwargs)
+        with torch.inference_mode(False):
+            return kept(*args, **kwargs)
+
+    return run
+
+
+def _is_transformed() -> bool:
+    """Whether tensors belong to a graph or a transform, or have no values."""
+    compiling = torch.compiler.is_compiling()
+    return compiling or needs_all_derivatives() or torch._guards.detect_fake_mode() is not None
