@@ -243,3 +243,36 @@ def check_state(found: object, expected: object) -> None:
         raise TypeError(
             "the state is that of another model or layer; begin with init_state of this one"
         )
+
+
+def check_attention(q: Tensor, k: Tensor, v: Tensor, *by_key: Tensor) -> None:
+    """Checks queries (b, l, h, f), keys (b, s, h, f), values (b, s, h, e) and others (b, s, h).
+
+    Raises:
+        ValueError: their shapes do not fit each other, or one has no floating dtype.
+    """
+    given = (q, k, v, *by_key)
+    fit = q.ndim == k.ndim == v.ndim and q.ndim >= 4 and v.shape[:-1] == k.shape[:-1]
+    fit = fit and (q.shape[0], *q.shape[-2:]) == (k.shape[0], *k.shape[-2:])
+    if not fit or any(x.shape != k.shape[:-1] for x in by_key):
+        raise ValueError(
+            f"q, k, v have the shapes {', '.join(str(tuple(x.shape)) for x in given)}, expected "
+            "(b, l, h, f), (b, s, h, f) and (b, s, h, e), then (b, s, h) for what there is of keys"
+        )
+    if not all(x.is_floating_point() for x in given):
+        raise ValueError(
+            f"q, k, v are {', '.join(str(x.dtype) for x in given)}, expected floating dtypes"
+        )
+
+
+def check_causal(q: Tensor, k: Tensor) -> None:
+    """Checks that there are as many queries as keys.
+
+    Raises:
+        ValueError: there are not.
+    """
+    if q.shape[:-1] != k.shape[:-1]:
+        raise ValueError(
+            f"q has the shape {tuple(q.shape)} and k {tuple(k.shape)}, expected as many queries as "
+            "keys"
+        )

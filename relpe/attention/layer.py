@@ -130,7 +130,8 @@ class SelfAttention(nn.Module):
         """
         if 0 in x.shape[:2]:
             return x, state
-        recent = state.recent
+        recent, taps = state.recent, 1 if self.convolution is None else self.convolution.shape[1]
+        check_state(recent.shape[1:], (taps - 1, x.shape[2]))
         if self.convolution is not None:
             x, recent = causal_convolution(x, self.convolution, recent, lengths)
         more = {} if self.gates is None else {"gates": self.gates(x)}

@@ -213,7 +213,7 @@ class Rows(NamedTuple):
         """Outputs (n, l, f) in the places of x (b, s, f); zeros at padding."""
         flat = out.new_zeros(x.shape[0] * x.shape[1], out.shape[2])
         flat = flat.index_copy(0, self.places[self.exists], out[self.exists])
-        return flat.view(*x.shape[:2], -1)
+        return flat.view(*x.shape[:2], out.shape[2])
 
 
 def rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Rows | None:

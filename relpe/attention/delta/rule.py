@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from relpe.checks import check_attention, check_causal, check_state
 from relpe.torch_compile import differentiate, operation
 from relpe.transforms import first_derivatives, needs_all_derivatives
 
@@ -48,6 +49,9 @@ def gated_delta_rule(
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
     """
+    check_attention(q, k, v, strength, log_decay)
+    check_causal(q, k)
+    check_state(state.shape, (q.shape[0], *q.shape[2:], v.shape[-1]))
     if needs_all_derivatives():
         outs = []
         for x in zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True):

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from relpe.attention.linear.chunked import Tiling, causal_sums, tiling
+from relpe.checks import check_attention, check_causal, check_state
 
 LEAST_WEIGHT = 1e-30
 """Minimum sum of weights. Below it the result is zero, since gradients divide by its square."""
@@ -57,6 +58,14 @@ def causal_linear_attention(
     1e-30. `how` overrides the tiling.
     """
     dtype = state.kv.dtype
+    check_attention(q, k, v)
+    check_causal(q, k)
+    check_state(state.kv.shape, (q.shape[0], *q.shape[2:], v.shape[-1]))
+    if log_scale is not None and log_scale.shape[1:] != q.shape[1:3]:
+        raise ValueError(
+            f"log_scale has the shape {tuple(log_scale.shape)}, expected (1 or b, l, h) as q has "
+            f"{tuple(q.shape)}"
+        )
     if 0 in q.shape[:2]:
         return v, state
     if q.shape[1] == 1 and not torch.is_grad_enabled():
@@ -97,6 +106,7 @@ def linear_attention(
     the numerator only. Memory beyond inputs and outputs: copies of keys and values, and the sums
     (b, h, f, e).
     """
+    check_attention(q, k, v)
     dtype = torch.promote_types(torch.float32, q.dtype)
     turned_q, turned_k = (None, None) if turned is None else turned
     sums = sums_of(k.to(dtype), v, key_mask, log_scale, turned_k)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.offset_scores import Box, box_attention, for_heads
-from relpe.checks import Checked, at_least, check_state
+from relpe.checks import Checked, at_least, check_attention, check_causal, check_state
 from relpe.encodings.base import NO_SCORING, AttentionName, OffsetTable, Scoring
 from relpe.transforms import without_autocast
 
@@ -183,6 +183,8 @@ def windowed_attention(
     The rows of the table are the offsets of `box_of(half_widths, order)`. `key_mask` (1 or b,
     *grid) is True for visible keys; the result of a query without visible keys is undefined.
     """
+    check_attention(q, k, v)
+    check_causal(q, k)
     box = box_of(half_widths, order)
     axes = len(half_widths)
     pads = [x for pair in zip(box.before, box.after, strict=True) for x in pair[::-1]][::-1]

@@ -210,6 +210,9 @@ def test_half_precision_gradients_copies_and_empty_inputs(name: str) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in used(module))
     assert module(inputs(0, 6).bfloat16())[0].shape == (0, 6, 16)
     assert module(inputs(2, 0).bfloat16())[0].shape == (2, 0, 16)
+    if name != "algebraic softmax, decay":
+        packed = module(inputs(1, 0).bfloat16(), cu_seqlens=torch.tensor([0, 0]))[0]
+        assert packed.shape == (1, 0, 16)
 
 
 def used(module: Attention) -> list[torch.nn.Parameter]:
@@ -268,7 +271,7 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         (META, {}, "x is on meta, expected cpu; move it with"),
         (two, {"positions": two[..., 0]}, r"expected \(1, 5, p\) or \(2, 5, p\)"),
         (one, {"positions": META}, "positions is on meta, expected cpu"),
-        (one, {"positions": one[..., :1] * math.nan}, "not numbers, expected finite ones"),
+        (one, {"positions": one[..., :1] * math.nan}, "where neighbours are equal or no numbers"),
         (two, {"mask": two[..., 0]}, r"torch.float64, expected \(2, 5\) and bool"),
         (two, {"cu_seqlens": torch.tensor([0, 5])}, r"expected x of \(1, l, m\)"),
         (one, {"cu_seqlens": torch.tensor([0, 4])}, "rise from 0 to l"),
@@ -279,6 +282,9 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
             {"cu_seqlens": torch.tensor([0, 5]), "mask": torch.ones(1, 5) > 0},
             "both mask and cu_seqlens",
         ),
+        (one, {"positions": torch.arange(5)[None, :, None] + 2**62}, "beyond 9007199254740992"),
+        (one, {"positions": torch.arange(5.0)[None, :, None] + 2**25}, "beyond 16777216"),
+        (one, {"state": layer(convolution_taps=2).init_state(1)}, "that of another model"),
         (one, {"state": ()}, "state is of type tuple, expected AttentionState"),
         (one, {"state": layer().init_state(3)}, "the state has 3 rows and the inputs have 1"),
         (one, {"state": layer("algebraic windowed").init_state(1)}, "that of another model"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from relpe.attention.feature_maps import EluConfig, FeatureMapConfig, ReluConfig
 from relpe.attention.linear.attention import LinearState
 from relpe.attention.linear.numerator import numerator_only_attention
-from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
 from relpe.encodings.algebraic.spectra import spectrum_of_skew
 from relpe.encodings.algebraic.structures import (
     CycleStructure,
@@ -27,6 +27,7 @@ from tests.support.compared import compare_with_gradients
 from tests.support.golden_algebraic import close, golden
 
 START = ()
+DECAYING = AlgebraicState(0)
 MUSIC = DirectSum(
     parts=(
         SequenceStructure(),
@@ -224,13 +225,13 @@ def test_attention_with_and_without_decay_matches_the_original(decay: float) -> 
 def test_a_decay_follows_rows_that_start_at_different_positions() -> None:
     encoding = built(SequenceStructure(), decay=0.9)
     positions = torch.arange(4) + torch.tensor([[0], [50]])
-    _, state = encoding.prepare(positions[..., None], START)
+    _, state = encoding.prepare(positions[..., None], DECAYING)
     state = state.map_rows(lambda rows: rows[torch.tensor([1, 1, 0])])
     following = torch.tensor([[54], [54], [4]])
     codes: Any = encoding.prepare(following[..., None], state)[0]
     close(codes.factor[:, 0], 0.9 ** torch.arange(5.0), 1e-6)
-    shared = START.map_rows(lambda rows: rows[:0])
-    assert shared == START
+    shared = DECAYING.map_rows(lambda rows: rows[:0])
+    assert shared == DECAYING
     with pytest.raises(ValueError, match="rise by one"):
         encoding.prepare(following.flip(0)[..., None], state)
 
@@ -249,7 +250,7 @@ def test_factors_of_offsets_equal_those_of_pairs() -> None:
         (TreeStructure(), torch.arange(2)),
     ):
         with pytest.raises(ValueError, match="rise by one"):
-            built(structure, decay=0.9).prepare(places[None, :, None], START)
+            built(structure, decay=0.9).prepare(places[None, :, None], DECAYING)
 
 
 def empty_state(features: int) -> LinearState:
