@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -40,7 +41,7 @@ def higher_derivatives() -> Iterator[None]:
 
 def needs_all_derivatives() -> bool:
     """Whether `higher_derivatives`, forward mode or a transform of `torch.func` is active."""
-    in_func = torch._C._functorch.peek_interpreter_stack() is not None
+    in_func = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
     return _HIGHER.get() or forward_ad._current_level >= 0 or in_func
 
 
@@ -129,4 +130,4 @@ def kept_on_device(function: Callable[P, T]) -> Callable[P, T]:
 def _is_transformed() -> bool:
     """Whether tensors belong to a graph or a transform, or have no values."""
     compiling = torch.compiler.is_compiling()
-    return compiling or needs_all_derivatives() or torch._guards.detect_fake_mode() is not None
+    return compiling or needs_all_derivatives() or detect_fake_mode() is not None

@@ -54,8 +54,9 @@ def gated_delta_rule(
     check_state(state.shape, (q.shape[0], *q.shape[2:], v.shape[-1]))
     if needs_all_derivatives():
         outs = []
-        for x in zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True):
-            out, state = delta_step(*x, state)
+        steps = zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True)
+        for query, key, value, share, decay in steps:
+            out, state = delta_step(query, key, value, share, decay, state)
             outs.append(out)
         return torch.stack(outs, 1), state
     out, end, *_ = torch.ops.relpe.gated_delta_rule(
