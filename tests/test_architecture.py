@@ -29,7 +29,7 @@ MAY_USE = {
     "tokenization": {"numpy"},
 }
 EXTRAS = {
-    "relpe": ["train", "fast", "jax"],
+    "relpe": ["train", "fast", "jax", "hub"],
     "tokenization": ["convert", "fast", "musicxml"],
     "training": ["train", "images", "translation"],
     "app": ["app"],
@@ -50,6 +50,7 @@ MEETS_OTHERS = {
     "arithmetic.py": {"numba"},
     "event_bytes.py": {"numba"},
     "jax_reference.py": {"jax"},
+    "hub.py": {"huggingface_hub"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 

@@ -24,8 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from relpe.checks import check_attention, check_causal, check_state
-from relpe.torch_compile import differentiate, operation
-from relpe.transforms import first_derivatives, needs_all_derivatives
+from relpe.transforms import differentiate, first_derivatives, needs_all_derivatives, operation
 
 CHUNK = 32
 """Positions per chunk."""
