@@ -81,7 +81,7 @@ def test_the_operations_refuse_shapes_and_dtypes_that_would_be_spread_silently()
     )
     q = torch.rand(2, 12, 4, 8)
     state = LinearState.empty((2, 4, 8, 8), device=q.device, dtype=q.dtype)
-    calls: list[tuple[Callable[..., object], tuple[object, ...]]] = [
+    calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = [
         (causal, (state,)),
         (full, ()),
         (delta, (q[..., 0], -q[..., 0], state.kv)),

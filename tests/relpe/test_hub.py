@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,21 +21,27 @@ pytest.importorskip("huggingface_hub")
 from relpe import ClassifierConfig, DecoderConfig, EncoderDecoderConfig
 from relpe.hub import CARRIED, Classifier, Decoder, EncoderDecoder
 
-SIZES = {"vocabulary_size": 11, "width": 16, "num_heads": 2, "num_layers": 1, "hidden": 16}
+SIZES: dict[str, Any] = {
+    "vocabulary_size": 11,
+    "width": 16,
+    "num_heads": 2,
+    "num_layers": 1,
+    "hidden": 16,
+}
 COMMIT = "c" * 40
 
 
 def small_decoder() -> Decoder:
     """A decoder whose weights are those that bfloat16 can store."""
     torch.manual_seed(0)
-    return Decoder(DecoderConfig(**SIZES)).bfloat16().float()  # pyright: ignore[reportArgumentType]
+    return Decoder(DecoderConfig(**SIZES)).bfloat16().float()
 
 
 @pytest.mark.parametrize("kind", [Decoder, Classifier, EncoderDecoder])
-def test_models_and_what_lies_beside_them_are_kept_in_folders(kind: type, tmp_path: Path) -> None:
-    small = {"width": 16, "num_heads": 2, "hidden": 16}
+def test_models_and_what_lies_beside_them_are_kept_in_folders(kind: Any, tmp_path: Path) -> None:
+    small: dict[str, Any] = {"width": 16, "num_heads": 2, "hidden": 16}
     configs = {
-        Decoder: lambda: DecoderConfig(**SIZES),  # pyright: ignore[reportArgumentType]
+        Decoder: lambda: DecoderConfig(**SIZES),
         Classifier: lambda: ClassifierConfig(**small, num_layers=1),
         EncoderDecoder: lambda: EncoderDecoderConfig(**small, vocabulary_size=11),
     }
@@ -58,7 +65,7 @@ class Hub(BaseHTTPRequestHandler):
 
     files: dict[str, bytes]
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing."""
 
     def _answer(self, content: bytes, **headers: str) -> None:

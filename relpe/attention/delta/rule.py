@@ -24,8 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from relpe.checks import check_attention, check_causal, check_state
-from relpe.torch_compile import differentiate, operation
-from relpe.transforms import first_derivatives, needs_all_derivatives
+from relpe.transforms import differentiate, first_derivatives, needs_all_derivatives, operation
 
 CHUNK = 32
 """Positions per chunk."""
@@ -54,8 +53,9 @@ def gated_delta_rule(
     check_state(state.shape, (q.shape[0], *q.shape[2:], v.shape[-1]))
     if needs_all_derivatives():
         outs = []
-        for x in zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True):
-            out, state = delta_step(*x, state)
+        steps = zip(*(x.unbind(1) for x in (q, k, v, strength, log_decay)), strict=True)
+        for query, key, value, share, decay in steps:
+            out, state = delta_step(query, key, value, share, decay, state)
             outs.append(out)
         return torch.stack(outs, 1), state
     out, end, *_ = torch.ops.relpe.gated_delta_rule(

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.torch_compile import differentiate, operation
-from relpe.transforms import first_derivatives, needs_all_derivatives
+from relpe.transforms import differentiate, first_derivatives, needs_all_derivatives, operation
 
 
 class Tiling(NamedTuple):

@@ -112,11 +112,11 @@ class WindowedOperation:
                 torch.cat([past[:, past.shape[1] - history :].to(dtype), new.to(dtype)], 1)
                 for past, new in ((state.keys, k), (state.values, v))
             )
-            pair = [for_heads(x, q.shape[2]) for x in (keys, values)]
+            k, v = (for_heads(x, q.shape[2]) for x in (keys, values))
             if table is None:
-                out = banded_attention(q, *pair, seen if history else None, span, out_dtype)
+                out = banded_attention(q, k, v, seen if history else None, span, out_dtype)
             else:
-                out = _in_head_groups(q, *pair, seen if history else None, table, span)
+                out = _in_head_groups(q, k, v, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
         return out.to(out_dtype), _shifted(_ended(state, lengths, q.shape[1]), span - 1)
 

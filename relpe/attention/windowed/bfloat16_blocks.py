@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.torch_compile import outside_graphs
-from relpe.transforms import first_derivatives
+from relpe.transforms import first_derivatives, outside_graphs
 
 FURTHER = 8
 """Further columns: the subtracted values, and in the forward pass eight partial sums of weights.

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
-from relpe.torch_compile import outside_graphs
-from relpe.transforms import apply, first_derivatives, without_autocast
+from relpe.transforms import apply, first_derivatives, outside_graphs, without_autocast
 
 TILE = 64
 """Queries per tile."""

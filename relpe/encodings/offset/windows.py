@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from relpe.checks import Checked
 from relpe.encodings.weights import Weights
-from relpe.torch_compile import outside_graphs
+from relpe.transforms import outside_graphs
 
 HEAD_GROUPS = 3
 """Maximum number of different spans in a layer; each needs a call of the operation."""

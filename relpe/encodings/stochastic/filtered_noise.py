@@ -42,8 +42,7 @@ from relpe.encodings.stochastic.white_noise import (
     white_noise,
 )
 from relpe.encodings.weights import Weights
-from relpe.torch_compile import outside_graphs
-from relpe.transforms import may_keep, without_autocast
+from relpe.transforms import may_keep, outside_graphs, without_autocast
 
 
 class Filters(NamedTuple):

@@ -226,6 +226,7 @@ def test_a_decay_follows_rows_that_start_at_different_positions() -> None:
     encoding = built(SequenceStructure(), decay=0.9)
     positions = torch.arange(4) + torch.tensor([[0], [50]])
     _, state = encoding.prepare(positions[..., None], DECAYING)
+    assert isinstance(state, AlgebraicState)
     state = state.map_rows(lambda rows: rows[torch.tensor([1, 1, 0])])
     following = torch.tensor([[54], [54], [4]])
     codes: Any = encoding.prepare(following[..., None], state)[0]
