@@ -83,13 +83,13 @@ def render(
         score: the score to render.
         sample_rate: in hertz.
         soundfont: the SoundFont to play. Default: the General MIDI SoundFont of pretty_midi.
-        renderer: "auto" uses FluidSynth if it is installed, otherwise the built-in player. Both
-            play without reverb.
+        renderer: "auto" uses FluidSynth if it is installed, otherwise the built-in player, which
+            alone bends single notes of an MPE zone. Both play without reverb.
         progress: called with the fraction done, 0 to 1.
 
     Raises:
-        SoundError: the SoundFont cannot be used, FluidSynth was requested but is missing or fails,
-            or the score is longer than half an hour.
+        SoundError: the SoundFont cannot be used, FluidSynth was requested but is missing, fails or
+            cannot bend single notes, or the score is longer than half an hour.
     """
     score_seconds = float(score.seconds_at(score.end_ticks))
     check_length(score_seconds)
@@ -100,8 +100,14 @@ def render(
         raise SoundError(
             'the command fluidsynth was not found; install FluidSynth or use the renderer "builtin"'
         )
+    is_bent = any(track.note_bends[:, 2].any() for track in score.tracks)
+    if renderer == "fluidsynth" and is_bent:
+        raise SoundError(
+            "the score bends single notes of an MPE zone, which a MIDI file for FluidSynth cannot "
+            'hold; use the renderer "builtin"'
+        )
     mixed, used = None, "builtin"
-    if renderer != "builtin" and is_installed:
+    if renderer != "builtin" and is_installed and not is_bent:
         try:
             mixed, used = _fluidsynth(score, path, sample_rate, score_seconds), "fluidsynth"
         except SoundError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from app.compose.options import MusicOptions
 from app.errors import CommandError
 from relpe.files import atomic_write
 
@@ -67,6 +68,8 @@ class Row:
         Results and the prompt's path are not compared; the hash of the prompt is.
         """
         before, after = self._made_of(), now._made_of()
+        if lacking := sorted(_OPTIONS & (after.keys() - before.keys())):
+            return f"another version of relpe, without {', '.join(lacking)}"
         for name in before | after:
             was, now_is = before.get(name, "none"), after.get(name, "none")
             if was != now_is:
@@ -93,6 +96,7 @@ class Row:
         return None
 
 
+_OPTIONS = {field.name for field in fields(MusicOptions)}
 COLUMNS = tuple(field.name for field in fields(Row))
 RESULTS = (
     *("bars", "notes", "seconds", "new_bar", "new_seconds", "choice", "clip_seconds"),

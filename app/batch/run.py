@@ -269,7 +269,7 @@ class BatchRun:
             elif difference := row.difference(wanted[file]):
                 raise CommandError(
                     f"{self._manifest}: {file} was generated with {difference}; resume with the "
-                    "same options, or choose another --output"
+                    "same options and version, or choose another --output"
                 )
         return others
 

@@ -18,7 +18,6 @@ from tqdm import tqdm
 from benchmarks.timing import run
 from benchmarks.tokenization.whose_bars import examples, report
 from tokenization.analysis.bar_evidence import (
-    estimate_evidence,
     estimate_features,
     file_evidence,
     file_features,
@@ -26,13 +25,13 @@ from tokenization.analysis.bar_evidence import (
 from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.score import Score
 
-NUM_FEATURES = {"file alone": 3, "beside the estimate": 5}
+NUM_FEATURES = {"file alone": 3, "beside the estimate": 6}
 
 
 def features(score: Score) -> list[float]:
     """What the probability depends on."""
-    estimate = estimate_evidence(score, estimate_beats(score))
-    return [*file_features(file_evidence(score)), *estimate_features(estimate)]
+    beats = estimate_beats(score)
+    return [*file_features(file_evidence(score)), *estimate_features(score, beats)]
 
 
 def logistic_regression(table: np.ndarray, target: np.ndarray) -> np.ndarray:

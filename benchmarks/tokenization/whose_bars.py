@@ -1,9 +1,9 @@
 """Music with bars and recordings without a click, and how often one is taken for the other.
 
-Music with bars: scores of each corpus, whole and cut to eight bars, as they are and deformed
+Music with bars: scores of each corpus, whole and cut to eight and three bars, and deformed
 (`benchmarks.tokenization.deformations`). Recordings: scores played in uneven time
-(`benchmarks.tokenization.performances`) with ticks of 120 beats per minute, whole and cut to 16 and
-30 seconds, and those of `giantmidi`.
+(`benchmarks.tokenization.performances`) with ticks of 120 beats per minute, whole and cut to 8, 16
+and 30 seconds, and those of `giantmidi`.
 """
 
 from __future__ import annotations
@@ -84,10 +84,12 @@ def _examples(data: Path, split: str, count: int) -> Iterator[Example]:
             part = cut(score, (len(notated_lines(score, score.end_ticks)) - 1) // 3)
             yield Example("whole", True, score)
             yield Example("eight bars", True, part)
+            yield Example("three bars", True, cut(part, 0, 3))
             for kind, deform in (FITTED if split == "train" else HELD_OUT).items():
                 yield Example(kind, True, deform(part, rng))
             played = retimed(perform(score, number).score)
             yield Example("played", False, played)
+            yield Example("8 s, played", False, cut(played, int(rng.integers(0, 4)), 4))
             yield Example("16 s, played", False, cut(played, int(rng.integers(0, 4))))
             yield Example("30 s, played", False, cut(played, int(rng.integers(0, 4)), 15))
     with zipfile.ZipFile(data / "giantmidi" / "giantmidi_sample.zip") as archive:

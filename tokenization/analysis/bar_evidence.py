@@ -35,11 +35,13 @@ _MOST_BLOCKS: Final = 4096
 """Blocks that are compared at once, which bounds the memory."""
 _FEWEST_ONSETS: Final = 8
 _COARSE_TICKS: Final = 24
+_LEAST_TOTAL: Final = 1.0
+"""Nats that estimated bars must explain to be preferred."""
 _SURE: Final = 0.99
 """Probability by the file alone from which no beats are estimated."""
 _WEIGHTS: Final = {
-    "file alone": (-6.148, 1.182, 1.876),
-    "beside the estimate": (-2.240, 5.188, 2.791, -4.707, -1.076),
+    "file alone": (-6.533, 2.115, 1.858),
+    "beside the estimate": (-6.964, 2.082, 3.319, -2.385, -1.297, 5.193),
 }
 """Coefficients of logistic regressions, fitted by `benchmarks.tokenization.fit_bars`."""
 
@@ -94,7 +96,8 @@ def file_probability(score: Score) -> float:
     """Probability that the bars of a piece are those of its file, between 0 and 1.
 
     Sheet music has its own bars, and so has a file with few notes, or with so few ticks in a beat
-    that nobody can have played into it without a click.
+    that nobody can have played into it without a click. If estimated bars explain nothing, as in a
+    fill of two bars, it is at least one half.
     """
     is_coarse = score.ticks_per_beat <= _COARSE_TICKS
     if score.is_notated or score.num_notes < FEWEST_NOTES or is_coarse:
@@ -107,8 +110,9 @@ def file_probability(score: Score) -> float:
         beats = estimate_beats(score)
     except MidiError:  # there is nothing else to choose
         return alone
-    features = [*file_features(file), *estimate_features(estimate_evidence(score, beats))]
-    return _logistic("beside the estimate", features)
+    estimate = estimate_features(score, beats)
+    chance = _logistic("beside the estimate", [*file_features(file), *estimate])
+    return max(chance, 0.5) if estimate[1] < np.log1p(_LEAST_TOTAL) else chance
 
 
 def file_features(file: Evidence) -> list[float]:
@@ -116,9 +120,16 @@ def file_features(file: Evidence) -> list[float]:
     return [1.0, file.gain, float(np.log1p(file.total))]
 
 
-def estimate_features(estimate: Evidence) -> list[float]:
-    """What it depends on beside that: gain and total of the estimate."""
-    return [estimate.gain, float(np.log1p(estimate.total))]
+def estimate_features(score: Score, beats: Beats) -> list[float]:
+    """What it depends on beside that: gain and total of the estimate, and the agreement of both.
+
+    Estimated beats stay at one place in the beats, or half beats, of a file whose tempo is that of
+    the music, and are everywhere in those of others.
+    """
+    estimate = estimate_evidence(score, beats)
+    turns = 2 * np.pi * score.ticks_at(beats.seconds) / score.ticks_per_beat
+    agreement = max(float(abs(np.exp(1j * times * turns).mean())) for times in (1, 2))
+    return [estimate.gain, float(np.log1p(estimate.total)), agreement]
 
 
 def _logistic(kind: str, features: list[float]) -> float:

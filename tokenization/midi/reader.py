@@ -101,7 +101,8 @@ def read_midi(
             f"{file.name}: {damage}; expected an undamaged file, export or download it again"
         )
     if not begins.size:
-        found = f"{damage}, and no note is complete" if damage else "the file has no notes"
+        found = "no note of the file ends" if endless.size else "the file has no notes"
+        found = f"{damage}, and no note is complete" if damage else found
         raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
     # Notes that never end are counted as well, since the new music of `append_to_midi` ends them.
     num_notes = len(begins) + len(endless)

@@ -31,9 +31,13 @@ _TRADITIONAL: Final = frozenset(
 _LEADS: Final = {"gb18030": (0xB0, 0xD7), "big5": (0xA4, 0xC6), "euc_kr": (0xB0, 0xC8)}
 _TYPICAL_OF: Final = {"gb18030": _CHINESE, "big5": _TRADITIONAL, "euc_kr": _KOREAN}
 _CYRILLIC: Final = frozenset("абвгдежзийклмнопрстуфхцчшщъыьэюяёіїєґў")
+_COMMON_CYRILLIC: Final = frozenset("оеаинтсрвл")
+_COMMON: Final = 0.1
+"""Weight of common Cyrillic letters, for encodings that give the same word other letters."""
 _PUNCTUATION: Final = frozenset("“”„‘’‚–—…©®™°«»№")  # noqa: RUF001
 _WORD: Final = re.compile(r"[^\W\d_]+")
-_CANDIDATES: Final = ("cp1252", "cp1251", "cp932", "gb18030", "euc_kr", "big5")
+_CANDIDATES: Final = ("cp1252", "cp1251", "koi8_r", "cp932", "gb18030", "euc_kr", "big5")
+_MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 def detect_encoding(contents: Iterable[bytes]) -> str:
@@ -64,8 +68,11 @@ def decode_text(content: bytes, encoding: str) -> str:
 
 
 def _as_utf8(content: bytes) -> str | None:
+    """The text, if it is UTF-8 or has a byte order mark."""
     try:
-        return content.decode()
+        if encoding := _MARKS.get(content[:2]):
+            return content[2:].decode(encoding)
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
 
@@ -84,7 +91,7 @@ def _plausibility(content: bytes, encoding: str) -> float:
     letters = [letter for letter in text if not letter.isascii()]
     if not letters:
         return -1.0
-    if encoding in ("cp1251", "cp1252"):
+    if encoding in ("cp1252", "cp1251", "koi8_r"):
         return _share_in_words(text, len(letters), is_latin=encoding == "cp1252")
     if encoding == "cp932":
         return sum(map(_japanese, letters)) / len(letters)
@@ -109,13 +116,13 @@ def _share_in_words(text: str, num_letters: int, *, is_latin: bool) -> float:
     for word in _WORD.findall(text):
         beyond = sum(not letter.isascii() for letter in word)
         # capitals stand at the beginning of a word, or everywhere
-        is_written = word[1:] in (word[1:].lower(), word[1:].upper())
+        is_written = word[1:].islower() or word in (word.upper(), word[0])
         if beyond == len(word) == 1:
             good += 0.6 if is_latin else 0.5
         elif is_written and is_latin:
             good += beyond * (2 * beyond <= len(word))
         elif is_written and all(letter in _CYRILLIC for letter in word.lower()):
-            good += 1.2 * beyond
+            good += 1.2 * beyond + _COMMON * len(_COMMON_CYRILLIC.intersection(word.lower()))
     return good / num_letters
 
 

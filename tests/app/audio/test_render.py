@@ -242,6 +242,11 @@ def test_fluidsynth_is_used_if_it_is_installed_or_requested(monkeypatch, tmp_pat
     mixed = sound._fluidsynth(score(), default_soundfont(), RATE, 2)
     np.testing.assert_array_equal(mixed[:, : len(written)].T, written)
     assert render(music).renderer == "fluidsynth"
+    (track,) = music.tracks
+    bent = music.with_tracks([replace(track, note_bends=[(0, 60, 50)])])
+    assert render(bent).renderer == "builtin"
+    with pytest.raises(SoundError, match="bends single notes"):
+        render(bent, renderer="fluidsynth")
 
 
 @pytest.mark.slow

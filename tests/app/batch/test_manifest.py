@@ -93,6 +93,14 @@ def test_other_settings_are_refused_with_the_first_difference(
         patch.setattr(batch_clips, "versions", lambda: "relpe 99")
         with pytest.raises(CommandError, match=r"generated with versions relpe .*, now relpe 99"):
             run(quick_model, same)
+    rows = read_manifest(manifest := same.place / "manifest.csv")
+    older = json.loads(rows["midi/waltz_v01.mid"].settings)
+    del older["drums"], older["takes"]
+    older_rows = [replace(row, settings=json.dumps(older)) for row in rows.values()]
+    write_manifest(manifest, older_rows)
+    with pytest.raises(CommandError, match="another version of relpe, without drums, takes; "):
+        run(quick_model, same)
+    write_manifest(manifest, rows.values())
     (prompts / "first song.mid").write_bytes(write_midi(two_hands(bars=3)))
     with pytest.raises(CommandError, match="prompt sha256 "):
         run(quick_model, same)

@@ -62,6 +62,12 @@ def test_recordings_without_a_click_have_other_bars():
         assert file_probability(score) < 0.5
 
 
+def test_a_fill_keeps_its_bars_since_no_bars_explain_it():
+    onsets = np.random.default_rng(0).choice(1920, 40, replace=False)
+    fill = Score(480, (Track.of([(int(onset), 60, 38, 90) for onset in onsets], is_drum=True),))
+    assert file_probability(fill) >= 0.5
+
+
 def test_the_unit_of_time_and_the_order_of_tracks_make_no_difference():
     score = example("groove")
     evidence = file_evidence(score)
