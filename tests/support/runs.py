@@ -94,17 +94,13 @@ def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Exam
     return result
 
 
-def stop_at(patch, step, examples: type = Examples):
+def stop_at(patch: pytest.MonkeyPatch, step, examples: type = Examples):
     """Send SIGTERM while the batch of a step is drawn, from a class of examples."""
-    _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM), examples)
-
-
-def _before_drawing(patch: pytest.MonkeyPatch, step, act, examples: type = Examples):
     draw = examples.__getitem__
 
     def drawn(self, index):
-        if index == step:
-            act()
+        if index == step - 1:  # steps end with their number
+            os.kill(os.getpid(), signal.SIGTERM)
         return draw(self, index)
 
     patch.setattr(examples, "__getitem__", drawn)

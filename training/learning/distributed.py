@@ -13,16 +13,16 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import pytorch_lightning as pl
 import torch
+from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
-from torch import Tensor
+from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from relpe.models.checkpoint import AnyModel
 from training.config import TrainerConfig
 from training.errors import TrainingError
 
@@ -102,13 +102,9 @@ def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
 
 
 def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # noqa: ANN401
-    """The strategy for Lightning's Trainer."""
+    """The strategy for Fabric."""
     if settings.strategy == "fsdp":
-        return ModelParallelStrategy(
-            data_parallel_size=processes.world,
-            tensor_parallel_size=1,
-            save_distributed_checkpoint=False,
-        )
+        return ModelParallelStrategy(shard, processes.world, tensor_parallel_size=1)
     if processes.world == 1 and settings.strategy == "auto":
         return "auto"
     # without find_unused_parameters, DDP rebuilds its buckets after the first step; this changes
@@ -119,18 +115,17 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
 def choose_environment(
     processes: Processes, environment: Mapping[str, str]
 ) -> ClusterEnvironment | None:
-    """Tells Lightning how the processes were started; None: by torchrun, which it detects.
+    """Tells Fabric how the processes were started; None: by torchrun, which it detects.
 
-    With SLURM, requeueing is disabled, since it would write additional checkpoints. If SLURM
-    started a single task, Lightning starts the other processes.
+    If SLURM started a single task, Fabric starts the other processes.
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         return None
     if not _started_by_srun(environment):
         return LightningEnvironment()
-    # required by Lightning; srun with only --ntasks does not set it
+    # required by Fabric; srun with only --ntasks does not set it
     os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(processes.devices))
-    return SLURMEnvironment(auto_requeue=False)
+    return SLURMEnvironment()
 
 
 def leave_signals(worker: int) -> None:
@@ -138,36 +133,26 @@ def leave_signals(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def summed(trainer: pl.Trainer, values: Tensor) -> Tensor:
+def summed(fabric: Fabric, values: Tensor) -> Tensor:
     """Sum of a tensor over all processes, on its device; every process must call this."""
-    if trainer.world_size == 1:
-        return values
-    found = trainer.strategy.reduce(values, reduce_op="sum")
-    assert isinstance(found, torch.Tensor)
-    return found
+    return values if fabric.world_size == 1 else fabric.strategy.all_reduce(values, reduce_op="sum")
 
 
-def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
+def total(fabric: Fabric, *values: float) -> list[float]:
     """Sums over all processes, in float64; every process must call this."""
-    mine = torch.tensor([float(value) for value in values], dtype=torch.float64)
-    if trainer.world_size > 1:
-        mine = mine.to(trainer.strategy.root_device)
-    return summed(trainer, mine).tolist()
+    mine = torch.tensor(values, dtype=torch.float64)
+    return summed(fabric, mine if fabric.world_size == 1 else mine.to(fabric.device)).tolist()
 
 
-def any_of(trainer: pl.Trainer, condition: object) -> bool:
-    """Whether the condition holds in any process; every process must call this."""
-    return total(trainer, float(bool(condition)))[0] > 0
-
-
-def shard(decoder: AnyModel, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh of Lightning's
-    """Shard the weights among the processes, first block by block, then the rest.
+def shard(module: nn.Module, mesh: Any) -> nn.Module:  # noqa: ANN401 - a DeviceMesh of Fabric's
+    """Shard the `decoder` of a module among the processes, first block by block, then the rest.
 
     Raises:
         TrainingError: the encoding has a window, whose widths cannot be sharded.
     """
     from torch.distributed.fsdp import fully_shard
 
+    decoder: Any = module.decoder
     if decoder.training_window() is not None:
         raise TrainingError(
             "trainer.strategy is fsdp, but the encoding has a window, whose widths cannot be "
@@ -178,6 +163,7 @@ def shard(decoder: AnyModel, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh 
         fully_shard(block, mesh=mesh)
     # shard the rest too, so that weights and their average are always sharded between calls
     fully_shard(decoder, mesh=mesh, reshard_after_forward=True)
+    return module
 
 
 def whole(tensor: Tensor) -> Tensor:

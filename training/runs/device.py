@@ -22,7 +22,7 @@ Precision = Literal["32-true", "bf16-mixed"]
 logger = logging.getLogger(__name__)
 
 PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
-"""Lightning's names of the precisions."""
+"""Fabric's names of the precisions."""
 
 
 class Arithmetic(NamedTuple):

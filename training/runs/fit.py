@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
+from lightning_fabric import Fabric
 
 from tokenization.presets import load_tokenizer
 from training.config import ExperimentConfig
@@ -22,7 +22,6 @@ from training.learning.distributed import (
     choose_strategy,
     find_processes,
 )
-from training.runs.callbacks import Checkpoints, InterruptedRunError, Report
 from training.runs.device import (
     Arithmetic,
     choose_arithmetic,
@@ -30,12 +29,12 @@ from training.runs.device import (
     resume_arithmetic,
 )
 from training.runs.lineage import first_weights
-from training.runs.loggers import build_loggers, check_loggers
-from training.runs.pictures import Pictures
+from training.runs.loggers import Log, build_loggers, check_loggers
+from training.runs.loop import Loop
+from training.runs.progress import Progress
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.samples import Samples
 from training.runs.weights import (
-    CheckpointFiles,
     fill,
     keep_styles,
     load_decoder,
@@ -50,9 +49,6 @@ from training.tasks.task import TaskData
 logger = logging.getLogger(__name__)
 
 _EXPECTED_WARNINGS = (
-    ".*does not have many workers.*",
-    ".*isinstance.treespec, LeafSpec.*",
-    ".*GPU available but not used.*",
     ".*AccumulateGrad node.s stream does not match.*",  # ddp keeps the nodes
     ".*DataLoader will create.*",  # the number of workers is a setting
     ".*FSDP2-wrapped module .* returned a view tensor.*",  # views are never changed in place
@@ -105,15 +101,16 @@ def fit(
         alone = alone_in(folder)
     with alone:
         segment = _open(config, folder, processes, fresh=fresh, init_from=init_from)
-        module, step, stopped_by = segment.module, segment.step, None
-        if module.budget.progress(step) >= 1 and not (segment.is_due or segment.samples_are_due):
+        module, stopped_by = segment.module, None
+        spent = module.budget.progress(module.step) >= 1
+        if spent and not (segment.is_due or segment.samples_are_due):
             logger.info("%s: nothing to do, the budget of this run is used up", folder)
         else:
             _write_start(segment, fresh=fresh)
-            step, stopped_by = _train(segment, show=show and not processes.rank)
+            stopped_by = _train(segment, show=show and not processes.rank)
     return Result(
-        step=step,
-        tokens=step * config.task.tokens_per_step,
+        step=module.step,
+        tokens=module.step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
         validation=module.validation_loss,
         accuracy=module.validation.get("validation/accuracy"),
@@ -137,12 +134,19 @@ class _Segment:
     """Contents of run.json; None for a new run."""
     first: FirstWeights | None = None
     """Origin of the initial weights of a new run; None if they are random."""
-    step: int = 0
-    """Step of the checkpoint to resume from."""
-    is_due: bool = False
-    """Whether the validation of that step is still due."""
-    samples_are_due: bool = False
-    """Whether only the samples of that step are still due."""
+    checkpoint: dict[str, Any] | None = None
+    """The checkpoint to resume from."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the validation of its step is still due."""
+        held = {} if self.checkpoint is None else self.checkpoint["callbacks"]["Checkpoints"]
+        return held.get("due") == self.module.step
+
+    @property
+    def samples_are_due(self) -> bool:
+        """Whether only the samples of its step are still due."""
+        return self.checkpoint is not None and Samples.are_due(self.checkpoint, self.folder)
 
 
 def _open(
@@ -167,13 +171,7 @@ def _open(
     segment = _Segment(config, folder, processes, arithmetic, data, module, earlier)
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts, init_from)
-        checkpoint = _resume(module, last, sharded=settings.strategy == "fsdp")
-        return replace(
-            segment,
-            step=checkpoint["global_step"],
-            is_due=Checkpoints.is_due(checkpoint),
-            samples_are_due=Samples.are_due(checkpoint, folder),
-        )
+        return replace(segment, checkpoint=_resume(module, last))
     if init_from is None:
         return segment
     weights, origin = load_decoder(init_from)
@@ -202,21 +200,17 @@ def _check_folder(folder: Path, *, fresh: bool) -> None:
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
-def _resume(module: TaskModule[Any], last: Path, *, sharded: bool) -> dict[str, Any]:
-    """Restore weights and elapsed time; return the checkpoint.
-
-    Lightning restores everything else.
-    """
+def _resume(module: TaskModule[Any], last: Path) -> dict[str, Any]:
+    """Restore weights, step and elapsed time; return the checkpoint, which has everything else."""
     other = "copy best.ckpt over it, or " if last.with_name("best.ckpt").exists() else ""
     checkpoint = read_checkpoint(last, f"{other}start again with --fresh")
-    # fsdp stores the optimizer's states in the order of the model, other strategies by group
-    if sharded and not checkpoint["sharded"]:
+    if checkpoint.get("sharded"):
         raise TrainingError(
-            f"{last}: written without fsdp, so fsdp cannot resume from it; leave out "
-            "trainer.strategy, or start a new run from its weights with --init-from"
+            f"{last}: written with fsdp by an earlier version, expected a checkpoint of this one; "
+            "start a new run from its weights with --init-from"
         )
-    fill(module.decoder, checkpoint, last)
-    module.budget.earlier = checkpoint["elapsed_seconds"]
+    fill(module.decoder, checkpoint, last, averaged=False)
+    module.step, module.budget.earlier = checkpoint["global_step"], checkpoint["elapsed_seconds"]
     return checkpoint
 
 
@@ -224,7 +218,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
     """Record the start of a segment in the log and in the run's folder."""
     config, folder = segment.config, segment.folder
     if segment.earlier is not None:
-        logger.info("%s: resuming from step %d", folder, segment.step)
+        logger.info("%s: resuming from step %d", folder, segment.module.step)
     parameters = sum(parameter.numel() for parameter in segment.module.decoder.parameters())
     logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *segment.arithmetic)
     if not segment.data.validates:
@@ -250,7 +244,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
             parameters,
             segment.arithmetic,
             earlier=segment.earlier,
-            step=segment.step,
+            step=segment.module.step,
             first=segment.first,
             processes=segment.processes.world,
         )
@@ -259,65 +253,56 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
             tokenizer.save(folder)
 
 
-def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
-    """Run Lightning's Trainer; return the last step, and the signal that stopped it."""
+def _train(segment: _Segment, *, show: bool) -> int | None:
+    """Train; return the signal that stopped it."""
+    config, folder, module, data = segment.config, segment.folder, segment.module, segment.data
+    settings = config.trainer
     with warnings.catch_warnings(), fast_products(segment.arithmetic.device):
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-        logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-        trainer = _build_trainer(segment, show=show)
-        resumed = None if segment.earlier is None else segment.folder / "last.ckpt"
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+        fabric = _start_processes(segment)
+        data.pinned = fabric.device.type == "cuda"
+        module.begin(fabric, segment.checkpoint)
+        # only music has samples; one process writes them, but with fsdp no process has all weights
+        sampled = isinstance(config.task, MusicTask) and settings.strategy != "fsdp"
+        samples = Samples(folder, config.task.data, settings.samples if sampled else 0)
+        loggers: list[Log] = []
+        if fabric.is_global_zero:
+            loggers = build_loggers(config, folder, module.step, is_due=segment.is_due)
+        progress = Progress(module, config, loggers, show=show)
+        loop = Loop(module, data, folder, settings, progress, loggers, samples)
+        failed = True
         try:
-            trainer.fit(
-                segment.module, datamodule=segment.data, ckpt_path=resumed, weights_only=True
-            )
-        except InterruptedRunError as stop:
-            logger.info("%s: %s; the same command resumes the run", segment.folder, stop)
-            return trainer.global_step, stop.number
-    return trainer.global_step, None
+            stopped_by = loop.run(segment.checkpoint, samples_are_due=segment.samples_are_due)
+            failed = stopped_by is not None
+        finally:
+            progress.close()
+            samples.wait()
+            for log in loggers:
+                log.close(failed=failed)
+    if stopped_by is not None:
+        logger.info("%s: stopped at step %d; the same command resumes the run", folder, module.step)
+    return stopped_by
 
 
-def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
-    config, folder, processes = segment.config, segment.folder, segment.processes
-    settings, validates = config.trainer, segment.data.validates
-    callbacks: list[pl.Callback] = [
-        Report(settings.log_every, config.task.tokens_per_step, show=show),
-        Checkpoints(folder, settings, validates=validates),
-    ]
-    if isinstance(config.task, MusicTask):  # only music has samples
-        # one process writes them, but with fsdp no process has all weights
-        samples = 0 if settings.strategy == "fsdp" else settings.samples
-        callbacks.append(Samples(folder, config.task.data, samples))
-    if settings.pictures and settings.strategy != "fsdp":  # which shards the weights
-        callbacks.append(Pictures())
+def _start_processes(segment: _Segment) -> Fabric:
+    """The device and the processes of a run, which start if they have not been started."""
+    processes = segment.processes
     environment = choose_environment(processes, os.environ)
-    trainer = pl.Trainer(
+    fabric = Fabric(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",
         devices=processes.devices,
         num_nodes=processes.nodes,
-        strategy=choose_strategy(settings, processes),
-        plugins=[CheckpointFiles(), *([] if environment is None else [environment])],
+        strategy=choose_strategy(segment.config.trainer, processes),
+        plugins=[] if environment is None else [environment],
         precision=segment.arithmetic.precision,
-        max_epochs=-1,
-        val_check_interval=settings.validate_every,
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        limit_val_batches=None if validates else 0,
-        logger=not processes.rank
-        and build_loggers(config, folder, segment.step, is_due=segment.is_due),
-        callbacks=callbacks,
-        log_every_n_steps=settings.log_every,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        inference_mode=False,
-        use_distributed_sampler=False,
-        default_root_dir=folder,
     )
-    if trainer.world_size != processes.world:  # some rows would not be trained on
+    if fabric.world_size != processes.world:  # some rows would not be trained on
         raise TrainingError(
-            f"Lightning found {trainer.world_size} processes, expected {processes.world} "
+            f"Fabric found {fabric.world_size} processes, expected {processes.world} "
             f"({processes.devices} on each of {processes.nodes} nodes); check trainer.devices, "
             "trainer.nodes and how the processes were started"
         )
-    return trainer
+    fabric.launch()
+    return fabric

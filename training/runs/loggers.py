@@ -9,10 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytorch_lightning.loggers import TensorBoardLogger
-from pytorch_lightning.loggers.logger import Logger
-
 from relpe.files import atomic_write, write_text
+from relpe.inspect.plots import draw, pictures
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig, TrainerConfig
 from training.errors import TrainingError
@@ -41,22 +39,32 @@ token. `gpu_memory_gib` is empty without a GPU; the last four are empty if the e
 parameters or no window."""
 
 
+class Log:
+    """Where the metrics of a run go."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        """Write the metrics of a step."""
+        raise NotImplementedError
+
+    def draw(self, model: Any, step: int) -> None:  # noqa: ANN401 - of any task
+        """Draw what the encoding of a model has learned; only TensorBoard has pictures."""
+
+    def close(self, *, failed: bool) -> None:
+        """End logging; `failed`: the run was stopped."""
+
+
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
-) -> list[Logger]:
+) -> list[Log]:
     """Loggers of a segment that starts after step `start`; `is_due` is as in `CsvLog`.
-
-    Only rank 0 has loggers.
 
     Raises:
         TrainingError: the package of a logger is not installed.
     """
-    wanted = config.trainer.loggers
-    loggers: list[Logger] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
-    if "tensorboard" in wanted:
-        board = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
-        loggers.append(board)
-    if "wandb" in wanted:
+    loggers: list[Log] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
+    if "tensorboard" in config.trainer.loggers:
+        loggers.append(BoardLog(folder / "tensorboard", start))
+    if "wandb" in config.trainer.loggers:
         loggers.append(WandbLog(folder, to_plain(config)))
     return loggers
 
@@ -81,24 +89,7 @@ def _import_wandb() -> ModuleType:
         ) from error
 
 
-class _Log(Logger):
-    """A logger without hyperparameters, since the run's folder has the configuration."""
-
-    @property
-    def name(self) -> str:
-        """Empty, since a run has one logger of each kind."""
-        return ""
-
-    @property
-    def version(self) -> str:
-        """Empty, since there is only one version."""
-        return ""
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """Do nothing."""
-
-
-class CsvLog(_Log):
+class CsvLog(Log):
     """Appends to `metrics.csv`; a resumed run continues the file.
 
     Rows after `step` are removed, since a run that was killed repeats these steps. An incomplete
@@ -106,7 +97,6 @@ class CsvLog(_Log):
     """
 
     def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
-        super().__init__()
         self._path = path
         if path.exists():
             with path.open(newline="") as stream:
@@ -116,7 +106,7 @@ class CsvLog(_Log):
                 writer.writeheader()
                 writer.writerows(rows)
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         """Write one row; missing metrics stay empty."""
         row = {key: metrics[key] for key in COLUMNS if key in metrics} | {"step": step}
         new = not self._path.exists()
@@ -136,7 +126,30 @@ def _is_kept(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
     return not (is_due and int(number) == step and validated)
 
 
-class WandbLog(_Log):
+class BoardLog(Log):
+    """Logs to TensorBoard, without what a run that was killed wrote after `step`."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(folder, purge_step=step + 1)
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        """Add a point to the curve of each metric."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def draw(self, model: Any, step: int) -> None:  # noqa: ANN401 - of any task
+        """Draw what the encoding has learned; see `relpe.inspect`."""
+        for name, picture in pictures(model).items():
+            self._writer.add_figure(f"encoding/{name}", draw(picture), step)
+
+    def close(self, *, failed: bool) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class WandbLog(Log):
     """Logs to Weights & Biases, where all segments of a run are one run.
 
     Project, account and mode come from the package's own settings, such as `WANDB_PROJECT` and
@@ -144,7 +157,6 @@ class WandbLog(_Log):
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        super().__init__()
         wandb = _import_wandb()
         named = folder / "wandb" / "id"
         if not named.exists():
@@ -160,10 +172,10 @@ class WandbLog(_Log):
         # a resumed run repeats steps, which the default step counter of W&B rejects
         self._run.define_metric("*", step_metric="step")
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         """Send the metrics of a step."""
         self._run.log({**metrics, "step": step})
 
-    def finalize(self, status: str) -> None:
+    def close(self, *, failed: bool) -> None:
         """End logging."""
-        self._run.finish(exit_code=0 if status == "success" else 1)
+        self._run.finish(exit_code=int(failed))

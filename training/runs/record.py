@@ -15,12 +15,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from lightning_fabric.__version__ import version as lightning_version
 
 from relpe.files import write_text
 from relpe.models.config import to_plain
@@ -150,7 +151,7 @@ def this_segment(arithmetic: Arithmetic) -> PastSegment:
         machine=_machine(arithmetic),
         python=platform.python_version(),
         torch=torch.__version__,
-        lightning=version("pytorch-lightning"),
+        lightning=lightning_version,
     )
 
 
@@ -243,7 +244,7 @@ def describe_segment(
         "processes": processes,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "lightning": version("pytorch-lightning"),
+        "lightning": lightning_version,
         "environment": _environment(),
     }
     before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from pytorch_lightning.utilities.seed import isolate_rng
 
 from relpe.models.decoder import DecoderConfig
 from tokenization.presets import load_tokenizer
 from training.continuations import continuations, write_sample
 from training.data.corpus import Corpus
-from training.learning.distributed import whole
 from training.runs.weights import fill
 from training.tasks.module import TaskModule
 
@@ -37,12 +34,12 @@ ENDING_SECONDS = 60.0
 """Time that a process that writes samples has to end after the run, besides `SAMPLE_SECONDS`."""
 
 
-class Samples(pl.Callback):
+class Samples:
     """Generates continuations of validation pieces after each validation.
 
     Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
     Prompts and seeds are always the same, so that samples differ only because of the weights, which
-    are those just validated. Training is not affected: random states are restored, and errors are
+    are those just validated. Training is not affected: the random state is restored, and errors are
     logged in one line. With several processes, another process on the CPU writes them, since all
     would wait for the one that does.
     """
@@ -51,69 +48,37 @@ class Samples(pl.Callback):
         self._folder = folder / "samples"
         self._data = data
         self._count = count
-        self._due: int | None = None
+        self.due: int | None = None
+        """The step whose samples are due; those of it may be written since the checkpoint."""
         self._process: BaseProcess | None = None
 
-    def state_dict(self) -> dict[str, Any]:
-        """The step whose samples are due, or were written after the checkpoint."""
-        return {"due": self._due}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state."""
-        self._due = state_dict["due"]
-
-    @classmethod
-    def are_due(cls, checkpoint: dict[str, Any], run: Path) -> bool:
+    @staticmethod
+    def are_due(checkpoint: dict[str, Any], run: Path) -> bool:
         """Whether a run that resumes from this checkpoint must write its samples first."""
-        held, step = checkpoint["callbacks"].get(cls.__qualname__, {}), checkpoint["global_step"]
+        held, step = checkpoint["callbacks"].get("Samples", {}), checkpoint["global_step"]
         return held.get("due") == step and not _folder_of(run / "samples", step).exists()
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
-        """Write the samples of this step if the run was stopped before they were complete."""
-        step = trainer.global_step
-        if self._due == step and not _folder_of(self._folder, step).exists():
-            self._sample(trainer, pl_module)
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def note_due(self, step: int) -> None:
         """Note that samples are due, for the checkpoint that is written after the validation."""
-        self._due = trainer.global_step if self._count else None
+        self.due = step if self._count else None
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:  # type: ignore[override]
-        """Write the samples of this step."""
-        self._sample(trainer, pl_module)
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Wait for samples that are being written."""
-        self._wait()
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Wait for samples that are being written."""
-        self._wait()
-
-    def _sample(self, trainer: pl.Trainer, pl_module: TaskModule) -> None:
-        """Write samples; only rank 0 does this, with gathered weights."""
-        self._due = None
-        if not self._count:
+    def write(self, module: TaskModule[Any]) -> None:
+        """Write the samples of a step, by the process of rank 0."""
+        self.due = None
+        fabric = module.fabric
+        if not self._count or not fabric.is_global_zero:
             return
-        weights = pl_module.decoder.state_dict()
-        held = {
-            "state_dict": {name: whole(tensor) for name, tensor in weights.items()},
-            "average": pl_module.average.state(),
-        }
-        if not trainer.is_global_zero:
-            return
-        folder = _folder_of(self._folder, trainer.global_step)
-        config = pl_module.decoder.config
-        if trainer.world_size == 1:
-            _try(config, held, self._data, self._count, folder, pl_module.device)
+        held = {"state_dict": module.decoder.state_dict(), "average": module.average.state()}
+        folder = _folder_of(self._folder, module.step)
+        config = module.decoder.config
+        if fabric.world_size == 1:
+            _try(config, held, self._data, self._count, folder, fabric.device)
             return
         if self._process is not None and self._process.is_alive():
             logger.warning(
                 "no samples at step %d: the previous ones are still being written; training "
                 "continues",
-                trainer.global_step,
+                module.step,
             )
             return
         stream = io.BytesIO()  # tensors themselves would be moved to shared memory
@@ -126,7 +91,8 @@ class Samples(pl.Callback):
         process.start()
         self._process = process
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for samples that are being written."""
         if self._process is not None:
             self._process.join(SAMPLE_SECONDS + ENDING_SECONDS)
             self._process = None
@@ -157,7 +123,7 @@ def _try(
     """Write samples to a folder, which appears when they are complete."""
     partial = folder.with_name(f"{folder.name}.partial")
     try:
-        with isolate_rng():
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             _write(config, held, data, count, partial, device)
         if folder.exists():  # of a run that was killed and repeats this step
             shutil.rmtree(folder)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.files import atomic_write
 from relpe.models.checkpoint import AnyModel, find_checkpoint, load_model
@@ -31,8 +30,8 @@ logger = logging.getLogger(__name__)
 RELEASED = torch.bfloat16
 """Precision of released weights, as written by `relpe.models.checkpoint.save_model`."""
 _KEYS = (
-    *("state_dict", "global_step", "callbacks"),
-    *("elapsed_seconds", "skipped", "average", "encoding_start", "sharded"),
+    *("state_dict", "global_step", "callbacks", "optimizer_states"),
+    *("elapsed_seconds", "skipped", "average", "encoding_start"),
 )
 
 
@@ -120,29 +119,24 @@ def load_run(folder: Path, weights: str = "best") -> tuple[AnyModel, Origin]:
     return decoder, origin
 
 
-class CheckpointFiles(TorchCheckpointIO):
-    """Writes checkpoints of a run atomically."""
+def write_checkpoint(checkpoint: dict[str, Any], path: Path) -> None:
+    """Replace a checkpoint of a run, atomically.
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
-    ) -> None:
-        """Replace a checkpoint; `storage_options` are ignored.
-
-        Raises:
-            TrainingError: it cannot be written, for example on a full disk.
-        """
-        try:
-            with atomic_write(Path(path)) as partial, partial.open("wb") as stream:
-                torch.save(checkpoint, stream)
-        except (OSError, RuntimeError) as error:
-            # after a failed write, torch closes its archive, which raises another error
-            cause = error if isinstance(error, OSError) else error.__context__
-            if not isinstance(cause, OSError):
-                raise
-            raise TrainingError(
-                f"{path}: cannot be written ({cause.strerror or cause}). The previous checkpoint "
-                "is unchanged; free some disk space, then run the command again to resume from it"
-            ) from error
+    Raises:
+        TrainingError: it cannot be written, for example on a full disk.
+    """
+    try:
+        with atomic_write(path) as partial, partial.open("wb") as stream:
+            torch.save(checkpoint, stream)
+    except (OSError, RuntimeError) as error:
+        # after a failed write, torch closes its archive, which raises another error
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise TrainingError(
+            f"{path}: cannot be written ({cause.strerror or cause}). The previous checkpoint is "
+            "unchanged; free some disk space, then run the command again to resume from it"
+        ) from error
 
 
 def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
@@ -173,8 +167,10 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     return checkpoint
 
 
-def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
-    """Load the weights of a checkpoint into a decoder: their average, if the run has one.
+def fill(
+    decoder: AnyModel, checkpoint: dict[str, Any], where: Path, *, averaged: bool = True
+) -> None:
+    """Load the weights of a checkpoint into a decoder: if `averaged`, their average, if any.
 
     Raises:
         TrainingError: the weights belong to another model.
@@ -185,7 +181,7 @@ def fill(decoder: AnyModel, checkpoint: dict[str, Any], where: Path) -> None:
     except RuntimeError as error:
         first = " ".join(str(error).splitlines()[1].split())
         raise TrainingError(f"{where} has the weights of another model: {first}") from error
-    if mean := checkpoint["average"]["mean"]:
+    if averaged and (mean := checkpoint["average"]["mean"]):
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
             parameter.data.copy_(value)
 

@@ -1,4 +1,4 @@
-"""Batches of a run as Lightning reads them: one for each step, and those of validation."""
+"""Batches of a run: one for each step, and those of validation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,8 +19,11 @@ from training.learning.distributed import Processes, leave_signals
 from training.learning.seeding import Steps, generator
 
 
-class StepData(pl.LightningDataModule):
-    """Training batches, starting at the trainer's current step, and rows for validation."""
+class StepData:
+    """Training batches, and rows for validation."""
+
+    pinned = False
+    """Whether batches are in pinned memory, from which copies to a GPU do not wait."""
 
     def __init__(
         self,
@@ -31,22 +33,20 @@ class StepData(pl.LightningDataModule):
         processes: Processes,
     ) -> None:
         """Data of one process: `examples[step]` are its `rows` of the batch of a step."""
-        super().__init__()
         self.examples = examples
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
         self._processes = processes
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
-        """The rows of this process: one batch per step, starting at the trainer's global step."""
-        start = self.trainer.global_step if self.trainer else 0
+    def train_dataloader(self, step: int) -> DataLoader[Any]:
+        """The rows of this process: one batch per step, from `step` on."""
         return DataLoader(
             self.examples,
             batch_size=None,
-            sampler=Steps(start),
+            sampler=Steps(step),
             num_workers=self._workers,
             worker_init_fn=leave_signals if self._workers else None,
-            pin_memory=self._on_gpu,
+            pin_memory=self.pinned,
         )
 
     def validation_loader(self, rows: NDArray[np.int64]) -> DataLoader[Tensor]:
@@ -61,13 +61,8 @@ class StepData(pl.LightningDataModule):
         return DataLoader(
             torch.from_numpy(mine),  # type: ignore[arg-type]
             batch_size=self._rows,
-            pin_memory=self._on_gpu,
+            pin_memory=self.pinned,
         )
-
-    @property
-    def _on_gpu(self) -> bool:
-        """Whether batches are copied to a GPU, which pinned memory makes asynchronous."""
-        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
 
 def parts_of(numbers: Sequence[int], size: int, label: str = "evaluate") -> tqdm[Sequence[int]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.core.optimizer import LightningOptimizer
-from torch import Tensor
-from torch.distributed.fsdp import FSDPModule
-from torch.nn.parallel import DistributedDataParallel
+from lightning_fabric import Fabric
+from torch import Tensor, nn
 
 from relpe.encodings.offset.windows import Windows
 from relpe.models.checkpoint import AnyModel
@@ -21,7 +20,7 @@ from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError
 from training.learning.averaging import Average
 from training.learning.chunked_loss import compute_again
-from training.learning.distributed import shard, summed, total, whole
+from training.learning.distributed import shard_like, summed, total, whole
 from training.learning.movement import Movement
 from training.learning.muon import Muon, parameter_groups
 from training.learning.schedule import Budget
@@ -60,15 +59,27 @@ def new_model(config: Buildable[BuiltT], seed: int, axes: int) -> BuiltT:
     return model
 
 
-class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
-    """A model with its loss, optimizer and budget.
+class _Call(nn.Module):
+    """Calls functions that use a model, so that DDP prepares its gradients."""
 
-    One batch of Lightning is a whole step of one process. Micro-batches and chunks are iterated
-    here, so that callbacks never run in the middle of a step.
-    """
+    def __init__(self, decoder: AnyModel) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """What the function returns."""
+        return function()
+
+
+class TaskModule(ABC, Generic[ModelT]):
+    """A model with its loss, optimizer and budget, and the steps of its training."""
 
     target: ClassVar[Literal["token", "example"]] = "token"
     """What is predicted, in the names of losses: `train/nats_per_token`."""
+
+    fabric: Fabric
+    """The processes and devices of the run; see `begin`."""
+    optimizer: Muon
 
     def __init__(
         self,
@@ -77,20 +88,18 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         optimizer: OptimizerConfig,
         trainer: TrainerConfig,
     ) -> None:
-        super().__init__()
         self._task = task
-        self.automatic_optimization = False
-        self.decoder = decoder  # its name in checkpoints, for all kinds of models
+        self.decoder = decoder
         self.settings = optimizer
         self.budget = Budget(trainer, optimizer, task.tokens_per_step)
         self.average = Average(decoder, trainer.ema_decay)
         self.movement = Movement(decoder.named_encoding_parameters())
+        self.step = 0
+        """Number of steps that the model was trained."""
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
         self._trainer_settings = trainer
-        self._shares = trainer.strategy == "fsdp"
-        self._sums: list[tuple[float, int]] = []
         self.asked_to_stop = False
         """Whether this process has received a signal to stop."""
         self.stops = False
@@ -100,10 +109,32 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         if trainer.compile:
             decoder.compile()
 
-    def configure_model(self) -> None:
-        """With fsdp, shard the weights."""
-        if self._shares and not isinstance(self.decoder, FSDPModule):
-            shard(self.decoder, self.device_mesh)
+    def begin(self, fabric: Fabric, checkpoint: dict[str, Any] | None = None) -> None:
+        """Move the model to the device, or shard it, and build the optimizer.
+
+        A `checkpoint` restores what a resumed run needs besides weights, step and time. The clock
+        of the time budget starts, which includes a validation that may be due.
+        """
+        self.fabric = fabric
+        self._call = fabric.setup_module(_Call(self.decoder))
+        config = self.settings
+        groups = parameter_groups(
+            self.decoder,
+            config.weight_decay,
+            orthogonalized=config.kind == "muon",
+            encoding_learning_rate=config.encoding_learning_rate,
+        )
+        narrow = fabric.strategy.precision.precision == "bf16-mixed"
+        dtype = torch.bfloat16 if narrow else torch.float32
+        self.optimizer = Muon(groups, lr=config.learning_rate, betas=config.betas, dtype=dtype)
+        if checkpoint is not None:
+            # a copy, since the file of mapped tensors may change
+            self._restore(copy.deepcopy(checkpoint | {"state_dict": None}))
+        self.budget.start()
+        self.movement.begin()
+        # the clock of all processes is that of rank 0
+        [seconds] = total(fabric, 0.0 if fabric.global_rank else self.budget.elapsed())
+        self._set_clock(seconds)
 
     @property
     def validation_loss(self) -> float | None:
@@ -112,7 +143,7 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
 
     @property
     def window(self) -> Windows | None:
-        """The learned windows, if any; a property, so that they are not stored twice."""
+        """The learned windows, if any."""
         return self.decoder.training_window()
 
     @abstractmethod
@@ -130,19 +161,19 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
     def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
         """Number of targets of a batch: tokens or examples that are predicted."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
-        """Compute the gradients of a whole step, the same in all processes.
+    def train_step(self, batch: Any) -> float:  # noqa: ANN401
+        """Train one step, the same in all processes; return the loss.
 
-        The loss is the mean negative log-likelihood in nats per token over the rows of all
+        The loss is the mean negative log-likelihood in nats per target over the rows of all
         processes. If there is a window, its penalty is added for the gradients, but it is not part
         of the returned value. The noise depends on the step.
         """
-        optimizer = self.optimizers(use_pl_optimizer=True)
-        assert isinstance(optimizer, LightningOptimizer)
-        optimizer.zero_grad(set_to_none=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.budget.learning_rate(self.step, group.get("peak"))
+        self.optimizer.zero_grad(set_to_none=True)
         with nullcontext() if self.window is None else self.window.one_step():
             self._agree_on_spans()
-            count = summed(self.trainer, self.num_targets(batch).double()).clamp(min=1)
+            count = summed(self.fabric, self.num_targets(batch).double()).clamp(min=1)
             nats = self.gradients(batch, count)
         norm = torch.nn.utils.clip_grad_norm_(
             self.decoder.parameters(), self.settings.max_gradient_norm
@@ -150,46 +181,47 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         # the only values that are copied from the device, together
         nats, count, norm = self._agree(nats, count, whole(norm))
         self._check(norm)
-        optimizer.step()
+        self.optimizer.step()
         self.average.update()
-        return {"nats_per_target": torch.tensor(nats / count)}
+        self.step += 1
+        return nats / count
 
     def gradients(self, batch: Any, count: Tensor) -> Tensor:  # noqa: ANN401
         """Accumulate the gradients of all micro-batches and chunks; return the loss in nats.
 
-        Gradients are divided by `count`, the number of tokens in all processes.
+        Gradients are divided by `count`, the number of targets in all processes.
         """
-        seed, step = self._trainer_settings.seed, self.global_step
-        noise = noise_seed(seed, step)
-        features = noise_seed(seed, self.decoder.last_redraw(step, seed))
+        fabric, seed = self.fabric, self._trainer_settings.seed
+        noise = noise_seed(seed, self.step)
+        features = noise_seed(seed, self.decoder.last_redraw(self.step, seed))
         nats = torch.zeros((), dtype=torch.float64, device=batch.device)
         parts = batch.chunk(self._trainer_settings.accumulate)
         left = sum(map(self.num_losses, parts))
-        for part in parts:
-            state = self.decoder.init_state(len(part), seed=noise, feature_seed=features)
-            for value in self.losses(part, state):
-                left -= 1
-                # strategies average gradients over processes
-                loss = value * (self.trainer.world_size / count).to(value.dtype)
-                if self.window is not None and not left:
-                    loss = loss + self.window.penalty()
-                # autocast is for the forward pass only
-                with self._alone(left > 0), torch.autocast(batch.device.type, enabled=False):
-                    self.manual_backward(loss)
-                nats += value.detach()
+
+        with fabric.autocast():
+            for part in parts:
+                state = self.decoder.init_state(len(part), seed=noise, feature_seed=features)
+                losses = self.losses(part, state)
+                for _ in range(self.num_losses(part)):
+                    left -= 1
+                    # processes add their gradients once in a step
+                    with fabric.no_backward_sync(self._call, enabled=left > 0):
+                        value, loss = self._call(partial(self._next, losses, count, last=not left))
+                        # autocast is for the forward pass only
+                        with torch.autocast(batch.device.type, enabled=False):
+                            fabric.backward(loss)
+                    nats += value
         return nats
 
-    @contextmanager
-    def _alone(self, alone: bool) -> Iterator[None]:
-        """Skip the synchronisation of gradients if `alone`: more of the step follows."""
-        model = self.trainer.model
-        if isinstance(model, DistributedDataParallel) and alone:
-            with model.no_sync():
-                yield
-            return
-        if isinstance(self.decoder, FSDPModule):
-            self.decoder.set_requires_gradient_sync(not alone)
-        yield
+    def _next(
+        self, losses: Iterator[Tensor], count: Tensor, *, last: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The next sum, and what has its gradient: strategies average those of processes."""
+        value = next(losses)
+        loss = value * (self.fabric.world_size / count).to(value.dtype)
+        if self.window is not None and last:
+            loss = loss + self.window.penalty()
+        return value.detach(), loss
 
     def _agree(self, nats: Tensor, count: Tensor, norm: Tensor) -> tuple[float, float, float]:
         """Sum of nats over processes; count and norm, which are the same in all of them.
@@ -197,11 +229,11 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         Every process stops if one of them was asked to. For a time budget, the clock of rank 0
         counts.
         """
-        seconds = 0.0 if self.global_rank else self.budget.elapsed()
+        seconds = 0.0 if self.fabric.global_rank else self.budget.elapsed()
         mine = torch.tensor([seconds, float(self.asked_to_stop)], dtype=torch.float64)
         # on a GPU, a copy from pinned memory does not wait
         mine = (mine.pin_memory() if nats.is_cuda else mine).to(nats.device, non_blocking=True)
-        sums = summed(self.trainer, torch.cat([nats[None], mine]))
+        sums = summed(self.fabric, torch.cat([nats[None], mine]))
         others = torch.stack([count, norm.to(count)])
         total_nats, seconds, stops, tokens, size = torch.cat([sums, others]).tolist()
         self.stops = stops > 0
@@ -211,64 +243,45 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
     def _set_clock(self, seconds: float) -> None:
         """Use the clock of rank 0 for a time budget."""
         limited = self._trainer_settings.time_budget_minutes is not None
-        self.budget.agreed = seconds if limited and self.trainer.world_size > 1 else None
+        self.budget.agreed = seconds if limited and self.fabric.world_size > 1 else None
 
     def _agree_on_spans(self) -> None:
         """Use the spans of rank 0, since rounding may differ in other processes."""
-        if self.window is not None and self.trainer.world_size > 1:
-            spans = self.trainer.strategy.broadcast(self.window.span_state())
+        if self.window is not None and self.fabric.world_size > 1:
+            spans = self.fabric.broadcast(self.window.span_state())
             self.window.load_span_state(spans)
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
-        """Accumulate the negative log-likelihood of a batch."""
-        state = self.decoder.init_state(len(batch))
-        nats = sum(float(value) for value in self.losses(batch, state))
-        self._sums.append((nats, int(self.num_targets(batch))))
-
-    def on_validation_epoch_start(self) -> None:
-        """Validate the averaged weights, if there are any."""
+    @torch.no_grad()
+    def validate(self, batches: Iterable[Any]) -> None:
+        """Measure the averaged weights, or the weights, by the batches of all processes."""
         self.average.swap()
-
-    def on_validation_epoch_end(self) -> None:
-        """Store the mean over the batches of all processes for the callbacks."""
+        self.decoder.eval()
+        with self.fabric.autocast():
+            sums = [self.measure(self.fabric.to_device(batch)) for batch in batches]
+        self.decoder.train()
         self.average.swap()
-        mine = (sum(column) for column in zip(*self._sums, strict=True))
-        nats, count = total(self.trainer, *mine)
-        self.validation = {f"validation/nats_per_{self.target}": nats / count}
-        self._sums.clear()
+        nats, count, *others = total(self.fabric, *map(sum, zip(*sums, strict=True)))
         if not math.isfinite(nats):
             raise TrainingError(
-                f"step {self.global_step}: the validation loss is {nats / count} nats per "
-                f"{self.target}; "
+                f"step {self.step}: the validation loss is {nats / count} nats per {self.target}; "
                 "lower optimizer.learning_rate and start again with --fresh"
             )
+        self.validation = self.results(nats, count, *others)
+
+    def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
+        """Negative log-likelihood in nats and number of targets of a batch."""
+        state = self.decoder.init_state(len(batch))
+        nats = sum(float(value) for value in self.losses(batch, state))
+        return nats, float(self.num_targets(batch))
+
+    def results(self, nats: float, count: float) -> dict[str, float]:
+        """Results of a validation by their names in the logs, from sums of what was measured."""
+        return {f"validation/nats_per_{self.target}": nats / count}
 
     def encoding_metrics(self) -> dict[str, float]:
         """Change of the encoding since the start of the run, and the spans of its window."""
         spans = {} if self.window is None else self.window.metrics()
         return self.movement.changes("encoding_change") | spans
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Build Muon with AdamW, or AdamW alone."""
-        config = self.settings
-        groups = parameter_groups(
-            self.decoder,
-            config.weight_decay,
-            orthogonalized=config.kind == "muon",
-            encoding_learning_rate=config.encoding_learning_rate,
-        )
-        narrow = self.trainer.precision == "bf16-mixed"
-        dtype = torch.bfloat16 if narrow else torch.float32
-        return Muon(groups, lr=config.learning_rate, betas=config.betas, dtype=dtype)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ANN401
-        """Set the learning rates of the step."""
-        rate = self.budget.learning_rate(self.global_step)
-        for group in self.trainer.optimizers[0].param_groups:
-            peak = group.get("peak")
-            group["lr"] = (
-                rate if peak is None else self.budget.learning_rate(self.global_step, peak)
-            )
 
     def _check(self, norm: float) -> None:
         """Drop gradients if their norm is not finite."""
@@ -279,35 +292,37 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
         self.skipped += 1
         if self.skipped >= 20:
             raise TrainingError(
-                f"step {self.global_step}: gradients were not finite 20 times in a row; lower "
+                f"step {self.step}: gradients were not finite 20 times in a row; lower "
                 "optimizer.learning_rate, or set task.model.normalize_queries_keys=true"
             )
         for parameter in self.decoder.parameters():
             parameter.grad = None
 
-    def on_fit_start(self) -> None:
-        """Start the clock of the time budget, which includes a validation that may be due."""
-        self.budget.start()
-        self.movement.begin()
+    def checkpoint(self) -> dict[str, Any]:
+        """All state of the training, with whole tensors; every process must call this."""
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {
+            number: {name: whole(value) for name, value in held.items()}
+            for number, held in optimizer["state"].items()
+        }
+        weights = self.decoder.state_dict()
+        spans = {} if self.window is None else {"spans": self.window.span_state()}
+        return {
+            "global_step": self.step,
+            "state_dict": {f"decoder.{name}": whole(value) for name, value in weights.items()},
+            "optimizer_states": [optimizer],
+            "elapsed_seconds": self.budget.elapsed(),
+            "skipped": self.skipped,
+            "average": self.average.state(),
+            "encoding_start": self.movement.state(),
+            **spans,
+        }
 
-    def on_train_start(self) -> None:
-        """Set the clock of all processes to that of rank 0."""
-        [seconds] = total(self.trainer, 0.0 if self.global_rank else self.budget.elapsed())
-        self._set_clock(seconds)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the state that a resumed run needs besides weights and optimizer."""
-        checkpoint["elapsed_seconds"] = self.budget.elapsed()
-        checkpoint["skipped"] = self.skipped
-        checkpoint["average"] = self.average.state()
-        checkpoint["encoding_start"] = self.movement.state()
-        checkpoint["sharded"] = self._shares
-        if self.window is not None:
-            checkpoint["spans"] = self.window.span_state()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of a run that is resumed."""
-        self.budget.earlier = checkpoint["elapsed_seconds"]
+    def _restore(self, checkpoint: dict[str, Any]) -> None:
+        """Restore what is not known before weights are sharded."""
+        self.optimizer.load_state_dict(checkpoint["optimizer_states"][0])
+        for weight, held in self.optimizer.state.items():
+            held |= {k: shard_like(v, weight) for k, v in held.items() if k != "step"}
         self.average.load(checkpoint["average"])
         self.skipped = checkpoint["skipped"]
         self.movement.load(checkpoint["encoding_start"])
@@ -318,10 +333,10 @@ class TaskModule(pl.LightningModule, ABC, Generic[ModelT]):
 class SeededModule(TaskModule[ModelT]):
     """Training with dropout that depends only on (seed, step)."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: ANN401
-        """Compute the gradients of a step."""
-        seed = noise_seed(self._trainer_settings.seed, self.global_step) + 1 + self.global_rank
-        devices = [self.device] if self.device.type == "cuda" else []
+    def train_step(self, batch: Any) -> float:  # noqa: ANN401
+        """Train one step."""
+        seed = noise_seed(self._trainer_settings.seed, self.step) + 1 + self.fabric.global_rank
+        devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)
-            return super().training_step(batch, batch_idx)
+            return super().train_step(batch)

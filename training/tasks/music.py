@@ -81,7 +81,7 @@ class MusicTask:
         return self.batch_size * self.length
 
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
-        """Build the data module of one process.
+        """Build the data of one process.
 
         Raises:
             TrainingError: the corpus does not match the model or the tokenizer, or the batch cannot
@@ -119,7 +119,7 @@ class MusicTask:
 
 
 class MusicData(StepData):
-    """Training examples, starting at the trainer's current step, and validation windows."""
+    """Training examples and validation windows."""
 
     def __init__(
         self, task: MusicTask, trainer: TrainerConfig, processes: Processes = ALONE

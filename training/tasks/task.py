@@ -121,7 +121,7 @@ class Task(ABC):
         return Batches(self, examples, seed, rows)
 
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> TaskData:
-        """Build the data module of one process.
+        """Build the data of one process.
 
         Raises:
             TrainingError: the data cannot be used, or the batch cannot be divided among the
@@ -165,7 +165,7 @@ class Task(ABC):
 
 
 class TaskData(StepData):
-    """Training batches, starting at the trainer's current step, and batches of a validation."""
+    """Training batches, and those of a validation."""
 
     def __init__(self, task: Task, trainer: TrainerConfig, processes: Processes) -> None:
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
@@ -195,8 +195,8 @@ class TaskData(StepData):
             raise TrainingError("there are fewer validation examples than processes")
         parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
         batch = partial(self._task.batch, self._held_out)
-        on_gpu = self._on_gpu
-        return DataLoader(parts, batch_size=None, collate_fn=batch, pin_memory=on_gpu)  # type: ignore[arg-type]
+        pinned = self.pinned
+        return DataLoader(parts, batch_size=None, collate_fn=batch, pin_memory=pinned)  # type: ignore[arg-type]
 
 
 class Batches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
 from tests.support.paths import ROOT
@@ -191,7 +192,7 @@ def test_processes_are_those_that_were_started():
 ONE_TASK = {"SLURM_NTASKS": "1", "SLURM_NNODES": "1", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "x"}
 
 
-def test_with_one_task_of_slurm_lightning_starts_the_other_processes(monkeypatch):
+def test_with_one_task_of_slurm_fabric_starts_the_other_processes(monkeypatch):
     for name, value in ONE_TASK.items():
         monkeypatch.setenv(name, value)
     settings = TrainerConfig(devices=2)
@@ -199,24 +200,18 @@ def test_with_one_task_of_slurm_lightning_starts_the_other_processes(monkeypatch
     assert processes == Processes(2, 1, 0)
     environment = choose_environment(processes, os.environ)
     assert environment is not None
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=choose_strategy(settings, processes),
-        plugins=[environment],
-        logger=False,
-        enable_checkpointing=False,
-    )
-    assert trainer.world_size == 2
+    strategy = choose_strategy(settings, processes)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy=strategy, plugins=[environment])
+    assert fabric.world_size == 2
 
 
-def test_processes_that_lightning_does_not_find_are_not_left_out(experiment, tmp_path, monkeypatch):
+def test_processes_that_fabric_does_not_find_are_not_left_out(experiment, tmp_path, monkeypatch):
     """Their rows would be missing from every step."""
     monkeypatch.setattr(fit_module, "choose_environment", lambda *_: SLURMEnvironment())
     for name, value in {**ONE_TASK, "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}.items():
         monkeypatch.setenv(name, value)
     plain = changed(experiment, trainer={"devices": 2})
-    with pytest.raises(TrainingError, match="Lightning found 1 processes, expected 2"):
+    with pytest.raises(TrainingError, match="Fabric found 1 processes, expected 2"):
         fit(build_experiment(plain), tmp_path / "run", show=False)
 
 
@@ -231,9 +226,10 @@ def test_processes_that_contradict_the_settings_are_refused():
             find_processes(TrainerConfig(**settings), environment)
 
 
-def test_sharded_training_refuses_whole_weights_and_learned_windows(unequal, tmp_path):
-    trained(unequal(token_budget=640), tmp_path)
-    with pytest.raises(TrainingError, match="written without fsdp, so fsdp cannot resume"):
+def test_sharded_training_refuses_old_checkpoints_and_learned_windows(unequal, tmp_path):
+    old = trained(unequal(token_budget=640), tmp_path) | {"sharded": True}
+    torch.save(old, tmp_path / "last.ckpt")
+    with pytest.raises(TrainingError, match="written with fsdp by an earlier version"):
         fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
     encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {}}
     model = unequal()["task"]["model"] | {"attention": {"kind": "windowed"}, "encoding": encoding}
@@ -253,14 +249,17 @@ def test_sharded_weights_give_the_same_results(unequal, tmp_path, kind, chunk):
     ddp, fsdp, parts = (checkpoint(Path(folder)) for folder in (ddp, fsdp, parts))
     assert_close(fsdp, ddp)
     assert_same_weights(parts, fsdp)
-    # a run can be resumed from unsharded checkpoints
+    # a run can be resumed with and without shards
     more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
-    runs = [tmp_path / "ddp", tmp_path / "fsdp"]
     longer = with_smooth_features(unequal(sections, **more))
-    launch(2, *([longer, str(run), None] for run in runs))
-    ddp, fsdp = map(checkpoint, runs)
+    sharded = longer | {"trainer": longer["trainer"] | {"strategy": "fsdp"}}
+    shutil.copytree(tmp_path / "ddp", tmp_path / "shared")
+    jobs = {"ddp": longer, "fsdp": longer, "shared": sharded}
+    launch(2, *([plain, str(tmp_path / name), None] for name, plain in jobs.items()))
+    ddp, *others = (checkpoint(tmp_path / name) for name in jobs)
     assert ddp["global_step"] == 6
-    assert_close(fsdp, ddp)
+    for found in others:
+        assert_close(found, ddp)
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_a_segment_records_its_environment(describe, monkeypatch):
     run = describe()
     environment = run["sessions"][0]["environment"]
     assert environment["packages"]["torch"] == version("torch")
-    assert environment["packages"].keys() >= {"numpy", "pytorch-lightning", "safetensors"}
+    assert environment["packages"].keys() >= {"numpy", "lightning-utilities", "safetensors"}
     assert environment["torch"]["commit"] == torch.version.git_version
     assert any("CPU capability" in line for line in environment["torch"]["build"])
     assert run["seeds"] == {"trainer.seed": 0, "task.model.noise_seed": 0}

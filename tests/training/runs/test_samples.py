@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-from typing import Any
 
 import numpy as np
 import pytest
@@ -112,13 +111,10 @@ def test_samples_that_were_not_complete_are_written_when_the_run_resumes(
     assert fit(config, tmp_path / "parts", show=False).step == 6  # nothing is left to do
 
 
-class _Trainer:
-    """The first of two processes, at step 4."""
+class _Fabric:
+    """The first of two processes."""
 
-    world_size, global_step, is_global_zero = 2, 4, True
-
-
-TRAINER: Any = _Trainer()
+    world_size, is_global_zero = 2, True
 
 
 @pytest.mark.usefixtures("_quick_samples")
@@ -127,7 +123,8 @@ def test_with_several_processes_another_one_writes_samples(
 ):
     config = with_trainer(experiment, samples=1)
     module = config.task.build_module(config.optimizer, config.trainer)
-    callback = samples.Samples(tmp_path, data, 1)
+    module.fabric, module.step = _Fabric(), 4
+    writer = samples.Samples(tmp_path, data, 1)
     started, ended = multiprocessing.get_context("spawn").Event(), []
 
     class Process:
@@ -148,14 +145,13 @@ def test_with_several_processes_another_one_writes_samples(
             ended.append(True)
 
     monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Process)
-    callback.on_validation_start(TRAINER, module)
-    callback.on_validation_end(TRAINER, module)
+    writer.write(module)
     assert started.is_set()
     assert not (tmp_path / "samples").exists()  # training goes on
     with caplog.at_level(logging.WARNING):
-        callback.on_validation_end(TRAINER, module)
+        writer.write(module)
     assert "the previous ones are still being written" in caplog.text
     threads = torch.get_num_threads()
-    callback.teardown(TRAINER, module, "fit")
+    writer.wait()
     torch.set_num_threads(threads)
     assert (tmp_path / "samples" / "step_000004" / "0.mid").exists()

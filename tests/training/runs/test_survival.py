@@ -102,15 +102,15 @@ FEW_CORES = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 wor
 
 @FEW_CORES
 def test_a_run_that_fails_resumes_with_every_kind_of_state(hard, tmp_path, monkeypatch):
-    config, start = build_experiment(hard), MusicModule.on_train_batch_start
+    config, gradients = build_experiment(hard), MusicModule.gradients
 
     def fail(self, *rest):
-        if self.global_step == 7:
+        if self.step == 7:
             raise RuntimeError("the machine is off")
-        start(self, *rest)
+        return gradients(self, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MusicModule, "on_train_batch_start", fail)
+        patch.setattr(MusicModule, "gradients", fail)
         with pytest.raises(RuntimeError, match="off"):
             fit(config, tmp_path / "parts", show=False)
     assert checkpoint(tmp_path / "parts" / "last.ckpt")["global_step"] == 5

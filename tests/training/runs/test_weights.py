@@ -14,7 +14,6 @@ from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.runs.fit import fit
 from training.runs.weights import (
-    CheckpointFiles,
     digest,
     fill,
     keep_styles,
@@ -22,6 +21,7 @@ from training.runs.weights import (
     read_checkpoint,
     round_as_released,
     start_from,
+    write_checkpoint,
 )
 
 
@@ -93,8 +93,7 @@ class FullDisk:
 
 def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "last.ckpt"
-    files = CheckpointFiles()
-    files.save_checkpoint({"step": torch.full((4000,), 1.0)}, path)
+    write_checkpoint({"step": torch.full((4000,), 1.0)}, path)
     save = torch.save
     for room in (0, 100, 8000, 16500):
         with monkeypatch.context() as patch:
@@ -103,14 +102,14 @@ def test_a_full_disk_does_not_damage_the_previous_checkpoint(tmp_path, monkeypat
             with pytest.raises(
                 TrainingError, match=rf"^{path}: cannot be written \(No space left on device\)"
             ):
-                files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
+                write_checkpoint({"step": torch.full((4000,), 2.0)}, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
     assert float(torch.load(path, weights_only=True)["step"].mean()) == 1.0
 
 
 def test_other_errors_are_not_reported_as_errors_of_the_disk(tmp_path):
     with pytest.raises(AttributeError, match="pickle"):
-        CheckpointFiles().save_checkpoint({"step": lambda: 1}, tmp_path / "last.ckpt")
+        write_checkpoint({"step": lambda: 1}, tmp_path / "last.ckpt")
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy
 
 from relpe.models.classifier import Classifier, ClassifierConfig, ClassifierState
 from training.errors import TrainingError
-from training.learning.distributed import total
 from training.tasks.batches import parts_of
 from training.tasks.classification.examples import Batch, Examples, batch_of
 from training.tasks.module import SeededModule
@@ -32,21 +31,23 @@ class ClassificationModule(SeededModule[Classifier]):
         """The negative log-likelihood of the classes, in nats."""
         logits = batch.logits(self.decoder, state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if not self.training:
+        if not self.decoder.training:
             self._right += int((logits.argmax(-1) == batch.labels).sum())
-        smoothing = self._task.label_smoothing if self.training else 0.0
+        smoothing = self._task.label_smoothing if self.decoder.training else 0.0
         yield cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing)
 
     def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
         """Number of examples."""
         return torch.tensor(len(batch), device=batch.device)
 
-    def on_validation_epoch_end(self) -> None:
-        """Store loss and accuracy for the callbacks."""
-        right, count = total(self.trainer, self._right, sum(n for _, n in self._sums))
+    def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
+        """Negative log-likelihood in nats, number of examples, and of right classes."""
         self._right = 0
-        super().on_validation_epoch_end()
-        self.validation["validation/accuracy"] = right / count
+        return *super().measure(batch), self._right
+
+    def results(self, nats: float, count: float, right: float = 0.0) -> dict[str, float]:
+        """Loss and accuracy, from sums of what was measured."""
+        return super().results(nats, count) | {"validation/accuracy": right / count}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ class TransductionModule(SeededModule[EncoderDecoder]):
 
     def losses(self, batch: PairBatch, state: EncoderDecoderState) -> Iterator[Tensor]:
         """The negative log-likelihood of the targets, in nats."""
-        smoothing = self._task.label_smoothing if self.training else 0.0
+        smoothing = self._task.label_smoothing if self.decoder.training else 0.0
         yield nats_of(self.decoder, batch, state, smoothing)
 
     def num_targets(self, batch: PairBatch) -> Tensor:

@@ -17,7 +17,7 @@ from tests.support.runs import (
 )
 from training.data.examples import Examples
 from training.experiment import build_experiment
-from training.runs import callbacks
+from training.runs import progress
 from training.runs.device import memory_in_use
 from training.runs.fit import fit
 from training.tasks.music import MusicModule
@@ -34,25 +34,21 @@ def with_trainer(experiment, **trainer):
 @pytest.fixture
 def _validations_get_worse(monkeypatch):
     """The first validation is the best one."""
-    measured = MusicModule.on_validation_epoch_end
-
-    def worse(self):
-        measured(self)
-        self.validation = {"validation/nats_per_token": float(self.global_step)}
-
-    monkeypatch.setattr(MusicModule, "on_validation_epoch_end", worse)
+    monkeypatch.setattr(
+        MusicModule, "results", lambda self, *_: {"validation/nats_per_token": float(self.step)}
+    )
 
 
 def end_in_validation(patch, step):
     """An error in the validation of a step."""
-    validate = MusicModule.validation_step
+    measure = MusicModule.measure
 
-    def broken(self, batch, batch_idx):
-        if self.global_step == step:
+    def broken(self, batch):
+        if self.step == step:
             raise RuntimeError("the machine is off")
-        validate(self, batch, batch_idx)
+        return measure(self, batch)
 
-    patch.setattr(MusicModule, "validation_step", broken)
+    patch.setattr(MusicModule, "measure", broken)
 
 
 @pytest.mark.usefixtures("_validations_get_worse")
@@ -124,20 +120,20 @@ def test_the_first_entry_after_a_resume_is_that_of_an_uninterrupted_run(
 
 
 def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_path, monkeypatch):
-    draw, validate = Examples.__getitem__, MusicModule.validation_step
+    draw, measure = Examples.__getitem__, MusicModule.measure
     clock = SimpleNamespace(now=0.0)
 
     def slow_draw(self, index):
         clock.now += 1
         return draw(self, index)
 
-    def slow_validation(self, batch, batch_idx):
+    def slow_validation(self, batch):
         clock.now += 100
-        validate(self, batch, batch_idx)
+        return measure(self, batch)
 
     monkeypatch.setattr(Examples, "__getitem__", slow_draw)
-    monkeypatch.setattr(MusicModule, "validation_step", slow_validation)
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(MusicModule, "measure", slow_validation)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
     config = with_trainer(experiment, log_every=6, validate_every=3, checkpoint_every=100)
     fit(config, tmp_path, show=False)
     [row] = metrics(tmp_path, "train/nats_per_token")
