@@ -64,7 +64,7 @@ TIMEOUT_S = 900
 """Seconds after which they count as waiting without an end."""
 PRELOADED = (
     *("torch", "numpy", "numba", "scipy.stats", "hypothesis", "pytest", "matplotlib.pyplot"),
-    *("pytorch_lightning", "gradio", "jaxtyping", "beartype.claw", "miditoolkit", "pretty_midi"),
+    *("lightning_fabric", "gradio", "jaxtyping", "beartype.claw", "miditoolkit", "pretty_midi"),
 )
 """Libraries that are imported once and shared by the test runs, which are forked."""
 OPTIONS = (

@@ -20,7 +20,7 @@ def test_help_does_not_import_torch():
         "for words in [], *([command] for command in sys.argv[1:]):\n"
         "    try:\n        main([*words, '--help'])\n"
         "    except SystemExit as end:\n        assert end.code == 0\n"
-        "assert not {'torch', 'pytorch_lightning', 'relpe.public', 'symusic'} & set(sys.modules)\n"
+        "assert not {'torch', 'lightning_fabric', 'relpe.public', 'symusic'} & set(sys.modules)\n"
     )
     command = [sys.executable, "-c", code, *COMMANDS]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from relpe.models.decoder import DecoderConfig
 from tokenization.remi.multitrack import MultitrackRemiConfig
 from training.config import build
 from training.errors import TrainingError
-from training.experiment import build_experiment
+from training.experiment import build_experiment, read_experiment
 from training.runs.fit import fit
 from training.runs.weights import (
     digest,
@@ -126,6 +129,21 @@ def test_checkpoints_of_earlier_versions_and_other_files_are_refused(finished, t
             TrainingError, match=rf"^{path}: found no {missing}, [^\n]* earlier version; try again$"
         ):
             read_checkpoint(path, "try again")
+
+
+def test_a_run_made_with_lightnings_trainer_starts_others_and_goes_on(tmp_path):
+    """The folder `lightning` is such a run: 6 steps with an average of the weights."""
+    run, config = tmp_path / "run", read_experiment(Path(__file__).parent / "lightning")
+    shutil.copytree(Path(__file__).parent / "lightning", run)
+    shutil.copyfile(run / "best.ckpt", run / "last.ckpt")
+    decoder, origin = load_decoder(run)
+    assert origin[1].startswith("e4e6c791")
+    assert fit(config, tmp_path / "new", init_from=run, show=False).step == 6
+    first = json.loads((tmp_path / "new" / "run.json").read_text())["init_from"]
+    assert first["digest"] == digest(decoder) == origin[1]
+    longer = replace(config, trainer=replace(config.trainer, token_budget=1024))
+    assert fit(longer, run, show=False).step == 11
+    assert load_decoder(run, "last")[1][1] != origin[1]
 
 
 def test_weights_of_another_model_are_refused_in_one_line(experiment, decoder, tmp_path):
