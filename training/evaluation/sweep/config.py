@@ -37,6 +37,8 @@ class SweepConfig:
     """Values of `trainer.seed`."""
     evaluate: Any = field(default_factory=dict)
     """Options of `relpe-train evaluate`, without their dashes."""
+    launch: tuple[str, ...] = ()
+    """Words before the commands of a run, such as [srun, --gpus=1] for jobs of SLURM."""
     baseline: str | None = None
     """Row with which all others are compared; None: the first."""
     compare: tuple[str, ...] = ()
@@ -80,6 +82,8 @@ class Cell(NamedTuple):
     """Options of `relpe-train evaluate`."""
     folder: Path
     """Folder of the run."""
+    launch: tuple[str, ...]
+    """Words before its commands."""
 
     @property
     def name(self) -> str:
@@ -175,7 +179,7 @@ def read_sweep(path: Path, runs: Path) -> Sweep:
         )
         options = (*_words({"threads": 1} | config.evaluate),)
         folder = runs / stem / f"{re.sub(r'[^A-Za-z0-9]+', '_', row).strip('_')}_{seed}"
-        cells.append(Cell(stem, row, seed, file, overrides, options, folder))
+        cells.append(Cell(stem, row, seed, file, overrides, options, folder, config.launch))
     if len(paths) < len(config.configs) or len({cell.folder for cell in cells}) < len(cells):
         raise TrainingError(
             f"{path}: configs or rows have the same name but for punctuation; rename them"

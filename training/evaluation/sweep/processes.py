@@ -1,4 +1,8 @@
-"""Runs the cells of a sweep in processes, each by `relpe-train fit` and `relpe-train evaluate`."""
+"""Runs the cells of a sweep in processes, each by `relpe-train fit` and `relpe-train evaluate`.
+
+With `launch` they are jobs of a cluster. submitit is not used: its jobs on one machine all start at
+once, and those that are cancelled are killed after a second, before `fit` writes a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +108,7 @@ class _Running:
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         # a session of its own: Ctrl-C reaches only this process, which ends the others once
         return subprocess.Popen(
-            [*COMMAND, *words],
+            [*self.cell.launch, *COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -15,6 +16,14 @@ from training.evaluation.sweep.processes import is_done, run_cells
 from training.files import alone_in
 
 pytestmark = pytest.mark.usefixtures("_fake_training")
+
+
+LAUNCHER = """
+import os, sys
+with open(sys.argv[1], "a") as stream:
+    stream.write(sys.argv[4] + "\\n")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def run(path, runs, processes=1):
@@ -45,7 +54,8 @@ def test_every_cell_is_trained_and_measured_once_and_failures_are_tried_again(sw
 def test_a_signal_ends_all_processes_with_checkpoints_and_the_same_command_goes_on(
     sweep_file, tmp_path
 ):
-    path, runs = sweep_file("slow", "good"), tmp_path / "runs"
+    launch = [sys.executable, "-c", LAUNCHER, str(tmp_path / "launched")]  # as srun
+    path, runs = sweep_file("slow", "good", launch=launch), tmp_path / "runs"
     first, _, second, last = read_sweep(path, runs).cells
 
     def stop():
@@ -63,6 +73,8 @@ def test_a_signal_ends_all_processes_with_checkpoints_and_the_same_command_goes_
     assert outcome.stopped_by is None
     assert all(map(is_done, sweep.cells))
     assert commands(first) == ["fit", "fit", "evaluate"]
+    launched = (tmp_path / "launched").read_text().split()
+    assert (launched.count("fit"), launched.count("evaluate")) == (6, 4)
 
 
 def test_wrong_settings_are_refused_before_anything_is_trained(sweep_file, tmp_path):
