@@ -29,7 +29,7 @@ class DiskError(UserError):
 
 
 def input_errors() -> tuple[type[Exception], ...]:
-    """The errors of this and other packages for invalid input; any other error is a bug."""
+    """Return the errors of this and other packages for invalid input; any other error is a bug."""
     from relpe.models.checkpoint import CheckpointError  # imports PyTorch
 
     return (UserError, MidiError, TokenizerError, CheckpointError)

@@ -27,13 +27,13 @@ MOST_NAME_BYTES = 60
 
 
 def safe_name(title: str) -> str:
-    """Converts a title to a part of a file name, at most `MOST_NAME_BYTES` long."""
+    """Convert a title to a part of a file name, at most `MOST_NAME_BYTES` long."""
     plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", title)).strip("-.")
     return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError for a file that cannot be written, if this can be found out in advance."""
+    """Raise OSError for a file that cannot be written, if this can be found out in advance."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(
             path.stat().st_mode
@@ -43,13 +43,13 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises OSError if no file can be created in a folder."""
+    """Raise OSError if no file can be created in a folder."""
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Reads a file of at most `most` bytes.
+    """Read a file of at most `most` bytes.
 
     Raises CommandError if the file cannot be read or is larger. Larger files are not read in full.
     """
@@ -73,7 +73,7 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_music_file(path: Path, most: int, *, strict: bool = False) -> tuple[bytes, Score]:
-    """Reads a file as a MIDI file, and its score, as `tokenization.midi.musicxml.read_music` does.
+    """Read a file as a MIDI file, and its score, as `tokenization.midi.musicxml.read_music` does.
 
     Raises CommandError like `read_file`, and MidiError if the music cannot be read.
     """
@@ -83,7 +83,7 @@ def read_music_file(path: Path, most: int, *, strict: bool = False) -> tuple[byt
 
 
 def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
-    """Finds MIDI and MusicXML files; `places` are files, or folders that are searched recursively.
+    """Find MIDI and MusicXML files; `places` are files, or folders that are searched recursively.
 
     Returns a dict from paths to names; the files of each folder are sorted by path. A file in a
     folder is named after its path in the folder, without suffix. Hidden files, files in the folder

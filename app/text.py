@@ -11,12 +11,12 @@ def printable(text: str) -> str:
 
 
 def plural(number: int, thing: str) -> str:
-    """A number with a noun: `1 bar`, `2 bars`."""
+    """Return a number with a noun: `1 bar`, `2 bars`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def duration(seconds: float) -> str:
-    """A rounded duration: `6 s`, `2 min`."""
+    """Return a rounded duration: `6 s`, `2 min`."""
     seconds = max(1, round(seconds))
     return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
 

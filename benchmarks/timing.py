@@ -79,7 +79,7 @@ def turns(
 
 
 def medians(times: Mapping[Name, Sequence[float]]) -> dict[Name, float]:
-    """The median time of each way."""
+    """Return the median time of each way."""
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -109,13 +109,13 @@ def growth(call: Callable[[], object]) -> float:
 
 
 def in_new_process(call: Callable[..., Result], *arguments: object, **options: object) -> Result:
-    """Result of a call in a new process."""
+    """Return the result of a call in a new process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(call, *arguments, **options).result()
 
 
 def processor() -> str:
-    """The name of the machine's processor."""
+    """Return the name of the machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
@@ -131,7 +131,7 @@ def print_machine(*packages: str) -> None:
 
 
 def shown(cell: object) -> object:
-    """A cell of a table; numbers that are not whole have four digits."""
+    """Return a cell of a table; numbers that are not whole have four digits."""
     if isinstance(cell, float) and np.isfinite(cell):
         return np.format_float_positional(cell, 4, fractional=False, trim="-")
     return cell

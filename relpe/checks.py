@@ -27,7 +27,7 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        """Checks the types and choices.
+        """Check the types and choices.
 
         Raises:
             ValueError: a value is not of the type of its field, or not among its choices.
@@ -67,7 +67,7 @@ def _is_of(value: object, hint: object) -> bool:
 
 
 def _described(hint: object) -> str:
-    """What a field of this type may be."""
+    """Return what a field of this type may be."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return " or ".join(map(repr, args))
@@ -98,7 +98,7 @@ def _shown(value: object) -> str:
 
 
 def at_least(lowest: float, **values: float) -> None:
-    """Checks that no value is below `lowest`.
+    """Check that no value is below `lowest`.
 
     Raises:
         ValueError: one is, or is not a number.
@@ -109,7 +109,7 @@ def at_least(lowest: float, **values: float) -> None:
 
 
 def positive(**values: float) -> None:
-    """Checks that all values are above zero.
+    """Check that all values are above zero.
 
     Raises:
         ValueError: one is not, or is not a number.
@@ -120,7 +120,7 @@ def positive(**values: float) -> None:
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Checks that a value is an instance of a class.
+    """Check that a value is an instance of a class.
 
     Raises:
         TypeError: it is not.
@@ -131,7 +131,7 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor) -> None:
-    """Checks that x (b, l, width) can be multiplied by a weight; `length` is the letter for l.
+    """Check that x (b, l, width) can be multiplied by a weight; `length` is the letter for l.
 
     With autocast, x may be of any floating dtype but float64.
 
@@ -147,7 +147,7 @@ def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor
 
 
 def check_dtype(name: str, x: Tensor, weight: Tensor) -> None:
-    """Checks that x has the dtype of a weight, or one that autocast converts.
+    """Check that x has the dtype of a weight, or one that autocast converts.
 
     Raises:
         ValueError: it has not.
@@ -163,7 +163,7 @@ def check_dtype(name: str, x: Tensor, weight: Tensor) -> None:
 
 
 def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
-    """Checks that tokens are ids (b, l), on the device of a weight.
+    """Check that tokens are ids (b, l), on the device of a weight.
 
     Whether they are below the size of the vocabulary, the rows of the weight, is checked on the CPU
     only, since this would synchronise with other devices.
@@ -192,7 +192,7 @@ def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
 
 
 def check_device(name: str, x: Tensor, other: Tensor) -> None:
-    """Checks that a tensor is on the device of another one.
+    """Check that a tensor is on the device of another one.
 
     Raises:
         ValueError: it is not.
@@ -205,7 +205,7 @@ def check_device(name: str, x: Tensor, other: Tensor) -> None:
 
 
 def check_mask(name: str, mask: Tensor, x: Tensor) -> None:
-    """Checks that a mask is (b, l), for x (b, l, ...).
+    """Check that a mask is (b, l), for x (b, l, ...).
 
     Raises:
         TypeError: it is not a tensor.
@@ -221,7 +221,7 @@ def check_mask(name: str, mask: Tensor, x: Tensor) -> None:
 
 
 def check_rows(held: int, rows: int) -> None:
-    """Checks that a state has as many rows as the inputs.
+    """Check that a state has as many rows as the inputs.
 
     Raises:
         ValueError: it has not.
@@ -234,7 +234,7 @@ def check_rows(held: int, rows: int) -> None:
 
 
 def check_state(found: object, expected: object) -> None:
-    """Checks that what identifies a state, such as its type or sizes, is that of this model.
+    """Check that what identifies a state, such as its type or sizes, is that of this model.
 
     Raises:
         TypeError: it is not.
@@ -246,7 +246,7 @@ def check_state(found: object, expected: object) -> None:
 
 
 def check_attention(q: Tensor, k: Tensor, v: Tensor, *by_key: Tensor) -> None:
-    """Checks queries (b, l, h, f), keys (b, s, h, f), values (b, s, h, e) and others (b, s, h).
+    """Check queries (b, l, h, f), keys (b, s, h, f), values (b, s, h, e) and others (b, s, h).
 
     Raises:
         ValueError: their shapes do not fit each other, or one has no floating dtype.
@@ -266,7 +266,7 @@ def check_attention(q: Tensor, k: Tensor, v: Tensor, *by_key: Tensor) -> None:
 
 
 def check_causal(q: Tensor, k: Tensor) -> None:
-    """Checks that there are as many queries as keys.
+    """Check that there are as many queries as keys.
 
     Raises:
         ValueError: there are not.

@@ -66,7 +66,7 @@ class _OnHub(PyTorchModelHubMixin):
         return model.eval()
 
     def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:
-        """A card for a model that has none."""
+        """Return a card for a model that has none."""
         return ModelCard(_CARD.format(kind=type(self).__name__))
 
 

@@ -65,7 +65,7 @@ def encoded(x: Array, codes: Array) -> Array:
 
 
 def turned(x: Array, angles: Array, positions: Array) -> Array:
-    """Queries or keys x (b, l, h, d), turned by the algebraic encoding of sequences.
+    """Return the queries or keys x (b, l, h, d), turned by the algebraic encoding of sequences.
 
     Adjacent pairs of features turn by `angles` (h, d/2) radians per position of `positions` (l,)
     (Kogkalidis et al., 2024, with the planes of rotation in the projections).

@@ -26,7 +26,7 @@ _HIGHER = ContextVar("higher", default=False)
 
 @contextmanager
 def higher_derivatives() -> Iterator[None]:
-    """Computes what is called within the context so that it has derivatives of any order.
+    """Compute what is called within the context so that it has derivatives of any order.
 
     It then takes more time and memory. Derivatives in forward mode and `torch.func` need it only
     with PyTorch's softmax attention, whose fast kernels have first derivatives in reverse mode.
@@ -80,14 +80,14 @@ class _NoContext:
 
 
 def apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:  # noqa: ANN401
-    """Applies a function with a backward pass of its own, or without it if it does not suffice."""
+    """Apply a function with a backward pass of its own, or without it if it does not suffice."""
     if needs_all_derivatives():
         return function.forward(_NoContext(), *inputs)
     return function.apply(*inputs)
 
 
 def first_derivatives(backward: Callable[..., T]) -> Callable[..., T]:
-    """Marks a backward pass that cannot be differentiated: it is refused where it would be.
+    """Mark a backward pass that cannot be differentiated: it is refused where it would be.
 
     `torch.autograd.function.once_differentiable` fails only if a later pass reaches its node, and
     lets `torch.autograd.grad` return second derivatives without its part.
@@ -107,14 +107,14 @@ def first_derivatives(backward: Callable[..., T]) -> Callable[..., T]:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """A context without autocast, which the meta device does not have."""
+    """Return a context without autocast, which the meta device does not have."""
     if device.type == "meta":
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
 def kept_on_device(function: Callable[P, T]) -> Callable[P, T]:
-    """Keeps the tensors that a function makes, unless they belong to a graph or a fake mode."""
+    """Keep the tensors that a function makes, unless they belong to a graph or a fake mode."""
     kept = lru_cache(maxsize=64)(function)
 
     @wraps(function)
@@ -134,7 +134,7 @@ def _is_transformed() -> bool:
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """Makes a function run eagerly, between two graphs.
+    """Make a function run eagerly, between two graphs.
 
     Like `torch.compiler.disable`, but without importing the compiler, which takes two seconds even
     in programs that compile nothing.
@@ -159,7 +159,7 @@ def operation(
     function: Callable[..., tuple[Tensor, ...]],
     shapes: Callable[..., tuple[Tensor, ...]],
 ) -> None:
-    """Defines `torch.ops.relpe.NAME`, which compilers and autograd do not look into.
+    """Define `torch.ops.relpe.NAME`, which compilers and autograd do not look into.
 
     `function` is computed without autocast, whose state in a backward pass is that of the caller.
     The first argument is a tensor. `shapes` returns tensors of the shapes and dtypes of the
@@ -180,5 +180,5 @@ def operation(
 def differentiate(
     name: str, gradient: Callable[..., Any], keep: Callable[[Any, tuple[Any, ...], Any], None]
 ) -> None:
-    """Sets the backward pass of an operation, and what it keeps; see `register_autograd`."""
+    """Set the backward pass of an operation, and what it keeps; see `register_autograd`."""
     torch.library.register_autograd(f"relpe::{name}", gradient, setup_context=keep, lib=_LIBRARY)

@@ -122,7 +122,7 @@ def bar_lines(
 
 
 def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
-    """Splits bars that are too long, up to `end`."""
+    """Split bars that are too long, up to `end`."""
     split: list[int] = []
     for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):
         num_parts = -(-(stop - start) // MAX_BAR_STEPS)

@@ -23,7 +23,7 @@ _KEY = re.compile(r"([A-G])([#♯b♭]?)\s*(m|min|minor|maj|major|)", re.IGNOREC
 def parse_form(
     text: str, heard: Sequence[str] = (), starts: Collection[int] = ()
 ) -> tuple[int, ...]:
-    """The source of each new bar, from sections such as `A8 B8 A8`; see `BarPlan.source`.
+    """Return the source of each new bar, from sections such as `A8 B8 A8`; see `BarPlan.source`.
 
     A section is a letter and its number of bars, which can be left out if the letter has occurred.
     A letter that has occurred brings back its last bars, from their first one on, and once more if
@@ -81,7 +81,7 @@ def parse_sections(text: str, lengths: Mapping[str, int]) -> list[tuple[str, int
 
 
 def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ...]:
-    """The chords of each new bar, from a chart such as `C | G/B | Am F`.
+    """Return the chords of each new bar, from a chart such as `C | G/B | Am F`.
 
     Bars are separated by `|` and have one chord, or two of equal length. A chord is a root from A
     to G, optionally with # or b, a quality (see `chord_symbols.py`), and a bass after a slash. `N`
@@ -114,14 +114,14 @@ def parse_chart(text: str, beats: int = 4) -> tuple[tuple[PlannedChord, ...], ..
 
 
 def chart_bars(text: str) -> list[str]:
-    """The text of each bar of a chart. Raises ValueError if it is empty."""
+    """Return the text of each bar of a chart. Raises ValueError if it is empty."""
     if not text.strip():
         raise ValueError("the chart is empty, expected chords such as C | G/B | Am F")
     return [" ".join(bar.split()) for bar in text.strip().strip("|").split("|")]
 
 
 def parse_key(text: str) -> Key:
-    """A key such as `C`, `F#m` or `Bb minor`. Raises ValueError."""
+    """Return a key such as `C`, `F#m` or `Bb minor`. Raises ValueError."""
     match = _KEY.fullmatch(text.strip()) if len(text) <= 20 else None
     if match is None:
         raise ValueError(
@@ -139,7 +139,7 @@ def fixed_bars(
     chords: Sequence[tuple[PlannedChord, ...]] = (),
     given: Sequence[tuple[int, ...]] = (),
 ) -> dict[int, FixedBar]:
-    """What is fixed in the bars from `first_bar` on, as counted by the grammar.
+    """Return what is fixed in the bars from `first_bar` on, as counted by the grammar.
 
     The lists may differ in length; the model chooses what is not in them.
     """

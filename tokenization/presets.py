@@ -27,7 +27,7 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 
 
 def load_tokenizer(folder: Path) -> Remi:
-    """Loads the tokenizer that `save` wrote to a folder.
+    """Load the tokenizer that `save` wrote to a folder.
 
     Raises TokenizerError if the file is missing or damaged, or if this release has a different
     vocabulary.

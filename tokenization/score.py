@@ -47,7 +47,7 @@ rejected."""
 
 
 def nearest_ratio(numerator: Ticks, denominator: Ticks | int) -> Ticks:
-    """The integer closest to a ratio; halves are rounded up."""
+    """Return the integer closest to a ratio; halves are rounded up."""
     return (2 * numerator + denominator) // (2 * denominator)
 
 
@@ -81,7 +81,7 @@ def _is_fixed(table: NDArray[np.int64]) -> bool:
 def once_each(
     change: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """A cached `change`, called once for a table that several tracks of a channel share."""
+    """Return a cached `change`, called once for a table that several tracks of a channel share."""
     made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def changed(table: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -93,7 +93,7 @@ def once_each(
 
 
 def _in_time(changes: Iterable[_Change]) -> tuple[_Change, ...]:
-    """Changes sorted by tick; the sort is stable, so of several at one tick the last applies."""
+    """Change sorted by tick; the sort is stable, so of several at one tick the last applies."""
     return tuple(sorted(changes, key=lambda change: change.tick))
 
 
@@ -110,7 +110,7 @@ def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _between(changes: Sequence[_Change], start: int, end: int) -> tuple[_Change, ...]:
-    """Changes from one tick up to another, shifted to 0, with the one in effect at the start."""
+    """Change from one tick up to another, shifted to 0, with the one in effect at the start."""
     before = [change for change in changes if change.tick <= start][-1:]
     after = [change for change in changes if start < change.tick < end]
     return tuple(change._replace(tick=max(change.tick - start, 0)) for change in before + after)
@@ -163,19 +163,19 @@ class Track:
     def of(
         cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False
     ) -> Track:
-        """A track from rows of (onset, duration, pitch, velocity)."""
+        """Return a track from rows of (onset, duration, pitch, velocity)."""
         return cls(_table(list(notes), 4), program=program, is_drum=is_drum)
 
     def __len__(self) -> int:
         return len(self.notes)
 
     def without_events(self) -> Track:
-        """The same track without notes, controls and bends."""
+        """Return the same track without notes, controls and bends."""
         tables = {"controls": _NO_CONTROLS, "bends": _NO_BENDS, "note_bends": _NO_CONTROLS}
         return self.with_tables(notes=NO_NOTES, **tables)
 
     def with_tables(self, **tables: NDArray[np.int64]) -> Track:
-        """The same track with other tables, which must already be read-only and sorted.
+        """Return the same track with other tables, which must already be read-only and sorted.
 
         For speed, they are neither checked nor copied: generation decodes a piece many times.
         """
@@ -196,7 +196,7 @@ class Track:
     __hash__ = None  # type: ignore[assignment]  # compared by content
 
     def until(self, end: int) -> Track:
-        """The same track with notes cut at a tick; notes that begin later are left out."""
+        """Return the same track with notes cut at a tick; notes that begin later are left out."""
         notes = self.notes[self.notes[:, 0] < end]
         lengths = np.minimum(notes[:, 1], end - notes[:, 0])
         return replace(self, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))
@@ -213,7 +213,7 @@ class Track:
 
 
 def all_notes(tracks: Iterable[Track]) -> NDArray[np.int64]:
-    """Notes of all tracks, concatenated (n, 4)."""
+    """Return the notes of all tracks, concatenated (n, 4)."""
     return np.concatenate([NO_NOTES, *(track.notes for track in tracks)])
 
 
@@ -255,15 +255,15 @@ class Score:
         return sum(len(track) for track in self.tracks)
 
     def without_guesses(self) -> Score:
-        """The same score, whose drums are certain."""
+        """Return the same score, whose drums are certain."""
         return replace(self, guesses="")
 
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
-        """The same score with other tracks."""
+        """Return the same score with other tracks."""
         return replace(self, tracks=tuple(tracks))
 
     def between(self, start: int, end: int) -> Score:
-        """The music from one tick up to another as a piece of its own, without controllers.
+        """Return the music from one tick up to another as a piece of its own, without controllers.
 
         Notes that begin before `start` are left out, and others end at `end` at the latest. The
         time signature in effect begins anew, so that `start` has to be a bar line.
@@ -282,7 +282,7 @@ class Score:
         )
 
     def refined(self, factor: int) -> Score:
-        """The same score with `factor` times as many ticks per quarter note."""
+        """Return the same score with `factor` times as many ticks per quarter note."""
         if factor == 1:
             return self
         controls, bends = (once_each(partial(np.multiply, [factor, *one])) for one in ([1, 1], [1]))
@@ -315,7 +315,10 @@ class Score:
         return elapsed[section] + (ticks - starts[section]) * per_tick[section]
 
     def ticks_at(self, seconds: NDArray[np.float64] | Sequence[float] | float) -> NDArray[np.int64]:
-        """The tick closest to each time in seconds, by the tempo map; same shape, at least 0."""
+        """Return the tick closest to each time in seconds, by the tempo map.
+
+        Same shape, at least 0.
+        """
         starts, per_tick, elapsed = self._sections()
         seconds = np.asarray(seconds, dtype=np.float64)
         section = np.maximum(np.searchsorted(elapsed, seconds, side="right") - 1, 0)

@@ -215,7 +215,10 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _loader() -> type:
-    """The loader of YAML 1.1, except that 1e-3 is a number; --help does not need its package."""
+    """Return the loader of YAML 1.1, except that 1e-3 is a number.
+
+    --help does not need its package.
+    """
     from yaml import SafeLoader
 
     class Loader(SafeLoader):

@@ -113,7 +113,7 @@ def continuations(
 
 
 def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer: Remi) -> Ids:
-    """The ids of the best take, prompt included; an incomplete bar is left out."""
+    """Return the ids of the best take, prompt included; an incomplete bar is left out."""
     made = [np.concatenate([context, np.array(sample.tokens, np.int64)]) for sample in samples]
     whole = [
         ids if sample.rule.finished else ids[: np.flatnonzero(ids == BAR)[-1]]
@@ -126,7 +126,7 @@ def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer
 
 
 def _bars_of(rule: ConstrainedGrammar) -> int:
-    """Number of complete new bars."""
+    """Return the number of complete new bars."""
     return rule.limit.notated_bar(rule.grammar) + rule.finished
 
 
@@ -151,7 +151,7 @@ class Bars(NamedTuple):
 
 
 def in_bars(ids: NDArray[np.integer], tokenizer: Remi) -> Bars:
-    """The piece that ids encode, with its bar lines; notes are cut at the last bar line."""
+    """Return the piece that ids encode, with its bar lines; notes are cut at the last bar line."""
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
     lines = notated_lines(score, 0, count)[: count + 1]

@@ -12,7 +12,7 @@ class TrainingError(ValueError):
 
 
 def missing_package(task: str, package: str, extra: str) -> TrainingError:
-    """The error of a task that needs a package of an extra."""
+    """Return the error of a task that needs a package of an extra."""
     return TrainingError(f"the task {task} needs the package {package}; {install(extra)}")
 
 

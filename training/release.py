@@ -153,7 +153,7 @@ def write_tuned(
 
 
 def _described_again(readme: str, fit: PointerFit) -> str:
-    """A README whose section about the pointer is that of a new fit."""
+    """Return a README whose section about the pointer is that of a new fit."""
     head, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     kept = [section for section in sections if not section.startswith(_POINTER)]
     places = (i for i, section in enumerate(kept) if section.startswith("## Measured"))
@@ -266,7 +266,7 @@ def _head(
 
 
 def _corpora(runs: Sequence[PastRun]) -> list[UsedCorpus]:
-    """The corpora of all runs, each as in the last run that used it.
+    """Return the corpora of all runs, each as in the last run that used it.
 
     Corpora with the same name from other sources are listed as well.
     """
@@ -277,7 +277,7 @@ def _corpora(runs: Sequence[PastRun]) -> list[UsedCorpus]:
 
 
 def _licence(given: str, runs: Sequence[PastRun]) -> str:
-    """The licence of the data: the one that is given, otherwise those of the corpora."""
+    """Return the licence of the data: the one that is given, otherwise those of the corpora."""
     names: dict[str, list[str]] = {}
     for one in _corpora(runs):
         names.setdefault(one.licence, []).append(one.name)
@@ -287,7 +287,10 @@ def _licence(given: str, runs: Sequence[PastRun]) -> str:
 
 
 def _data(runs: Sequence[PastRun]) -> list[str]:
-    """The corpora with their licences and attributions, as Markdown; empty if none has any."""
+    """Return the corpora with their licences and attributions, as Markdown.
+
+    Empty if none has any.
+    """
     corpora = _corpora(runs)
     if not any(one.attribution or one.licence != "unknown" for one in corpora):
         return []

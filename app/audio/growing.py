@@ -58,7 +58,10 @@ class GrowingSound:
         begin_seconds: float = 0.0,
         sample_rate: int = 44100,
     ) -> None:
-        """The first part begins at `begin_seconds`; it is written to a folder from `new_folder`."""
+        """Return the first part begins at `begin_seconds`.
+
+        It is written to a folder from `new_folder`.
+        """
         self.parts: list[Part] = []
         self.whole = False
         """Whether there are no more parts."""
@@ -75,7 +78,7 @@ class GrowingSound:
         return (self._end - self._begin) / self._rate
 
     def add(self, score: Score, until: int | None = None) -> bool:
-        """Renders a part of the music from the last one up to a tick, or to the end and its tail.
+        """Render a part of the music from the last one up to a tick, or to the end and its tail.
 
         Returns whether there was any; call it again until there is none. Notes that begin before
         `until` must not change later.
@@ -115,7 +118,7 @@ class GrowingSound:
         return True
 
     def _level(self, mixed: NDArray[np.float32]) -> None:
-        """Applies the gain to a part (2, n) in place; a lower one after a short ramp."""
+        """Apply the gain to a part (2, n) in place; a lower one after a short ramp."""
         before, peak = self._gain, float(np.abs(mixed).max(initial=0))
         if peak * before > CEILING:
             self._gain = np.float32(CEILING / peak)
@@ -125,7 +128,7 @@ class GrowingSound:
         np.clip(mixed, -CEILING, CEILING, out=mixed)  # in the ramp
 
     def _place(self) -> Path:
-        """The folder of the parts, which is removed like raw sound."""
+        """Return the folder of the parts, which is removed like raw sound."""
         if self._raw is None:
             self.folder = self._new_folder()
             try:
@@ -135,7 +138,7 @@ class GrowingSound:
         return self._raw
 
     def drop(self) -> None:
-        """Removes the files."""
+        """Remove the files."""
         if self._raw is not None:
             shutil.rmtree(self._raw, ignore_errors=True)
 
@@ -161,7 +164,7 @@ def can_start(ready: float, total: float, unit: float, speed: float) -> bool:
 
 
 def _between(score: Score, begin: float, until: int | None) -> Score:
-    """The notes that sound at `begin` seconds or later and begin before a tick."""
+    """Return the notes that sound at `begin` seconds or later and begin before a tick."""
     end = score.end_ticks if until is None else until
     tracks = []
     for track in score.tracks:

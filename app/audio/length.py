@@ -8,7 +8,7 @@ MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory for rende
 
 
 def check_length(seconds: float) -> None:
-    """Raises SoundError if a piece is too long to be rendered."""
+    """Raise SoundError if a piece is too long to be rendered."""
     if seconds > MAX_SECONDS:
         raise SoundError(
             f"the piece lasts {seconds / 60:.0f} minutes, expected at most "

@@ -101,12 +101,12 @@ def level_for(
 
 
 def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
-    """The gain of `level_for` at LOUDNESS_LUFS."""
+    """Return the gain of `level_for` at LOUDNESS_LUFS."""
     return level_for(channels, sample_rate).gain
 
 
 def _weighting(sample_rate: int) -> NDArray[np.float64]:
-    """The two K-weighting filters as second-order sections (2, 6), at any sample rate.
+    """Return the two K-weighting filters as second-order sections (2, 6), at any sample rate.
 
     They are bilinear transforms of the analogue prototypes of the recommendation's filters, whose
     coefficients are given for 48 kHz.

@@ -74,7 +74,7 @@ def render(
     renderer: Renderer = "auto",
     progress: Callable[[float], None] | None = None,
 ) -> Audio:
-    """Renders a score to its end, plus at most two seconds while notes still sound.
+    """Render a score to its end, plus at most two seconds while notes still sound.
 
     The loudness is -23 LUFS, or lower if the true peak would exceed -1 dB. The same score gives the
     same samples.
@@ -131,7 +131,7 @@ def render_clip(
     soundfont: Path | None = None,
     lufs: float = LOUDNESS_LUFS,
 ) -> Audio:
-    """Renders a part of a score by the built-in player, and measures its loudness.
+    """Render a part of a score by the built-in player, and measure its loudness.
 
     Notes that sound at the begin continue as in the whole piece. The audio fades in within 10 ms
     if it does not begin at the start of the score, and fades out in CLIP_TAIL_SECONDS after the
@@ -168,7 +168,7 @@ def _fade(mixed: NDArray[np.float32]) -> None:
 
 
 def save_audio(audio: Audio, path: Path) -> None:
-    """Writes a 16-bit WAV or FLAC file, or an Ogg Vorbis file, depending on the path's suffix.
+    """Write a 16-bit WAV or FLAC file, or an Ogg Vorbis file, depending on the path's suffix.
 
     Equal samples give equal bytes. The file appears only when it is complete.
 
@@ -198,7 +198,10 @@ def save_audio(audio: Audio, path: Path) -> None:
 
 
 def cannot_write(error: Exception) -> SoundError:
-    """The error for audio that cannot be written; it contains no path, since the page shows it."""
+    """Return the error for audio that cannot be written.
+
+    It contains no path, since the page shows it.
+    """
     reason = error.strerror if isinstance(error, OSError) else None
     return SoundError(
         f"the audio cannot be written ({reason or error}); check that the folder exists and the "
@@ -207,7 +210,7 @@ def cannot_write(error: Exception) -> SoundError:
 
 
 def _set_serial(path: Path) -> None:
-    """Sets the serial number of an Ogg stream to a fixed value; libsndfile chooses a random one.
+    """Set the serial number of an Ogg stream to a fixed value; libsndfile chooses a random one.
 
     The number is in the header of each page (RFC 3533, section 6).
     """
@@ -232,7 +235,7 @@ def _page_checksum(page: bytes) -> int:
 def _fluidsynth(
     score: Score, soundfont: Path, sample_rate: int, score_seconds: float
 ) -> NDArray[np.float32]:
-    """Renders with FluidSynth, without reverb and chorus (2, n). Raises SoundError if it fails."""
+    """Render with FluidSynth, without reverb and chorus (2, n). Raises SoundError if it fails."""
     with tempfile.TemporaryDirectory(prefix="relpe-") as folder:
         midi, sound = Path(folder) / "score.mid", Path(folder) / "score.wav"
         midi.write_bytes(write_midi(score))

@@ -59,7 +59,7 @@ class SoundFiles:
     """IDs of all tracks, in the order of the score."""
 
     def left_out(self, without: Collection[int]) -> list[int]:
-        """The IDs among `without` that exist; unknown IDs are ignored."""
+        """Return the IDs among `without` that exist; unknown IDs are ignored."""
         return [number for number in self.tracks if number in set(without)]
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
@@ -78,7 +78,7 @@ class SoundFiles:
         return self.folder / f"{self.name}_stems.zip"
 
     def make_room(self) -> None:
-        """Removes the oldest mixes; safe if other processes do the same."""
+        """Remove the oldest mixes; safe if other processes do the same."""
         mixes: list[tuple[float, Path]] = []
         for path in self.folder.glob("*_without-*"):
             with suppress(FileNotFoundError):
@@ -122,7 +122,7 @@ class Stems:
         return len(self.whole) / self.sample_rate
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
-        """Writes an audio file of all tracks except some; unknown IDs are ignored.
+        """Write an audio file of all tracks except some; unknown IDs are ignored.
 
         Raises:
             SoundError: the piece is too long for stems, or the file cannot be written.
@@ -137,7 +137,7 @@ class Stems:
         return path
 
     def zip(self) -> Path:
-        """Writes an archive with a WAV file for each track; equal stems give equal bytes.
+        """Write an archive with a WAV file for each track; equal stems give equal bytes.
 
         Raises:
             SoundError: the piece is too long for stems, or the file cannot be written.
@@ -166,7 +166,7 @@ class Stems:
         return path
 
     def drop(self) -> None:
-        """Removes the raw files; code that has them open can still read them."""
+        """Remove the raw files; code that has them open can still read them."""
         if self.raw is not None:
             shutil.rmtree(self.raw, ignore_errors=True)
 
@@ -176,7 +176,7 @@ class Stems:
         return size_on_disk(self.raw) if self.raw is not None else 0
 
     def _sum(self, numbers: Sequence[int]) -> _Samples:
-        """The sum (n, 2) of some tracks."""
+        """Return the sum (n, 2) of some tracks."""
         self._check_apart()
         total = np.zeros(self.whole.shape, np.int16)
         for start in range(0, len(total), BLOCK):
@@ -196,7 +196,7 @@ class Stems:
 
 
 def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
-    """Indices of the tracks with notes, by their `ids` (default: the index itself)."""
+    """Return the indices of the tracks with notes, by their `ids` (default: the index itself)."""
     numbers: dict[int, list[int]] = {}
     pairs = zip(ids or count(), score.tracks, strict=False)
     for place, (number, track) in enumerate(pairs):
@@ -216,7 +216,7 @@ def render(
     begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """Renders a score and each of its tracks with the built-in player, as raw files in `folder`.
+    """Render a score and each of its tracks with the built-in player, as raw files in `folder`.
 
     The loudness is that of `app.audio.render.render`. Tracks on the same channel end each other's
     notes as in the whole mix, so that the tracks add up to it, except for rounding.
@@ -262,7 +262,7 @@ def _tracks(
     folder: Path,
     progress: Callable[[float], None] | None,
 ) -> tuple[_Samples, dict[int, _Samples]]:
-    """Renders the whole mix and the tracks to disk; only the mix if the tracks are too long.
+    """Render the whole mix and the tracks to disk; only the mix if the tracks are too long.
 
     `numbers` maps the ID of each track to render to indices of tracks of the score.
     """
@@ -291,7 +291,7 @@ def _tracks(
 
 
 def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Samples:
-    """Writes a mix (2, n) as 16-bit samples and maps the file to memory."""
+    """Write a mix (2, n) as 16-bit samples and map the file to memory."""
     factor = np.float32(gain * _FULL_SCALE)
     rounded = (
         np.clip(np.rint(np.multiply(block, factor)), -_FULL_SCALE, _FULL_SCALE).astype(np.int16)
@@ -302,13 +302,13 @@ def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Sa
 
 
 def _blocks(samples: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
-    """Splits samples (n, 2) into blocks (m, 2)."""
+    """Split samples (n, 2) into blocks (m, 2)."""
     for start in range(0, len(samples), BLOCK):
         yield samples[start : start + BLOCK]
 
 
 def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
-    """Writes blocks one after the other; silent blocks become holes in the file.
+    """Write blocks one after the other; silent blocks become holes in the file.
 
     A memory map is not used because a full disk would kill the process.
     """
@@ -325,7 +325,7 @@ def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
 def _part_of(
     progress: Callable[[float], None] | None, start: float, end: float
 ) -> Callable[[float], None] | None:
-    """A callback that maps the progress of one part, 0 to 0.9, to the overall progress."""
+    """Return a callback that maps the progress of one part, 0 to 0.9, to the overall progress."""
     if progress is None:
         return None
     return lambda done: progress(0.9 * start + done * (end - start))

@@ -36,7 +36,9 @@ _TRIES = 32
 def real_music(
     data: bytes, name: str, last_bar: int | None, bars: int, beats: BeatSource
 ) -> Prompt:
-    """The file up to the end of `bars` bars after `last_bar`; notes that sound there end there.
+    """Return the file up to the end of `bars` bars after `last_bar`.
+
+    Notes that sound there end there.
 
     Raises:
         MidiError: the file cannot be read.
@@ -60,7 +62,7 @@ def real_music(
 def check_real_music(
     data: bytes, name: str, last_bar: int | None, bars: int, beats: BeatSource
 ) -> float:
-    """The second at which the real bars begin.
+    """Return the second at which the real bars begin.
 
     Raises the errors of `real_music`, and CommandError if these bars contain no note.
     """
@@ -82,7 +84,7 @@ def anchor_of(
     seed: int,
     clip: tuple[ClipKind, int],
 ) -> Excerpt:
-    """The part of a clip of real music, or of a low anchor.
+    """Return the part of a clip of real music, or of a low anchor.
 
     Args:
         music: the result of `real_music`.
@@ -99,7 +101,7 @@ def anchor_of(
 
 
 def shuffle_bars(music: Prompt, last_bar: int, seed: int) -> Score:
-    """The piece with the bars after `last_bar` in another order.
+    """Return the piece with the bars after `last_bar` in another order.
 
     Bars change places only with bars of the same notated length, so that metres and tempos stay as
     they are. Notes move with the bar in which they begin.
@@ -122,7 +124,7 @@ def shuffle_bars(music: Prompt, last_bar: int, seed: int) -> Score:
 
 
 def shuffle_notes(music: Prompt, last_bar: int, seed: int) -> Score:
-    """The piece with the pitches of each track after `last_bar` in another order.
+    """Return the piece with the pitches of each track after `last_bar` in another order.
 
     The rhythm stays as it is, and so do the key and the range, since the pitches are the same.
     """
@@ -148,7 +150,7 @@ def _repeated(onsets: NDArray[np.int64], ends: NDArray[np.int64], pitches: NDArr
 
 
 def _other_places(lengths: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.intp]:
-    """A new place for each bar: another one, unless no other bar has the same length."""
+    """Return a new place for each bar: another one, unless no other bar has the same length."""
     places = np.arange(len(lengths))
     for length in np.unique(lengths):
         # a cycle through the bars of one length, in a random order, moves each of them
@@ -158,7 +160,7 @@ def _other_places(lengths: NDArray[np.int64], random: np.random.Generator) -> ND
 
 
 def _with_notes(music: Prompt, splice: int, moved: Callable[[Track], NDArray[np.int64]]) -> Score:
-    """The piece with the notes that `moved` returns.
+    """Return the piece with the notes that `moved` returns.
 
     After the splice, a note ends when its key is played again, and at the end of the piece.
     """

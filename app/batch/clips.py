@@ -145,7 +145,7 @@ class BatchOptions:
         return ("midi", self.audio_folder) if self.audio else ("midi",)
 
     def last_bar_of(self, path: Path) -> int | None:
-        """The last bar of a prompt, from 1; None: all bars."""
+        """Return the last bar of a prompt, from 1; None: all bars."""
         if is_mirex(path):
             return PROMPT_BARS
         places = (path, *path.parents)
@@ -183,12 +183,12 @@ class Clip(NamedTuple):
 
 
 def shard_place(output: Path, shard: int, shards: int) -> Path:
-    """The folder of the clips of a shard."""
+    """Return the folder of the clips of a shard."""
     return output / f"shard-{shard}-of-{shards}"
 
 
 def printable(path: Path) -> str:
-    """A path as text, with replacement characters for bytes that are not UTF-8."""
+    """Return a path as text, with replacement characters for bytes that are not UTF-8."""
     return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
@@ -211,7 +211,7 @@ def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
 
 
 def sources_of_nothing(options: BatchOptions, models: Models) -> list[Source]:
-    """The sources of pieces without a prompt: one for each condition or model."""
+    """Return the sources of pieces without a prompt: one for each condition or model."""
     usual = models.suited(None, options.music.style or "")
     asked = models.names if options.models else (usual,)
     conditions = options.conditions or [
@@ -225,7 +225,9 @@ def sources_of_nothing(options: BatchOptions, models: Models) -> list[Source]:
 
 
 def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> list[Source]:
-    """The sources of clips for a prompt, one for each condition; checks that they can be made.
+    """Return the sources of clips for a prompt, one for each condition.
+
+    Check that they can be made.
 
     Raises:
         MidiError, TokenizerError, SoundError, CommandError: a clip cannot be made.
@@ -262,7 +264,7 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
 
 
 def _check_splices(name: str, splices: dict[str, float]) -> None:
-    """Raises CommandError if the new music of conditions begins at different seconds."""
+    """Raise CommandError if the new music of conditions begins at different seconds."""
     first, last = min(splices, key=splices.__getitem__), max(splices, key=splices.__getitem__)
     if splices[last] - splices[first] > _SAME_SECONDS:
         raise CommandError(
@@ -273,7 +275,7 @@ def _check_splices(name: str, splices: dict[str, float]) -> None:
 
 
 def _read(options: BatchOptions, path: Path) -> tuple[bytes, str]:
-    """A prompt as a MIDI file, and the hash of its file."""
+    """Return a prompt as a MIDI file, and the hash of its file."""
     data = read_file(path, options.max_file_size)
     sha256 = hashlib.sha256(data).hexdigest()
     read = midi_of_prompt if is_mirex(path) else as_midi
@@ -281,7 +283,7 @@ def _read(options: BatchOptions, path: Path) -> tuple[bytes, str]:
 
 
 def prompt_data(options: BatchOptions, source: Source) -> bytes:
-    """The prompt as a MIDI file.
+    """Return the prompt as a MIDI file.
 
     Raises the errors of `sources_of`, and MidiError if the file has changed since then.
     """
@@ -293,7 +295,7 @@ def prompt_data(options: BatchOptions, source: Source) -> bytes:
 
 
 def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Opening:
-    """The opening of all clips of a source. Raises the errors of `prompt_data`."""
+    """Return the opening of all clips of a source. Raises the errors of `prompt_data`."""
     if source.path is None:
         return Opening.of_nothing(model, source.condition.music)
     prompt = _prompt(options, source, model, prompt_data(options, source))
@@ -345,12 +347,15 @@ def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
 
 
 def derived(*parts: object) -> bytes:
-    """A hash of some texts and numbers."""
+    """Return a hash of some texts and numbers."""
     return hashlib.sha256(json.dumps(parts).encode()).digest()
 
 
 def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> Row:
-    """The row of the manifest for a clip, before it is made; `model` is None for real music."""
+    """Return the row of the manifest for a clip, before it is made.
+
+    `model` is None for real music.
+    """
     source = clip.source
     condition = source.condition
     settings: dict[str, object] = {"bars": condition.music.bars}
@@ -382,7 +387,7 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> 
 
 
 def prompt_path(options: BatchOptions, source: Source) -> str:
-    """The path of a prompt in the manifest."""
+    """Return the path of a prompt in the manifest."""
     if source.path is None or not options.is_blind:
         return source.said
     return printable(Path(os.path.relpath(source.path, options.folder)))

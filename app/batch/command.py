@@ -43,7 +43,7 @@ _MOST_CLIPS, _MOST_WIDTH, _MOST_SHARDS = 100_000, 1024, 1000
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     parser.description = (
         "Generate clips for listening tests: MIDI files such as midi/NAME_v01.mid, a table of all "
         "clips in manifest.csv, and, with --audio, files such as audio/NAME_v01.flac. The loudness "
@@ -148,7 +148,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
 
 
 def batch_command(given: argparse.Namespace) -> None:
-    """Generates the clips.
+    """Generate the clips.
 
     Raises CommandError if some clips failed, KeyboardInterrupt if the command was stopped.
     """
@@ -174,7 +174,7 @@ def batch_command(given: argparse.Namespace) -> None:
 
 
 def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
-    """The clips that the options of the command describe, and the models to choose from."""
+    """Return the clips that the options of the command describe, and the models to choose from."""
     music = music_options(given)
     from app.batch.clips import BatchOptions
 
@@ -200,7 +200,10 @@ def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...
 
 
 def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
-    """The clips of a study, and its models. Raises CommandError if options describe clips too."""
+    """Return the clips of a study, and its models.
+
+    Raise CommandError if options describe clips too.
+    """
     parser = argparse.ArgumentParser()
     add_batch(parser)
     defaults = vars(parser.parse_args(["--output", "."]))
@@ -221,7 +224,7 @@ def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]
 
 
 def _not_of_clips(given: argparse.Namespace) -> dict[str, Any]:
-    """The options that do not affect the clips."""
+    """Return the options that do not affect the clips."""
     names = ("strict", "max_file_size", "width", "resume", "shard")
     return {name: getattr(given, name) for name in names}
 
@@ -252,7 +255,7 @@ def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
 
 
 def _show(steps: BatchSteps) -> BatchResult:
-    """Runs the steps with a progress bar on standard error and returns their result."""
+    """Run the steps with a progress bar on standard error and return their result."""
     from tqdm import tqdm
 
     from app.batch.run import BatchResult
@@ -282,7 +285,7 @@ def _shape(step: BatchProgress) -> str:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Yields a function that returns whether Ctrl+C or SIGTERM was received.
+    """Yield a function that returns whether Ctrl+C or SIGTERM was received.
 
     A second signal raises KeyboardInterrupt; further ones are ignored, as the command is ending.
     """

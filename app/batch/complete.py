@@ -27,7 +27,7 @@ _SAME_LUFS = 0.005
 
 
 def complete_study(options: BatchOptions, study: Study, rows: Sequence[Row]) -> list[Row]:
-    """Writes the files of a study beside its clips, and returns the rows of its manifest.
+    """Write the files of a study beside its clips, and return the rows of its manifest.
 
     Running it again changes nothing. Raises OSError if a file cannot be written.
     """
@@ -54,7 +54,7 @@ def _by_prompt(rows: Iterable[Row]) -> groupby[str, Row]:
 
 
 def _levelled(folder: Path, rows: list[Row]) -> list[Row]:
-    """The clips of one prompt, turned down to the loudness of the softest one.
+    """Return the clips of one prompt, turned down to the loudness of the softest one.
 
     They only differ if the peaks of one are too high for the loudness of the study.
     """

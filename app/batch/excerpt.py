@@ -49,7 +49,7 @@ class Excerpt:
 
     @classmethod
     def of_piece(cls, piece: Piece, prompt: Prompt | None, kind: ClipKind, bars: int) -> Self:
-        """The part of a generated piece; `bars` bars of the prompt if `kind` is `tail`."""
+        """Return the part of a generated piece; `bars` bars of the prompt if `kind` is `tail`."""
         if prompt is None:
             return cls(piece.score, 0, 0, piece.new.end_ticks, 1)
         kept = bars_before(kind, bars, prompt.bars)
@@ -69,7 +69,7 @@ class Excerpt:
         return int(((onsets >= self.splice) & (onsets < self.end)).sum())
 
     def midi(self, *, blind: bool = False) -> bytes:
-        """The clip as a MIDI file; if `blind`, without names of tracks.
+        """Return the clip as a MIDI file; if `blind`, without names of tracks.
 
         Raises MidiError if MIDI cannot represent it.
         """
@@ -106,13 +106,13 @@ def begin_of(prompt: Prompt, kind: ClipKind, bars: int) -> int:
 
 
 def at_resolution(score: Score, ticks_per_beat: int) -> Score:
-    """The score with a multiple of its resolution, if `ticks_per_beat` is one."""
+    """Return the score with a multiple of its resolution, if `ticks_per_beat` is one."""
     factor, rest = divmod(ticks_per_beat, score.ticks_per_beat)
     return score if rest else score.refined(factor)
 
 
 def part_from(score: Score, begin: int) -> Score:
-    """The music from a tick on; times count from there.
+    """Return the music from a tick on; times count from there.
 
     Tempo, metre, controllers and pitch bends that apply at `begin` are set at the start, and notes
     that sound there begin there.

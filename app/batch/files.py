@@ -33,7 +33,7 @@ WAITING_FOR_EACH = 2
 
 
 def make_folders(output: Path, folders: Sequence[str]) -> None:
-    """Creates the folders of a batch, and removes temporary files that a killed process left.
+    """Create the folders of a batch, and remove temporary files that a killed process left.
 
     Raises CommandError if the folders cannot be created or written to.
     """
@@ -49,7 +49,7 @@ def make_folders(output: Path, folders: Sequence[str]) -> None:
 
 
 def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
-    """Raises CommandError if there are files in the folders of a batch that has no manifest."""
+    """Raise CommandError if there are files in the folders of a batch that has no manifest."""
     for name in folders:
         if found := sorted((output / name).glob("[!.]*")):
             raise CommandError(
@@ -105,7 +105,7 @@ class Savers:
         self._rows: dict[Future[Row], Row] = {}
 
     def __len__(self) -> int:
-        """Number of clips whose rows have not been taken."""
+        """Return the number of clips whose rows have not been taken."""
         return len(self._rows)
 
     @property
@@ -114,7 +114,7 @@ class Savers:
         return len(self._rows) >= self._most
 
     def put(self, row: Row, files: ClipFiles) -> None:
-        """Writes the files that a row names, in another process if there is audio."""
+        """Write the files that a row names, in another process if there is audio."""
         future: Future[Row] = Future()
         work = self._folder, row, files
         try:
@@ -128,7 +128,7 @@ class Savers:
         self._rows[future] = row
 
     def take(self, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
-        """Removes and returns the finished rows, with their results.
+        """Remove and return the finished rows, with their results.
 
         If there are none, waits at most `seconds` for the first one.
         """
@@ -136,18 +136,18 @@ class Savers:
         return [(self._rows.pop(future), future) for future in over if not future.cancelled()]
 
     def discard_queue(self) -> None:
-        """Removes the clips in the queue, so that only those being rendered are left."""
+        """Remove the clips in the queue, so that only those being rendered are left."""
         for future in [future for future in self._rows if future.cancel()]:
             del self._rows[future]
 
     def kill(self) -> None:
-        """Ends the processes at once; the clips that they were rendering fail."""
+        """End the processes at once; the clips that they were rendering fail."""
         if self._pool is not None:
             for process in multiprocessing.active_children():
                 process.kill()
 
     def close(self) -> None:
-        """Waits for files that are being written, and discards clips in the queue.
+        """Wait for files that are being written, and discard clips in the queue.
 
         A signal is handled afterwards: an exception while the pool ends could leave it waiting
         forever.
@@ -159,13 +159,13 @@ class Savers:
                 remove_parts(self._folder / name)
 
     def remove_files(self, row: Row) -> None:
-        """Removes the files of a clip that may be incomplete."""
+        """Remove the files of a clip that may be incomplete."""
         for name in filter(None, (row.file, row.audio)):
             (self._folder / name).unlink(missing_ok=True)
 
 
 def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
-    """Writes a clip's MIDI file and, if the row names one, its audio file: both, or neither.
+    """Write a clip's MIDI file and, if the row names one, its audio file: both, or neither.
 
     Audio is rendered by the built-in player, which gives the same samples on every machine. Returns
     the row with the loudness and the hashes.
@@ -215,7 +215,7 @@ def _blocked(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent process ends, and not by signals to the parent's group.
+    """End this process when its parent process ends, and not by signals to the parent's group.
 
     A pool whose processes end by a signal while their work is cancelled prints a traceback.
     """

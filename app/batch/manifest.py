@@ -63,7 +63,7 @@ class Row:
     audio_sha256: str = ""
 
     def difference(self, now: Row) -> str | None:
-        """The first setting that differs, as `NAME X, now Y`; None if all are equal.
+        """Return the first setting that differs, as `NAME X, now Y`; None if all are equal.
 
         Results and the prompt's path are not compared; the hash of the prompt is.
         """
@@ -84,7 +84,7 @@ class Row:
         return values | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
-        """Describes the first file that does not match its hash; None if all match."""
+        """Describe the first file that does not match its hash; None if all match."""
         for file, sha256 in ((self.file, self.midi_sha256), (self.audio, self.audio_sha256)):
             try:
                 if file and sha256_of(folder / file) != sha256:
@@ -117,7 +117,7 @@ def sha256_of(path: Path) -> str:
 
 
 def read_manifest(path: Path) -> dict[str, Row]:
-    """Reads the rows, keyed by `file`; empty if there is no manifest.
+    """Read the rows, keyed by `file`; empty if there is no manifest.
 
     The rows of a study are completed from its key; rows that are not in the key are left out.
     Raises CommandError if a file is not a manifest or a key of `relpe batch`.
@@ -181,7 +181,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
 
 
 def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> None:
-    """Writes all rows atomically; if `blind`, sorted by name, in a manifest and a key."""
+    """Write all rows atomically; if `blind`, sorted by name, in a manifest and a key."""
     tables = [asdict(row) for row in rows]
     if not blind:
         _write_table(path, COLUMNS, tables)

@@ -35,7 +35,7 @@ def is_mirex(path: Path) -> bool:
 
 
 def midi_of_prompt(data: bytes, name: str) -> bytes:
-    """The MIDI file of a prompt: piano, 4/4, 100 quarter notes per minute, five bars.
+    """Return the MIDI file of a prompt: piano, 4/4, 100 quarter notes per minute, five bars.
 
     A list `generation`, if there is one, follows as real music. Raises MidiError for other JSON.
     """
@@ -85,7 +85,7 @@ def _notes(told: Any, first: int, end: int) -> list[tuple[int, int, int, int]]: 
 
 
 def generation(clip: bytes, new_bar: int) -> bytes:
-    """The new music of a clip in 4/4 as JSON; times are rounded to sixteenths.
+    """Return the new music of a clip in 4/4 as JSON; times are rounded to sixteenths.
 
     Args:
         clip: the MIDI file of the clip.

@@ -112,7 +112,7 @@ BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
 def make_batch(
     options: BatchOptions, models: Models, stop: Callable[[], bool] = lambda: False
 ) -> BatchSteps:
-    """Makes all clips. Yields BatchProgress, and finally the BatchResult.
+    """Make all clips. Yields BatchProgress, and finally the BatchResult.
 
     The work ends early when `stop` returns True; finished clips are kept, and the manifest
     lists them.
@@ -167,7 +167,7 @@ class BatchRun:
         self._reported = self._listed = time.monotonic()
 
     def steps(self) -> BatchSteps:
-        """Reads the prompts, keeps intact clips of an earlier run, and makes the others."""
+        """Read the prompts, keep intact clips of an earlier run, and make the others."""
         yield from self._read_prompts()
         if not self.sources and not self.stop():
             raise CommandError("none of the prompts can be used")
@@ -206,7 +206,7 @@ class BatchRun:
         )
 
     def _read_prompts(self) -> Iterator[BatchProgress]:
-        """Finds the sources: usable prompts, or models if no prompts were given."""
+        """Find the sources: usable prompts, or models if no prompts were given."""
         if not self.prompts:
             self.sources = sources_of_nothing(self.options, self.models)
         for name, path in self.prompts.items():
@@ -224,7 +224,7 @@ class BatchRun:
             yield self._progress("reading the prompts", notice=notice)
 
     def _keep(self) -> Iterator[BatchProgress]:
-        """Keeps clips of an earlier run if their files are intact."""
+        """Keep clips of an earlier run if their files are intact."""
         self.others = self._unplanned()
         gone = Counter(row.prompt for row in self.others if row.prompt not in self.unreadable)
         for prompt, count in gone.items():
@@ -274,7 +274,7 @@ class BatchRun:
         return others
 
     def _make(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
-        """Makes the missing clips: real music and anchors, then one model after another."""
+        """Make the missing clips: real music and anchors, then one model after another."""
         self._list()
         try:
             with self._timed():
@@ -310,7 +310,7 @@ class BatchRun:
                 complete_study(self.options, self.options.study, rows)
 
     def _merge(self, planned: Sequence[Row]) -> Iterator[BatchProgress]:
-        """Merges the shards, if all are complete; otherwise says which are not."""
+        """Merge the shards, if all are complete; otherwise says which are not."""
         options = self.options
         with alone_in(options.output, wait=True):
             if (options.output / NAME).exists():
@@ -329,7 +329,7 @@ class BatchRun:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Counts the time of the work."""
+        """Count the time of the work."""
         began = time.monotonic()
         try:
             yield
@@ -347,7 +347,7 @@ class BatchRun:
             ) from error
 
     def _make_real(self) -> Iterator[BatchProgress]:
-        """Makes the missing clips of real music and anchors."""
+        """Make the missing clips of real music and anchors."""
         for clip, row in self.planned.items():
             source, kind = clip.source, clip.source.condition.kind
             if kind == "model" or row.file in self.rows or self.stop():
@@ -389,7 +389,7 @@ class BatchRun:
             self._take(SECONDS_BETWEEN_REPORTS)
 
     def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
-        """Makes clips with one model; their audio may still be rendered afterwards."""
+        """Make clips with one model; their audio may still be rendered afterwards."""
         for _ in model.preparing():
             yield from self._report(PREPARING_TOLD)
             if self.stop():
@@ -421,7 +421,10 @@ class BatchRun:
             yield from self._report("generating", running)
 
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
-        """The opening of a source; None, with a notice, if its prompt can no longer be used."""
+        """Return the opening of a source.
+
+        None, with a notice, if its prompt can no longer be used.
+        """
         try:
             return opening_of(self.options, source, model)
         except OF_ONE_PROMPT as error:
@@ -429,7 +432,7 @@ class BatchRun:
             return None
 
     def _save(self, clip: Clip, draft: Draft) -> None:
-        """Passes a finished piece to the savers, which write the files of its clip."""
+        """Pass a finished piece to the savers, which write the files of its clip."""
         options = self.options
         try:
             piece = finish(draft)
@@ -446,7 +449,7 @@ class BatchRun:
     def _put(
         self, clip: Clip, excerpt: Excerpt, bars: int, choice: str = "", midi: bytes | None = None
     ) -> None:
-        """Passes a clip to the savers; `midi` is the whole piece if that is the clip."""
+        """Pass a clip to the savers; `midi` is the whole piece if that is the clip."""
         row = replace(
             self.planned[clip],
             bars=str(bars),
@@ -462,7 +465,7 @@ class BatchRun:
         self._savers.put(row, files)
 
     def _take(self, seconds: float = 0.0) -> None:
-        """Records clips whose files are complete, after waiting at most `seconds` for one."""
+        """Record clips whose files are complete, after waiting at most `seconds` for one."""
         problem: CommandError | None = None
         for row, future in self._savers.take(seconds):
             try:
@@ -491,7 +494,7 @@ class BatchRun:
         self._notices.append(_about(what, error))
 
     def _list(self) -> None:
-        """Writes the manifest, in the order in which the clips were planned."""
+        """Write the manifest, in the order in which the clips were planned."""
         self._listed = time.monotonic()
         finished = (self.rows[row.file] for row in self.planned.values() if row.file in self.rows)
         try:
@@ -504,7 +507,7 @@ class BatchRun:
             ) from error
 
     def _report(self, doing: str, drafts: Iterable[Draft] = ()) -> Iterator[BatchProgress]:
-        """Yields all notices at once, and the progress at intervals."""
+        """Yield all notices at once, and the progress at intervals."""
         while self._notices:
             yield self._progress(doing, drafts, self._notices.popleft())
         now = time.monotonic()
@@ -520,5 +523,5 @@ class BatchRun:
 
 
 def _about(what: str, error: Exception) -> str:
-    """An error's message, prefixed with the name of the prompt or file if it is missing."""
+    """Return an error's message, prefixed with the name of the prompt or file if it is missing."""
     return str(error) if str(error).startswith(what) else f"{what}: {error}"

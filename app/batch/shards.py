@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def of_shard(rows: Sequence[Row], shard: int, shards: int) -> list[Row]:
-    """The part of the planned rows that a shard makes; `shard` counts from 1."""
+    """Return the part of the planned rows that a shard makes; `shard` counts from 1."""
     return list(rows[shard - 1 :: shards])
 
 
 def check_shards(options: BatchOptions) -> None:
-    """Raises CommandError if the folder contains shards that do not fit the request."""
+    """Raise CommandError if the folder contains shards that do not fit the request."""
     shards = options.shard[1]
     names = sorted(path.name for path in options.output.glob("shard-*-of-*"))
     others = [name for name in names if not name.endswith(f"-of-{shards}")]
@@ -46,7 +46,7 @@ def check_shards(options: BatchOptions) -> None:
 def _shards(
     options: BatchOptions, planned: Sequence[Row]
 ) -> Iterator[tuple[str, Path, dict[str, Row], list[Row]]]:
-    """Yields each shard: its part as in `--shard`, its folder, its rows, and those planned."""
+    """Yield each shard: its part as in `--shard`, its folder, its rows, and those planned."""
     shards = options.shard[1]
     for shard in range(1, shards + 1):
         place = shard_place(options.output, shard, shards)
@@ -70,7 +70,7 @@ def missing_of_shards(options: BatchOptions, planned: Sequence[Row]) -> str:
 
 
 def merge(options: BatchOptions, planned: Sequence[Row]) -> list[Row]:
-    """Copies the clips of all shards to the output folder, and returns their rows as planned.
+    """Copy the clips of all shards to the output folder, and return their rows as planned.
 
     Raises CommandError if a clip is damaged or was made with other settings.
     """
@@ -95,6 +95,6 @@ def merge(options: BatchOptions, planned: Sequence[Row]) -> list[Row]:
 
 
 def remove_shards(options: BatchOptions) -> None:
-    """Removes the folders of the shards after they were merged."""
+    """Remove the folders of the shards after they were merged."""
     for shard in range(1, options.shard[1] + 1):
         shutil.rmtree(shard_place(options.output, shard, options.shard[1]))

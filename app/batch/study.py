@@ -66,14 +66,17 @@ class ModelConfig:
         self.music(MusicOptions())
 
     def place(self, folder: Path) -> str | Path:
-        """The model as folder, or its name if there is none; `folder` is that of the study."""
+        """Return the model as folder, or its name if there is none.
+
+        `folder` is that of the study.
+        """
         beside = (folder / self.model).absolute()
         if "/" in self.model or (beside / "model.json").is_file():
             return beside
         return released_model(self.model) or self.model
 
     def music(self, shared: MusicOptions) -> MusicOptions:
-        """The options, with those that all share. Raises ValueError for a wrong value."""
+        """Return the options, with those that all share. Raises ValueError for a wrong value."""
         common = {name: getattr(shared, name) for name in _OF_STUDY}
         return from_plain(MusicOptions, {**common, **self.options}, "options")
 
@@ -177,7 +180,7 @@ def _check(name: str, value: float | None, least: float, most: float = math.inf)
 
 
 def read_study(path: Path) -> StudyConfig:
-    """Reads the configuration of a study.
+    """Read the configuration of a study.
 
     Raises CommandError, in one sentence, if the file is not YAML, a key is unknown or missing, or a
     value is not as expected.
@@ -198,12 +201,12 @@ def read_study(path: Path) -> StudyConfig:
 
 
 def as_yaml(study: StudyConfig) -> str:
-    """The configuration with all defaults."""
+    """Return the configuration with all defaults."""
     return yaml.safe_dump(to_plain(study), sort_keys=False, allow_unicode=True, width=100)
 
 
 def models_of(study: StudyConfig, folder: Path) -> tuple[str, ...]:
-    """The models of a study, as names or folders; `folder` is that of its file."""
+    """Return the models of a study, as names or folders; `folder` is that of its file."""
     models = [one for one in study.conditions if isinstance(one, ModelConfig)]
     return tuple(dict.fromkeys(str(one.place(folder)) for one in models))
 
@@ -216,7 +219,7 @@ def options_of(
     loaded: Collection[str] = (),
     **others: Any,  # noqa: ANN401
 ) -> BatchOptions:
-    """The clips of a study.
+    """Return the clips of a study.
 
     Args:
         study: the configuration.

@@ -22,7 +22,7 @@ _LABELS = ("Bad", "Poor", "Fair", "Good", "Excellent")
 
 
 def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -> str:
-    """The experiment as YAML: a page for each prompt and repetition, in random order.
+    """Return the experiment as YAML: a page for each prompt and repetition, in random order.
 
     Each page is of the type `likert_multi_stimulus`: all its stimuli are rated from 1 to 5. The
     files are expected in `configs/resources/IDENTIFIER/stimuli` of webMUSHRA.
@@ -84,5 +84,5 @@ def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -
 
 
 def stem(path: str) -> str:
-    """The blind name of a file."""
+    """Return the blind name of a file."""
     return path.rpartition("/")[2].rpartition(".")[0]

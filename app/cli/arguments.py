@@ -114,13 +114,13 @@ PROMPT = ("--max-file-size", "--strict")
 
 
 def add_shared(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Adds some of the options that several commands have."""
+    """Add some of the options that several commands have."""
     for name in names:
         parser.add_argument(name, **SHARED[name])
 
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds --model and the compute options; `default` describes the default model."""
+    """Add --model and the compute options; `default` describes the default model."""
     parser.add_argument(
         "--model",
         metavar="NAME_OR_DIR",
@@ -130,7 +130,7 @@ def add_model(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
-    """Adds options for the output files and the model; `model` describes the default model."""
+    """Add options for the output files and the model; `model` describes the default model."""
     parser.add_argument(
         "--output",
         type=Path,
@@ -155,7 +155,7 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
 def add_music_options(
     parser: argparse.ArgumentParser, without: Collection[str] = (), usual_bars: int | None = None
 ) -> None:
-    """Adds an option for each field of `MusicOptions` except those in `without`.
+    """Add an option for each field of `MusicOptions` except those in `without`.
 
     With `usual_bars`, --bars is None unless it is given: the length is then that of the form, or,
     without a form, `usual_bars`.
@@ -184,7 +184,7 @@ def add_music_options(
 
 
 def music_options(given: argparse.Namespace) -> MusicOptions:
-    """The music options of a command, with a random seed if none was given.
+    """Return the music options of a command, with a random seed if none was given.
 
     Raises CommandError for a value outside its range.
     """
@@ -198,7 +198,7 @@ def music_options(given: argparse.Namespace) -> MusicOptions:
 
 
 def _with_option(problem: str) -> str:
-    """A problem that begins with the name of an option, which gets its dashes."""
+    """Return a problem that begins with the name of an option, which gets its dashes."""
     for name in OPTIONS:
         if problem.startswith(f"{name.replace('_', ' ')} is "):
             return f"--{name.replace('_', '-')}{problem.removeprefix(name.replace('_', ' '))}"
@@ -206,7 +206,7 @@ def _with_option(problem: str) -> str:
 
 
 def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
-    """The models to use. PyTorch is limited to one thread unless OMP_NUM_THREADS is set.
+    """Return the models to use. PyTorch is limited to one thread unless OMP_NUM_THREADS is set.
 
     For single tokens, one thread is as fast as two, and slows down less on busy cores.
     """

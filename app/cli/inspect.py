@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe inspect`."""
+    """Add the arguments of `relpe inspect`."""
     parser.add_argument(
         "file", type=Path, metavar="FILE.mid", help="MIDI or MusicXML file to analyse"
     )
@@ -36,7 +36,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 
 
 def inspect_command(options: argparse.Namespace) -> None:
-    """Prints the form, key and chords of a MIDI file."""
+    """Print the form, key and chords of a MIDI file."""
     from app.compose.plan.lead_sheet import LeadSheet
     from app.compose.prompt_report import SAY_DRUMS
     from app.compose.timing import Timing, find_beats
@@ -63,7 +63,7 @@ def inspect_command(options: argparse.Namespace) -> None:
 
 
 def _accidents(score: Score, prompt_bars: int, name: str) -> Accidents:
-    """The accidents after the prompt. Raises CommandError if there is nothing after it."""
+    """Return the accidents after the prompt. Raises CommandError if there is nothing after it."""
     from tokenization.analysis.accidents import FEWEST_PROMPT_BARS, accidents
     from tokenization.analysis.bars import ScoreBars
 

@@ -56,7 +56,7 @@ COMMANDS = {
 
 @quiet_in_pipes()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code.
+    """Run the command and return its exit code.
 
     The code is 0, 2 if the input cannot be used, 130 if Ctrl+C or SIGTERM stopped the command,
     which then removes its temporary files, or 141 if its output is closed.

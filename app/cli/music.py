@@ -53,7 +53,7 @@ AS_BEFORE = "as in the settings"
 
 
 def add_continue(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe continue`."""
+    """Add the arguments of `relpe continue`."""
     parser.add_argument(
         "prompt", type=Path, metavar="PROMPT.mid", help="MIDI or MusicXML file to continue"
     )
@@ -64,7 +64,7 @@ def add_continue(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fill(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe fill`."""
+    """Add the arguments of `relpe fill`."""
     _add_piece(parser)
     _add_bars(parser, required=True)
     parser.add_argument(
@@ -83,7 +83,7 @@ def add_fill(parser: argparse.ArgumentParser) -> None:
 
 
 def add_accompany(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe accompany`."""
+    """Add the arguments of `relpe accompany`."""
     _add_piece(parser)
     parser.add_argument(
         "--instrument",
@@ -97,7 +97,7 @@ def add_accompany(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_piece(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of both commands that write a part of a piece."""
+    """Add the arguments of both commands that write a part of a piece."""
     parser.add_argument(
         "prompt",
         type=Path,
@@ -110,7 +110,7 @@ def _add_piece(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bars(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Adds --bars; without it, all bars are written."""
+    """Add --bars; without it, all bars are written."""
     default = "" if required else " (default: all)"
     parser.add_argument(
         "--bars",
@@ -124,14 +124,14 @@ def _add_bars(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe generate`."""
+    """Add the arguments of `relpe generate`."""
     add_targets(parser, "piano")
     add_music_options(parser, without=only_for("prompt"), usual_bars=NEW_PIECE_BARS)
     parser.set_defaults(run=generate_command)
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe replay`."""
+    """Add the arguments of `relpe replay`."""
     parser.add_argument(
         "settings",
         type=Path,
@@ -177,7 +177,7 @@ def continue_command(options: argparse.Namespace) -> None:
 
 
 def fill_command(options: argparse.Namespace) -> None:
-    """Writes some bars and tracks of a MIDI file, or a new track."""
+    """Write some bars and tracks of a MIDI file, or a new track."""
     from app.compose.continuation import continue_prompt
     from app.compose.fill.passage import Passage, find_tracks
     from app.compose.prompt import passage_options, read_prompt
@@ -225,7 +225,10 @@ def fill_command(options: argparse.Namespace) -> None:
 
 
 def _automatic(models: Models, score: Score | None, music: MusicOptions) -> MusicModel:
-    """The model for a prompt or for music without one; says why, if it is not the usual one."""
+    """Return the model for a prompt or for music without one.
+
+    Says why, if it is not the usual one.
+    """
     style = music.style or ""
     usual, name = models.suited(score), models.suited(score, style)
     if name != usual:
@@ -234,7 +237,7 @@ def _automatic(models: Models, score: Score | None, music: MusicOptions) -> Musi
 
 
 def generate_command(options: argparse.Namespace) -> None:
-    """Generates a piece from nothing."""
+    """Generate a piece from nothing."""
     from app.compose.continuation import generate_piece
 
     music = _as_long_as_the_form(options, music_options(options))
@@ -257,7 +260,7 @@ def _as_long_as_the_form(
 
 
 def _heard_before(prompt: Prompt | None) -> list[Heard]:
-    """The bars of the prompt, as its form is analysed."""
+    """Return the bars of the prompt, as its form is analysed."""
     if prompt is None:
         return []
     from app.compose.plan.lead_sheet import plan_of
@@ -266,7 +269,7 @@ def _heard_before(prompt: Prompt | None) -> list[Heard]:
 
 
 def replay_command(options: argparse.Namespace) -> None:
-    """Generates a piece again from its settings or from a manifest."""
+    """Generate a piece again from its settings or from a manifest."""
     from app.compose.continuation import continue_prompt, generate_piece
     from app.compose.prompt import read_prompt
 
@@ -315,7 +318,7 @@ def replay_command(options: argparse.Namespace) -> None:
 
 
 def _read_settings(options: argparse.Namespace) -> Replay:
-    """The settings, from JSON or a manifest."""
+    """Return the settings, from JSON or a manifest."""
     if options.clip is not None:
         return replay.replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
@@ -346,7 +349,10 @@ def _model_of(options: argparse.Namespace, settings: Replay) -> MusicModel:
 
 
 def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
-    """The files to write. An unusable SoundFont is rejected before any music is generated."""
+    """Return the files to write.
+
+    An unusable SoundFont is rejected before any music is generated.
+    """
     if options.soundfont is not None and options.audio is None:
         raise CommandError(
             f"--soundfont {options.soundfont}: no audio was requested; add --audio FILE, or leave "
@@ -368,7 +374,7 @@ def _finish(
     steps: Steps,
     prompt: Prompt | None = None,
 ) -> None:
-    """Shows progress, writes the files and prints the result."""
+    """Show progress, write the files and print the result."""
     from tokenization.analysis.keys import key_name
 
     result = _show(steps, music)
@@ -438,7 +444,7 @@ def _finish(
 
 
 def _takes(result: Result) -> list[dict[str, object]]:
-    """The chosen take of each piece, from 1, and the scores of all of them, for --json."""
+    """Return the chosen take of each piece, from 1, and the scores of all of them, for --json."""
     return [
         {"take": piece.choice.best + 1, "scores": [round(x, 2) for x in piece.choice.likenesses]}
         for piece in result.pieces
@@ -447,7 +453,7 @@ def _takes(result: Result) -> list[dict[str, object]]:
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
-    """Writes the files, without audio or sheet music that cannot be made of a piece.
+    """Write the files, without audio or sheet music that cannot be made of a piece.
 
     The duration and the instruments of a piece may not be known before it has been generated.
     """
@@ -470,7 +476,7 @@ def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
 
 
 def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
-    """A prompt's bars and beats for --json."""
+    """Return a prompt's bars and beats for --json."""
     return {
         "beats": facts.beats,
         "beats_confidence": round(facts.confidence, 3),
@@ -482,7 +488,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
 
 
 def _show(steps: Steps, music: MusicOptions) -> Result:
-    """Runs the steps with a progress bar on standard error and returns their result."""
+    """Run the steps with a progress bar on standard error and return their result."""
     from tqdm import tqdm
 
     from app.compose.continuation import Result

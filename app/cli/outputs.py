@@ -70,7 +70,7 @@ class Targets:
         return (*self.midi, *self.audio, *self.scores)
 
     def check_piano(self, score: Score) -> None:
-        """Raises CommandError if sheet music is wanted of a piece that is not for the piano."""
+        """Raise CommandError if sheet music is wanted of a piece that is not for the piano."""
         from app.compose.plan.sheet_music import SheetMusicError, check_piano
 
         if not self.scores:
@@ -81,7 +81,7 @@ class Targets:
             raise CommandError(f"--score {self.scores[0]}: {error}; leave out --score") from error
 
     def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
-        """Writes all files; none of them appears before all are complete.
+        """Write all files; none of them appears before all are complete.
 
         Audio is rendered one piece at a time, to save memory.
         """

@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def on_signal(handler: Callable[..., Any], *numbers: int) -> Iterator[None]:
-    """Handles signals within the block; has no effect outside the main thread."""
+    """Handle signals within the block; has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

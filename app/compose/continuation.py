@@ -138,7 +138,7 @@ def fill_midi(
     name: str = "piece.mid",
     on_progress: Callable[[Progress], object] = lambda _: None,
 ) -> Result:
-    """Writes some bars and tracks of a MIDI file again, or a new track.
+    """Write some bars and tracks of a MIDI file again, or a new track.
 
     Everything else of the file is kept, event for event. The length of the passage replaces that of
     the options. Otherwise like `continue_midi`.
@@ -161,7 +161,7 @@ def generate_midi(
     *,
     on_progress: Callable[[Progress], object] = lambda _: None,
 ) -> Result:
-    """Generates a piece from nothing: `result.pieces[0].midi` is a MIDI file."""
+    """Generate a piece from nothing: `result.pieces[0].midi` is a MIDI file."""
     return _result(generate_piece(model, options or MusicOptions()), on_progress)
 
 
@@ -181,12 +181,12 @@ def continue_prompt(
 def generate_piece(
     model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
 ) -> Steps:
-    """Generates a piece from nothing; yields and stops like `continue_prompt`."""
+    """Generate a piece from nothing; yield and stops like `continue_prompt`."""
     yield from _generate(Variations(Opening.of_nothing(model, with_seed(options))), stop)
 
 
 def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
-    """Generates with a new engine; `app.server` shares one between users instead."""
+    """Generate with a new engine; `app.server` shares one between users instead."""
     yield from variations.study(stop)
     for _ in variations.opening.model.preparing():
         yield variations.progress(preparing=True)
@@ -211,7 +211,7 @@ def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
 
 
 def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
-    """Converts a draft to a finished piece, with its files and scores."""
+    """Convert a draft to a finished piece, with its files and scores."""
     new, prompt = draft.score(ended=True), draft.opening.prompt  # decode
     if prompt is None:
         midi = alone = write_midi(new)
@@ -243,7 +243,7 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
 
 
 def _written(draft: Draft, new: Score, prompt: Prompt) -> bytes:
-    """The upload with the new music."""
+    """Return the upload with the new music."""
     gap, bars, drums = prompt.gap, draft.opening.bars, drum_places(prompt.score)
     if gap is None:
         return append_to_midi(prompt.data, new, prompt.splice_ticks, drums)
@@ -270,7 +270,7 @@ class Variations:
         self._started = 0.0
 
     def study(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        """Has the model study the prompt, if the options ask for it; yields Progress.
+        """Has the model study the prompt, if the options ask for it; yield Progress.
 
         Afterwards, the opening has a copy of the model, unless the study did not help.
         """
@@ -284,18 +284,18 @@ class Variations:
                 yield self.progress(studying=step)
 
     def start(self, engine: Engine) -> None:
-        """Adds the pieces to an engine, whose steps generate them."""
+        """Add the pieces to an engine, whose steps generate them."""
         self._started = time.monotonic()
         self.drafts = engine.add(self.opening, self.seeds)
 
     def tick(self) -> None:
-        """Updates the duration of the work."""
+        """Update the duration of the work."""
         self.seconds = time.monotonic() - self._started
         if not self.tokens and self.opening.prompt is not None:
             self.reading_seconds = self.seconds
 
     def snapshot(self) -> Variations:
-        """A copy that does not change while generation continues."""
+        """Return a copy that does not change while generation continues."""
         taken = copy(self)
         taken.drafts = [copy(draft) for draft in self.drafts]
         for draft in taken.drafts:
@@ -310,7 +310,7 @@ class Variations:
         seconds_left: float | None = None,
         studying: float | None = None,
     ) -> Progress:
-        """The progress of the work."""
+        """Return the progress of the work."""
         scores = tuple(draft.score() for draft in self.drafts)
         return Progress(
             bars_done=self.bars_done,
@@ -329,7 +329,7 @@ class Variations:
         )
 
     def result(self) -> Result:
-        """The music so far; the takes of different variations are different pieces."""
+        """Return the music so far; the takes of different variations are different pieces."""
         rankings = [draft.ranking for draft in self.drafts if draft.ranking is not None]
         if len(rankings) == len(self.drafts):
             for draft, ranking, index in zip(
@@ -402,7 +402,7 @@ class Variations:
 
 
 def _with_twins(pieces: Sequence[Piece], drafts: Sequence[Draft]) -> tuple[Piece, ...]:
-    """The pieces; of those that are the same piece, all but the first say so."""
+    """Return the pieces; of those that are the same piece, all but the first say so."""
     marked = list(pieces)
     if len(drafts) > 1 and not drafts[0].has_gap:
         scores, firsts, stops = zip(*(draft.with_context() for draft in drafts), strict=True)
@@ -421,7 +421,7 @@ def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:
 
 
 def _alone(new: Score, prompt: Prompt) -> bytes:
-    """The new music as a separate file, with the tempos and metres that apply to it."""
+    """Return the new music as a separate file, with the tempos and metres that apply to it."""
     splice, score = prompt.splice_ticks, prompt.score
     # of all changes up to the splice, the last one applies
     tempos = {max(tick - splice, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}

@@ -24,14 +24,14 @@ class Engine:
     """
 
     def __init__(self, model: MusicModel, max_rows: int | None = None) -> None:
-        """Generates at most `max_rows` drafts at a time, while the others wait; None: no limit."""
+        """Generate at most `max_rows` drafts at a time, while the others wait; None: no limit."""
         self._generation: Generation[ConstrainedGrammar] = Generation(
             model.decoder, model.steps.make(), max_rows
         )
         self._drafts: dict[Sample[ConstrainedGrammar], Draft] = {}
 
     def __len__(self) -> int:
-        """Number of unfinished takes of all drafts."""
+        """Return the number of unfinished takes of all drafts."""
         return len(self._drafts)
 
     @property
@@ -40,7 +40,7 @@ class Engine:
         return self._generation.has_room
 
     def add(self, opening: Opening, seeds: Sequence[int]) -> list[Draft]:
-        """Adds one draft per seed; the model reads the opening once for all of them."""
+        """Add one draft per seed; the model reads the opening once for all of them."""
         takes = range(opening.options.num_takes)
         own = [take_seed(seed, take) for seed in seeds for take in takes]
         samples = self._generation.add(opening.request(own))
@@ -50,14 +50,14 @@ class Engine:
         return drafts
 
     def remove(self, drafts: Iterable[Draft]) -> None:
-        """Removes drafts before they are finished."""
+        """Remove drafts before they are finished."""
         for draft in drafts:
             for sample in draft.stop():
                 self._generation.remove(sample)
                 self._drafts.pop(sample, None)
 
     def step(self) -> list[Draft]:
-        """Reads a chunk of an opening, or adds a token to every draft. Returns finished drafts.
+        """Read a chunk of an opening, or add a token to every draft. Returns finished drafts.
 
         If an opening cannot be read, its drafts finish with an error in their `sample`.
         """

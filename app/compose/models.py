@@ -84,7 +84,7 @@ class MusicModel:
         return self.steps.name
 
     def with_decoder(self, decoder: Decoder) -> MusicModel:
-        """This model with other weights, computed in the same way."""
+        """Return this model with other weights, computed in the same way."""
         steps = choose_steps(
             decoder, self.compute.backend, self.compute.precision, threads=threads()
         )
@@ -131,7 +131,7 @@ def threads() -> int:
 def load_music_model(
     name_or_folder: str | Path = "piano", compute: ComputeOptions | None = None
 ) -> MusicModel:
-    """Loads a released model by name, or any model by its folder.
+    """Load a released model by name, or any model by its folder.
 
     Raises CheckpointError or TokenizerError if the files cannot be used.
     """
@@ -158,7 +158,7 @@ def load_music_model(
 
 
 def find_model(name: str, sha256: str = "") -> Path:
-    """The folder of the model of a piece, from its name and the hash of its files, if known.
+    """Return the folder of the model of a piece, from its name and the hash of its files, if known.
 
     It is a folder of this name in the current folder, or a released model.
 
@@ -207,14 +207,14 @@ class Models:
 
     @classmethod
     def only(cls, model: MusicModel) -> Models:
-        """A single model that is already loaded."""
+        """Return a single model that is already loaded."""
         models = cls(())
         models.names = (model.name,)
         models._loaded = {model.name: model}
         return models
 
     def load(self, name: str) -> MusicModel:
-        """Loads one of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
+        """Load one of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
         with self._loading:
             if name not in self._loaded:
                 self._loaded[name] = load_music_model(self._places[name], self.compute)
@@ -228,7 +228,10 @@ class Models:
             return None
 
     def tokenizer(self, name: str) -> Remi:
-        """The tokenizer of one of `names`, without loading its weights; errors as in `load`."""
+        """Return the tokenizer of one of `names`, without loading its weights.
+
+        Errors as in `load`.
+        """
         if name in self._loaded:
             return self._loaded[name].tokenizer
         if name not in self._tokenizers:
@@ -236,11 +239,11 @@ class Models:
         return self._tokenizers[name]
 
     def to_generate(self, style: str = "") -> MusicModel:
-        """The automatic choice for music without a prompt: see `suited`."""
+        """Return the automatic choice for music without a prompt: see `suited`."""
         return self.load(self.suited(None, style))
 
     def to_continue(self, score: Score, style: str = "") -> MusicModel:
-        """The automatic choice for a prompt: see `suited`."""
+        """Return the automatic choice for a prompt: see `suited`."""
         return self.load(self.suited(score, style))
 
     def suited(self, score: Score | None, style: str = "") -> str:
@@ -273,7 +276,7 @@ class Models:
         return sorted(names, key=lambda name: self._plays_several(name) != several)
 
     def _usual(self, score: Score | None) -> str:
-        """The model of `suited_to`, or else the first for such music."""
+        """Return the model of `suited_to`, or else the first for such music."""
         if score is None:
             return self.names[0]
         wanted = suited_to(score)
@@ -287,7 +290,7 @@ class Models:
         return self.tokenizer(name).families.only_track < 0
 
     def to_fill(self, score: Score, passage: Passage, style: str = "") -> MusicModel:
-        """The automatic choice for a part of a piece.
+        """Return the automatic choice for a part of a piece.
 
         Single tracks and new ones need a model of several instruments. Then it is one that has the
         style, if possible one for the instruments of the piece.

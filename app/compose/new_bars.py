@@ -67,7 +67,7 @@ class NewBars:
         return int(self.prompt.timing.to_file(self.map.lines[bar : bar + 1])[0])
 
     def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Converts notes (n, 4) from grid steps after the splice to ticks of the file."""
+        """Convert notes (n, 4) from grid steps after the splice to ticks of the file."""
         return notes_on_file(table, self.map, self.prompt.timing)
 
     def opening(self, context: NDArray[np.integer]) -> list[int]:
@@ -111,7 +111,7 @@ class NewBars:
 
 
 def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
-    """Converts a length in seconds to bars, by the file's tempos and metres.
+    """Convert a length in seconds to bars, by the file's tempos and metres.
 
     The last bar is the one in which this time is reached.
     """

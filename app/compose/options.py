@@ -55,7 +55,7 @@ class Limits(NamedTuple):
 
 
 def within(most: Range, scripts: Range | None = None, page: Range | None = None) -> Limits:
-    """Builds `Limits`; a range that is not given equals the next wider one."""
+    """Build `Limits`; a range that is not given equals the next wider one."""
     return Limits(most, scripts or most, page or scripts or most)
 
 
@@ -103,7 +103,7 @@ def option(
     only: Literal["prompt", "nothing"] | None = None,
     letter: str = "",
 ) -> Any:  # noqa: ANN401
-    """Declares a field of `MusicOptions`; `Option` describes the arguments."""
+    """Declare a field of `MusicOptions`; `Option` describes the arguments."""
     metadata = {"help": text, "limits": limits, "widget": widget, "only": only, "letter": letter}
     return field(default=default, metadata=metadata)
 
@@ -417,7 +417,7 @@ class MusicOptions:
 
 
 def described(options: type[MusicOptions]) -> dict[str, Option]:
-    """The fields of an options class by name, in order of declaration."""
+    """Return the fields of an options class by name, in order of declaration."""
     found: dict[str, Option] = {}
     hints = get_type_hints(options)
     for one in fields(options):
@@ -439,7 +439,7 @@ STEERING = tuple(
 
 
 def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
-    """The options that only apply to continuations, or to pieces from nothing."""
+    """Return the options that only apply to continuations, or to pieces from nothing."""
     return tuple(name for name, known in OPTIONS.items() if known.only == music)
 
 
@@ -459,19 +459,19 @@ def limits(name: str) -> Limits:
 
 
 def new_seed() -> int:
-    """A random seed, small enough for consecutive seeds of all variations."""
+    """Return a random seed, small enough for consecutive seeds of all variations."""
     return secrets.randbelow(LARGEST_SEED - int(limits("variations").most[1] or 0))
 
 
 def with_ending(options: MusicOptions, *, from_nothing: bool) -> MusicOptions:
-    """The options, in which the ending is not `auto`."""
+    """Return the options, in which the ending is not `auto`."""
     if options.ending != "auto":
         return options
     return replace(options, ending="cadence" if from_nothing else "bar")
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:
-    """The options, with a random seed if they have none."""
+    """Return the options, with a random seed if they have none."""
     if options.seed is not None:
         return options
     return replace(options, seed=new_seed())

@@ -56,7 +56,7 @@ class StudyReport:
     """The same in one sentence, without a full stop."""
 
     def settled(self, options: MusicOptions) -> MusicOptions:
-        """The options that give the same music again, however fast the machine is."""
+        """Return the options that give the same music again, however fast the machine is."""
         return replace(options, study=0.0, study_steps=self.steps)
 
 
@@ -113,7 +113,7 @@ class Opening:
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
-        """The opening after a prompt, or in its gap.
+        """Return the opening after a prompt, or in its gap.
 
         Raises MidiError if the piece is too long for a file.
         """
@@ -176,7 +176,7 @@ class Opening:
 
     @classmethod
     def of_nothing(cls, model: MusicModel, options: MusicOptions) -> Opening:
-        """The opening of a piece from nothing."""
+        """Return the opening of a piece from nothing."""
         tokenizer, families = model.tokenizer, model.tokenizer.families
         options = with_ending(options, from_nothing=True)
         ends = options.ending == "natural"
@@ -213,7 +213,7 @@ class Opening:
         return self.model.tokenizer.decode(self.context).num_notes if self.prompt else 0
 
     def request(self, seeds: Sequence[int]) -> Request[ConstrainedGrammar]:
-        """A request for one sequence per seed."""
+        """Return a request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
         families, ids = self.model.tokenizer.families, self.context
@@ -224,7 +224,7 @@ class Opening:
 
 
 def _bars_before(sample: Sample[ConstrainedGrammar]) -> int:
-    """Number of notated bars before the one that is being generated."""
+    """Return the number of notated bars before the one that is being generated."""
     return sample.rule.limit.notated_bar(sample.rule.grammar)
 
 
@@ -362,7 +362,7 @@ class Draft:
         return prompt is not None and prompt.gap is not None and not prompt.gap.is_last
 
     def with_context(self) -> tuple[Score, int, int]:
-        """The finished bars after all that the model read, on the grid.
+        """Return the finished bars after all that the model read, on the grid.
 
         Without a gap, which see. Then come the index of the first new bar, and that of the bar
         after the last one.
@@ -384,7 +384,7 @@ class Draft:
         return judged.line(before)
 
     def score(self, *, ended: bool = False) -> Score:
-        """The new notes; times count from the start of the output.
+        """Return the new notes; times count from the start of the output.
 
         If the piece has `ended`, notes are cut at the end of its last bar, unless it is a cadence
         after a prompt.

@@ -106,11 +106,11 @@ class Prompt:
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_bar_heard(self, bars: int = 0) -> int:
-        """The first notated bar of which the model reads at least a part, counted from 1."""
+        """Return the first notated bar of which the model reads at least a part, counted from 1."""
         return int(np.searchsorted(self.bar_tokens, self.first_heard(bars), side="right"))
 
     def tokens_heard(self, bars: int = 0) -> int:
-        """Number of tokens that the model reads."""
+        """Return the number of tokens that the model reads."""
         return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard(bars)])
 
     @property
@@ -144,7 +144,7 @@ def read_prompt(
     score: Score | None = None,
     passage: Passage | None = None,
 ) -> Prompt:
-    """Reads a MIDI file as a prompt.
+    """Read a MIDI file as a prompt.
 
     New music begins at a notated bar line: after `last_bar`, or after the last note and the rests
     with which the file ends. The last notes may sound beyond this line by a quarter note. If they
@@ -194,7 +194,7 @@ def read_prompt(
 
 
 def passage_options(options: MusicOptions, passage: Passage, prompt: Prompt) -> MusicOptions:
-    """The options with the length of a passage."""
+    """Return the options with the length of a passage."""
     last = prompt.facts.bars if passage.last_bar is None else passage.last_bar
     return replace(options, bars=last - passage.first_bar + 1, seconds=None)
 
@@ -243,7 +243,7 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _count_bars(score: Score, tokenizer: Remi, beats: BeatSource) -> _CountedFile:
-    """Counts a file in bars and beats, and finds the bar line at which new music can begin."""
+    """Count a file in bars and beats, and find the bar line at which new music can begin."""
     if not heard_tracks(score, tokenizer):
         raise MidiError(
             f"found {'drums only' if score.num_notes else 'no notes'}, expected notes of a piano "
@@ -275,7 +275,7 @@ def _count_bars(score: Score, tokenizer: Remi, beats: BeatSource) -> _CountedFil
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
-    """Number of bars of the prompt. Raises MidiError for a bar that does not exist."""
+    """Return the number of bars of the prompt. Raises MidiError for a bar that does not exist."""
     bars = whole.bars if last_bar is None else last_bar
     if not 1 <= bars <= whole.bars:
         raise MidiError(f"the last bar of the prompt is {last_bar}, expected 1 to {whole.bars}")
@@ -326,7 +326,7 @@ def _report(
 def _cut(
     data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
 ) -> tuple[bytes, Timing]:
-    """The file, cut after its first `bars` bars, and its timing.
+    """Return the file, cut after its first `bars` bars, and its timing.
 
     A file that was cut is parsed again, since notes without a note-off now end at the cut.
     """
@@ -368,7 +368,7 @@ def _continues(passage: Passage, whole: _CountedFile, tokenizer: Remi) -> bool:
 def _read_around(
     passage: Passage, name: str, data: bytes, whole: _CountedFile, tokenizer: Remi
 ) -> Prompt:
-    """The prompt whose passage is to be written."""
+    """Return the prompt whose passage is to be written."""
     timing, counted = whole.timing, whole.timing.counted
     stop = whole.bars if passage.last_bar is None else passage.last_bar
     count = max(whole.bars, stop)
@@ -427,7 +427,7 @@ def _encode(score: Score, bars: BarMap, tokenizer: Remi) -> tuple[TokenSequence,
 
 
 def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
-    """The counted score that is encoded: notes are sustained by the pedal, up to the splice.
+    """Return the counted score that is encoded: notes are sustained by the pedal, up to the splice.
 
     Tracks that may play but are not read are kept without notes, because they need a rank.
     """
@@ -445,7 +445,7 @@ def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
 
 
 def _check_tracks(part: _Part, whole: _CountedFile, parts: Parts, tokenizer: Remi) -> None:
-    """Raises MidiError if the model would read no note, or if no track with notes may play."""
+    """Raise MidiError if the model would read no note, or if no track with notes may play."""
     bars, sequence = part.bars, part.sequence
     if not tokenizer.decode(sequence.ids, tracks=sequence.tracks).num_notes:
         if parts.heard is not None:

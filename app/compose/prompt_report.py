@@ -40,7 +40,10 @@ class Region(NamedTuple):
 
     @classmethod
     def of(cls, timing: Timing, lines: NDArray[np.int64], first_bar: int, last_bar: int) -> Region:
-        """The range of bars, inclusive; `lines` are bar lines in ticks of `timing.counted`."""
+        """Return the range of bars, inclusive.
+
+        `lines` are bar lines in ticks of `timing.counted`.
+        """
         begin, end = timing.to_file(lines[[first_bar - 1, last_bar]]).tolist()
         return cls(first_bar, last_bar, begin if first_bar > 1 else 0, end)
 
@@ -182,7 +185,7 @@ def _rows(score: Score, tokenizer: Remi, region: Region, parts: Parts) -> tuple[
 
 
 def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
-    """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
+    """Return a notice if bars and beats are not the file's own, or if the notes do not fit them."""
     beats, is_off = choice.source, choice.file_bars < 0.5
     if beats == "file":
         advice = choice.problem or "estimate them instead"
@@ -195,7 +198,7 @@ def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
 
 
 def _tempo_notice(others: Sequence[float], least: float, most: float) -> str:
-    """The notice about tempos outside the range of the model, from `least` to `most`."""
+    """Return the notice about tempos outside the range of the model, from `least` to `most`."""
     slowest, fastest = min(others), max(others)
     which = f"of {slowest:g}" if slowest == fastest else f"from {slowest:g} to {fastest:g}"
     how = "doubled" if fastest < least else "halved" if slowest > most else "halved or doubled"
@@ -225,7 +228,7 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Remi) -> l
 
 
 def _losses(timing: Timing, tokenizer: Remi) -> str:
-    """What the model does not read of the file's events and times; empty if nothing.
+    """Return what the model does not read of the file's events and times; empty if nothing.
 
     Notes are read as sustained by the pedal. Drums have a notice of their own. Tempos are
     rounded by at most one percent, which is inaudible: listeners notice a change of about two.
@@ -251,7 +254,7 @@ def _is_piano(tokenizer: Remi) -> bool:
 
 
 def _usual_metre(score: Score) -> str:
-    """The metre with the longest total duration; a pickup bar often has its own metre."""
+    """Return the metre with the longest total duration; a pickup bar often has its own metre."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
@@ -284,7 +287,7 @@ def _tempos(score: Score) -> list[tuple[float, float]]:
 
 
 def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
-    """The kind with the greatest total length; the first one in a tie."""
+    """Return the kind with the greatest total length; the first one in a tie."""
     total: dict[_Kind, float] = {}
     for kind, length in lengths:
         total[kind] = total.get(kind, 0) + length

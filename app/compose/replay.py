@@ -134,7 +134,7 @@ def settings(
 
 
 def _passage_settings(passage: Passage) -> dict[str, Any]:
-    """A passage for JSON, without what is None."""
+    """Return a passage for JSON, without what is None."""
     chosen = asdict(passage)
     if passage.tracks is not None:
         chosen["tracks"] = sorted(passage.tracks)
@@ -143,7 +143,7 @@ def _passage_settings(passage: Passage) -> dict[str, Any]:
 
 
 def _read_passage(recorded: object) -> Passage:
-    """A passage from decoded JSON. Raises ReplayError."""
+    """Return a passage from decoded JSON. Raises ReplayError."""
     names = {field.name for field in fields(Passage)}
     if not isinstance(recorded, dict) or not names.issuperset(recorded):
         raise ReplayError(f"passage is {shortened(recorded)}, expected bars and tracks; {_EXPORT}")
@@ -156,7 +156,7 @@ def _read_passage(recorded: object) -> Passage:
 
 
 def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, Any]:
-    """The options that affect the music except the seed, for JSON."""
+    """Return the options that affect the music except the seed, for JSON."""
     chosen = asdict(options)
     unused = () if after_prompt else OF_PROMPT
     for name in ("seed", *(("bars",) if options.seconds is not None else ()), *unused):
@@ -176,7 +176,7 @@ def versions() -> str:
 
 
 def read(text: str | bytes) -> Replay:
-    """Reads the JSON of `settings`, or the output of a command with --json, which contains it.
+    """Read the JSON of `settings`, or the output of a command with --json, which contains it.
 
     Raises ReplayError if these are not the settings of a piece.
     """
@@ -248,7 +248,10 @@ def _read_clips(manifest: Path) -> dict[str, dict[str, str]]:
 
 
 def from_settings(recorded: dict[str, Any]) -> Replay:
-    """Settings from decoded JSON, with their types checked. Raises ReplayError like `read`."""
+    """Return the settings from decoded JSON, with their types checked.
+
+    Raise ReplayError like `read`.
+    """
     values = {
         name: _checked(name, recorded[name], kind)
         for kind, names in _KINDS.items()
@@ -272,7 +275,7 @@ def from_settings(recorded: dict[str, Any]) -> Replay:
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
-    """A setting, with its type checked."""
+    """Return a setting, with its type checked."""
     if not _is_a(value, kind):
         raise ReplayError(f"{name} is {shortened(value)}, expected {_SAID[kind]}; {_EXPORT}")
     if not isinstance(value, list):
@@ -316,6 +319,6 @@ def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
 
 
 def shortened(value: object) -> str:
-    """A value as text of at most 40 characters."""
+    """Return a value as text of at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -52,7 +52,7 @@ class Material:
     """What a model learns of a prompt, and what is held back."""
 
     def __init__(self, model: MusicModel, prompt: Prompt, prompt_bars: int) -> None:
-        """Takes the bars that the model reads, without those in which notes are to be written."""
+        """Take the bars that the model reads, without those in which notes are to be written."""
         self._tokenizer, self._decoder = model.tokenizer, model.decoder
         first, gap = prompt.first_bar_heard(prompt_bars) - 1, prompt.gap
         ranges = [(first, prompt.bars)]
@@ -91,7 +91,10 @@ class Material:
         return self._passage(ids if moved is None else moved)  # None: a pitch leaves the range
 
     def _passage(self, ids: NDArray[np.integer], skipped: int = 0) -> Passage:
-        """A row of ids, from an empty state; the first `skipped` targets are not predicted."""
+        """Return a row of ids, from an empty state.
+
+        The first `skipped` targets are not predicted.
+        """
         targets = ids[1:].copy()
         targets[:skipped] = NOT_PREDICTED
         places, _ = Coordinates.before(ids, self._tokenizer.families).read(ids[:-1])
@@ -130,7 +133,7 @@ def study_prompt(opening: Opening, stop: Callable[[], bool]) -> Iterator[float |
 
 
 def _studied(opening: Opening, result: Studied) -> Opening:
-    """The opening after a study."""
+    """Return the opening after a study."""
     if result.decoder is None and opening.options.study_steps:
         return _unstudied(opening, f"after {plural(result.steps, 'step')}, its gradients overflow")
     if result.decoder is None:

@@ -60,7 +60,7 @@ class Timing(NamedTuple):
         until: float = np.inf,
         ticks_per_beat: int | None = None,
     ) -> Timing:
-        """Counts a file in `beats`, or in its own beats if None.
+        """Count a file in `beats`, or in its own beats if None.
 
         Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
         are halved or doubled where the tempo is outside the range of the vocabulary
@@ -88,7 +88,7 @@ class Timing(NamedTuple):
         return self.counted.tempos if self.bpm is None else (Tempo(0, self.bpm),)
 
     def to_file(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Converts ticks of `counted` to the nearest ticks of `file`."""
+        """Convert ticks of `counted` to the nearest ticks of `file`."""
         if self.start is None:
             return ticks
         return self.file.ticks_at(self.counted.seconds_at(ticks) + self.start)
@@ -107,7 +107,7 @@ class Timing(NamedTuple):
 
 
 def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDArray[np.int64]:
-    """Converts notes (n, 4) from grid steps after the start of `bars` to ticks of the file."""
+    """Convert notes (n, 4) from grid steps after the start of `bars` to ticks of the file."""
     notes = bars.notes(table)
     begins, ends = timing.to_file(notes[:, 0]), timing.to_file(notes[:, 0] + notes[:, 1])
     return np.column_stack([begins, ends - begins, notes[:, 2:]])

@@ -38,7 +38,7 @@ class Parts:
 
     @classmethod
     def of(cls, score: Score, heard: Iterable[int] | None, played: Iterable[int] | None) -> Parts:
-        """Selects tracks by their numbers, from 0; None: all.
+        """Select tracks by their numbers, from 0; None: all.
 
         Raises MidiError if there is no track with one of the numbers.
         """
@@ -83,7 +83,7 @@ ALL_PARTS = Parts()
 
 
 def with_told_drums(score: Score, drums: str | None, name: str) -> Score:
-    """The score with the drums that `MusicOptions.drums` names, if it names any.
+    """Return the score with the drums that `MusicOptions.drums` names, if it names any.
 
     Raises MidiError, with the name of the file, if there is no such track.
     """
@@ -129,7 +129,7 @@ def track_names(tracks: Sequence[Track]) -> list[str]:
 def share_among_tracks(
     new: Score, upload: Score, tokenizer: Remi, splice: int, parts: Parts = ALL_PARTS
 ) -> Score:
-    """Assigns new notes to the tracks of the upload that they continue.
+    """Assign new notes to the tracks of the upload that they continue.
 
     One track in tokens may correspond to several tracks of the upload. Each drum goes to the track
     that plays it most often, any other note to the track whose notes are nearest in pitch, so that
@@ -171,7 +171,7 @@ def share_among_tracks(
 
 
 def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
-    """Notes of a track that begin before a tick."""
+    """Return the notes of a track that begin before a tick."""
     return track.notes[track.notes[:, 0] < end_ticks]
 
 

@@ -107,7 +107,7 @@ CREATE TABLE IF NOT EXISTS answers (
 
 
 def save_answer(connection: sqlite3.Connection, answer: Answer) -> None:
-    """Writes an answer to the database, in place of an earlier one to the same question."""
+    """Write an answer to the database, in place of an earlier one to the same question."""
     marks = ", ".join("?" * len(COLUMNS))
     connection.execute(f"INSERT OR REPLACE INTO answers VALUES ({marks})", astuple(answer))
 
@@ -141,7 +141,7 @@ def read_answers(folder: Path) -> list[Answer]:
 
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
-    """Writes the table atomically. Raises OSError if it cannot be written."""
+    """Write the table atomically. Raises OSError if it cannot be written."""
     with atomic_write(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

@@ -47,7 +47,7 @@ class Study(NamedTuple):
 
 
 def read_study(folder: Path) -> Study:
-    """Reads the clips of a study and their conditions.
+    """Read the clips of a study and their conditions.
 
     Raises CommandError if a file of the study is missing or cannot be read.
     """

@@ -15,7 +15,7 @@ STYLE = _FOLDER / "player.css"
 
 
 def template(files: Iterable[tuple[str, str, str]], instruments: Sequence[str] = ()) -> str:
-    """The HTML of the player.
+    """Return the HTML of the player.
 
     Args:
         files: kind, label and short description of each file in the menu.
@@ -53,7 +53,10 @@ class Modules:
         return cls(name, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})
 
     def at(self, path: str) -> bytes | None:
-        """The module at the path of a request, behind any root path; None if there is none."""
+        """Return the module at the path of a request, behind any root path.
+
+        None if there is none.
+        """
         return self.sources.get(path.partition(self.route)[2])
 
     def script(self, entry: str, events: Sequence[str] = (), values: object = None) -> str:

@@ -68,7 +68,10 @@ class Edit:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Edit | None:
-        """The edit in the values of an event; None if they are malformed or change nothing."""
+        """Return the edit in the values of an event.
+
+        None if they are malformed or change nothing.
+        """
         rows, removed = values.get("moved", []), values.get("removed", [])
         semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
         programs, volumes = values.get("programs", []), values.get("volumes", [])
@@ -88,7 +91,7 @@ class Edit:
         return None if edit == cls() else edit
 
     def apply(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
-        """The MIDI file of the edited piece.
+        """Return the MIDI file of the edited piece.
 
         The notes of the edited tracks are written again; all other events keep their bytes. Tempo,
         transposition, programs and volumes change no other bytes. A track whose program or volume
@@ -167,14 +170,17 @@ def drums_after_edits(score: Score) -> dict[Place, bool]:
 
 
 def _same_track(data: bytes, track: Track) -> Track | None:
-    """The track of a file with the chunk, channel and program of another one; None: none has."""
+    """Return the track of a file with the chunk, channel and program of another one.
+
+    None: none has.
+    """
     place = track.chunk, track.channel, track.program
     tracks = read_midi(data).tracks
     return next((one for one in tracks if (one.chunk, one.channel, one.program) == place), None)
 
 
 def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:
-    """The row of each note of a track, by its onset in player units and its pitch."""
+    """Return the row of each note of a track, by its onset in player units and its pitch."""
     onsets, pitches = onset_units(track, ticks_per_beat).tolist(), track.notes[:, 2].tolist()
     return {place: row for row, place in enumerate(zip(onsets, pitches, strict=True))}
 
@@ -182,7 +188,7 @@ def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:
 def _changed(
     track: Track, changes: Sequence[tuple[int, NoteChange]], ticks_per_beat: int
 ) -> NDArray[np.int64]:
-    """The notes (n, 4) of a track after changes of some rows.
+    """Return the notes (n, 4) of a track after changes of some rows.
 
     A note ends where a moved one strikes its key, and one that begins with it is replaced.
     """

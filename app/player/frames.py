@@ -219,7 +219,7 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
 
 
 def track_ids(score: Score, like: Score | None = None) -> list[int]:
-    """The id of each track of a score in the frames of `pack_tracks`; -1 without notes."""
+    """Return the id of each track of a score in the frames of `pack_tracks`; -1 without notes."""
     ids = {id(track): number for track, _, number in _named(score, like)}
     return [ids.get(id(track), -1) for track in score.tracks]
 
@@ -283,7 +283,9 @@ def timeline(
 
 
 def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
-    """The frame of a lead sheet; None without chords, or if its bars are not those of the frame.
+    """Return the frame of a lead sheet.
+
+    None without chords, or if its bars are not those of the frame.
 
     A notated bar of more than eight quarters is several bars in a lead sheet.
     """
@@ -303,7 +305,7 @@ def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
 
 
 def _notated_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
-    """The notated bar lines of a score, up to the first one at or after `end_ticks`.
+    """Return the notated bar lines of a score, up to the first one at or after `end_ticks`.
 
     At most MOST_BARS are computed, as no more are drawn.
     """

@@ -49,7 +49,7 @@ class PlanFrame(TypedDict):
 def plan_frame(
     sheet: LeadSheet, first: int, options: MusicOptions, texts: tuple[str, str]
 ) -> PlanFrame:
-    """The frame of what is asked.
+    """Return the frame of what is asked.
 
     Args:
         sheet: the lead sheet of the piece.
@@ -111,7 +111,7 @@ def no_chords(sheet: LeadSheet) -> str:
 
 
 def _cells(chart: str) -> list[str]:
-    """The chords of each bar of a chart, with those of the bar before instead of %."""
+    """Return the chords of each bar of a chart, with those of the bar before instead of %."""
     cells: list[str] = []
     for bar in chart_bars(chart):
         cells.append(cells[-1] if bar == "%" and cells else "" if bar == "?" else bar)
@@ -119,7 +119,7 @@ def _cells(chart: str) -> list[str]:
 
 
 def _unread(chart: str) -> set[int]:
-    """The bars of a chart, from 0, that are not understood."""
+    """Return the bars of a chart, from 0, that are not understood."""
     unread: set[int] = set()
     for number, bar in enumerate(chart_bars(chart)):
         if bar == "%" and number:

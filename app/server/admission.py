@@ -58,14 +58,14 @@ class Queue(Generic[WorkT]):
     """
 
     def __init__(self, name: str, capacity: int, bounds: Bounds | None = None) -> None:
-        """Creates an empty queue. Messages call the resource `name`."""
+        """Create an empty queue. Messages call the resource `name`."""
         self.name, self.capacity, self.bounds = name, capacity, bounds or Bounds()
         self._tickets: list[Ticket[WorkT]] = []  # in order of arrival
         self._changed = threading.Condition()  # with a re-entrant lock
 
     @contextmanager
     def enter(self, work: WorkT, rows: int = 1, owner: Owner = NO_OWNER) -> Iterator[Ticket[WorkT]]:
-        """A context with a ticket in the queue, which is removed when the context ends.
+        """Return a context with a ticket in the queue, which is removed when the context ends.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user or session has too many.
@@ -115,7 +115,7 @@ class Queue(Generic[WorkT]):
             )
 
     def wait(self, ticket: Ticket[WorkT], seconds: float | None = None) -> bool:
-        """Waits at most `seconds` until the ticket is admitted; returns whether it is."""
+        """Wait at most `seconds` until the ticket is admitted; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: ticket.admitted, seconds)
 
@@ -145,7 +145,7 @@ class Queue(Generic[WorkT]):
             rows += ticket.rows
 
     def _in_turn(self) -> Iterator[Ticket[WorkT]]:
-        """The waiting tickets, in the order in which they are admitted."""
+        """Return the waiting tickets, in the order in which they are admitted."""
         of_user, of_session = Counter[str](), Counter[Owner]()
         waiting: list[Ticket[WorkT]] = []
         for ticket in self._tickets:

@@ -33,7 +33,7 @@ class Rate:
     units: float = 0.0
 
     def learn(self, amount: float, units: float) -> None:
-        """Adds a job; does nothing without an amount, or without units."""
+        """Add a job; does nothing without an amount, or without units."""
         if amount > 0 and units > 0:
             self.amount = self.earlier_weight * self.amount + amount
             self.units = self.earlier_weight * self.units + units
@@ -92,7 +92,7 @@ class ModelSpeed:
 
 
 def tokens_per_bar(prompt: Prompt) -> float:
-    """Number of tokens of a bar at the end of a prompt."""
+    """Return the number of tokens of a bar at the end of a prompt."""
     bars = min(_RECENT_BARS, prompt.bars)
     first = np.flatnonzero(prompt.ids == BAR)[prompt.bar_tokens[prompt.bars - bars]]
     return (len(prompt.ids) - int(first)) / bars

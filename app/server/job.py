@@ -127,7 +127,7 @@ class Job:
     def frame(
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
     ) -> Frame:
-        """The frame for a phase, with the music and files so far."""
+        """Return the frame for a phase, with the music and files so far."""
         if phase == "done":  # no more sound is rendered
             self.variations = [
                 row | VariationFrame(sound="none") if row.get("sound") == "making" else row
@@ -169,11 +169,11 @@ class Job:
         return self.frame("waiting", line=line, status="Waiting for the model.")
 
     def starting(self) -> Frame:
-        """The frame before the first token, while the model reads the prompt."""
+        """Return the frame before the first token, while the model reads the prompt."""
         return self.frame("composing", line="Reading the prompt …" if self.upload else "Starting …")
 
     def progress(self, step: Progress) -> Frame:
-        """The frame with the music so far, bars done, speed and time left."""
+        """Return the frame with the music so far, bars done, speed and time left."""
         if step.preparing:
             return self.frame(
                 "composing",
@@ -228,7 +228,7 @@ class Job:
             self.sound.growing = self.growing
 
     def grow(self, step: Progress) -> bool:
-        """Renders the bars that are finished since the last call; returns whether there are any."""
+        """Render the bars that are finished since the last call; return whether there are any."""
         if self.growing is None or not step.scores:
             return False
         new = step.scores[0]
@@ -268,7 +268,7 @@ class Job:
         )
 
     def ended_empty(self, why: str = "") -> Frame:
-        """The frame after a job that generated no notes; `why` is the reason."""
+        """Return the frame after a job that generated no notes; `why` is the reason."""
         frame = self.frame("prompt" if self.upload else "empty")
         frame["variations"] = []
         ended = why or "The job ended before the first note"
@@ -276,7 +276,7 @@ class Job:
         return frame
 
     def write(self, pieces: tuple[Piece, ...], folder: Path) -> None:
-        """Writes the MIDI files of all variations."""
+        """Write the MIDI files of all variations."""
         self.folder, self.pieces = folder, pieces
         self.variations = []
         for index, piece in enumerate(pieces):
@@ -298,7 +298,7 @@ class Job:
             self.variations.append(frame)
 
     def _facts(self, piece: Piece) -> str:
-        """Notes and length of the new music, and how many bars have the asked chords."""
+        """Return the notes and length of the new music, and how many bars have the asked chords."""
         facts = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
         studied = [] if piece.studied is None else [piece.studied.line]
         return " · ".join(
@@ -306,7 +306,7 @@ class Job:
         )
 
     def _without_notes(self, piece: Piece) -> list[str]:
-        """That tracks which were to be written have no notes; empty if all have some."""
+        """Return that tracks which were to be written have no notes; empty if all have some."""
         passage = self.upload.passage if self.upload else None
         if not piece.new.num_notes:
             return ["nothing was written"]
@@ -346,7 +346,7 @@ class Job:
         return [one for one in met if one is not None]
 
     def _sheet(self, piece: Piece) -> SheetFrame | None:
-        """The rows of form and chords, with the bars that do not have the asked chords."""
+        """Return the rows of form and chords, with the bars that do not have the asked chords."""
         sheet = self._lead_sheet(piece)
         frame = pack_sheet(sheet, self._timeline(piece.score)) if sheet else None
         if frame is not None:
@@ -365,7 +365,7 @@ class Job:
     def rendering(
         self, index: int, stop: Callable[[], bool], *, whole: bool = False
     ) -> Iterator[float]:
-        """Renders the sound of a variation and yields the fraction done, until `stop` returns True.
+        """Render the sound of a variation and yield the fraction done, until `stop` returns True.
 
         The sound is that of the `whole` piece, or begins shortly before the new music.
 
@@ -394,7 +394,7 @@ class Job:
         return float(piece.score.seconds_at(piece.score.end_ticks)) - row.get("audio_from", 0.0)
 
     def file(self, variation: int, kind: str) -> Path:
-        """The path of a file of a variation, or of the upload (PROMPT_ALONE).
+        """Return the path of a file of a variation, or of the upload (PROMPT_ALONE).
 
         The file is written if it does not exist. `kind` is one of DOWNLOADS, except those of sound,
         which `sound` renders.
@@ -424,7 +424,7 @@ class Job:
         return path
 
     def _files(self, piece: Piece) -> dict[str, Download]:
-        """The files of a variation except sound, keyed by kind."""
+        """Return the files of a variation except sound, keyed by kind."""
         kept = (d for d in DOWNLOADS if d.content is not None)
         return {
             d.kind: d
@@ -489,7 +489,7 @@ class Job:
         )
 
     def _how_made(self, piece: Piece) -> str:
-        """The settings of a piece, its size and the speed, in one line."""
+        """Return the settings of a piece, its size and the speed, in one line."""
         options, upload = self.options, self.upload
         asked = f"{plural(options.bars, 'bar')} requested"
         if upload is not None:
@@ -515,7 +515,7 @@ class Job:
         )
 
     def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
-        """Yields each choice of bars or tracks: a short text for file names, and a description.
+        """Yield each choice of bars or tracks: a short text for file names, and a description.
 
         The description is empty if `Upload.written` has it.
         """
@@ -541,7 +541,7 @@ class Job:
                 yield f"{letter}{len(numbers)}", f"{what}: {names}" if names else ""
 
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
-        """Yields options that are not at their defaults, in the form of `_chosen_of_prompt`."""
+        """Yield options that are not at their defaults, in the form of `_chosen_of_prompt`."""
         options = self.options
         for name, option in OPTIONS.items():
             if option.letter and (value := getattr(options, name)) != option.default:
@@ -562,7 +562,10 @@ class Job:
         return piece.seconds or end - self.new_music_seconds
 
     def again(self, piece: Piece) -> MusicOptions:
-        """The options that generate a variation again; if it was stopped, only the bars kept."""
+        """Return the options that generate a variation again.
+
+        If it was stopped, only the bars kept.
+        """
         options = self.options
         takes = options.num_takes if options.rank_every else 1
         alone = replace(options, seed=piece.seed, variations=1, takes=takes)
@@ -571,7 +574,7 @@ class Job:
         return alone
 
     def _replay(self, piece: Piece) -> bytes:
-        """The settings that generate a variation again, as JSON."""
+        """Return the settings that generate a variation again, as JSON."""
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
         options = self.again(piece)
@@ -586,6 +589,6 @@ def _clock(seconds: float) -> str:
 
 
 def _exact(number: float) -> str:
-    """A number with two decimals, or with more if two are not exact."""
+    """Return a number with two decimals, or with more if two are not exact."""
     text = f"{number:.2f}"
     return text if float(text) == number else str(number)

@@ -61,7 +61,7 @@ class SoundSource(NamedTuple):
         return seconds_left_out(self.score)
 
     def begin(self, second: float) -> int:
-        """The time nearest before `second` at which sound of this score may begin."""
+        """Return the time nearest before `second` at which sound of this score may begin."""
         last = _step_before(float(self.score.seconds_at(self.score.end_ticks)))
         return max(self.first_second, _step_before(min(max(second, 0), last)))
 
@@ -113,7 +113,7 @@ class JobSound:
         return dict(self._raw)
 
     def drop(self, which: tuple[int, int] | None = None) -> None:
-        """Removes one raw sound, or all of them; a mix in progress is completed."""
+        """Remove one raw sound, or all of them; a mix in progress is completed."""
         if which is None and self.growing is not None:
             self.growing.drop()
         for key in list(self._raw) if which is None else [which]:
@@ -121,18 +121,18 @@ class JobSound:
                 raw.stems.drop()
 
     def score(self, variation: int) -> tuple[Score, list[int]]:
-        """What sounds, and the ids of its tracks. Raises LookupError like `file`."""
+        """Return what sounds, and the ids of its tracks. Raises LookupError like `file`."""
         source = self._source(variation)
         return source.score, source.ids
 
     def begin(self, variation: int, second: float = 0.0) -> int:
-        """The second at which sound begins that is requested from `second` on."""
+        """Return the second at which sound begins that is requested from `second` on."""
         return self._source(variation).begin(second)
 
     def find(
         self, variation: int, kind: str, without: Collection[int] = (), begin: int = 0
     ) -> Path | None:
-        """The file if it exists, otherwise None. Raises LookupError like `file`."""
+        """Return the file if it exists, otherwise None. Raises LookupError like `file`."""
         source = self._source(variation)
         name = source.name_from(begin)
         files = SoundFiles(source.folder, name, stems.places_of(source.score, source.ids))
@@ -142,7 +142,7 @@ class JobSound:
     def file(
         self, variation: int, kind: str, without: Collection[int] = (), begin: int = 0
     ) -> Path:
-        """The path of a sound file, which is made if it does not exist.
+        """Return the path of a sound file, which is made if it does not exist.
 
         Args:
             variation: its number.
@@ -202,7 +202,7 @@ class SoundService:
 
     @contextmanager
     def turn(self, given_up: Callable[[], bool]) -> Iterator[bool]:
-        """Waits in the queue; yields False if `given_up` returns True before it is admitted."""
+        """Wait in the queue; yield False if `given_up` returns True before it is admitted."""
         with self._queue.enter(None) as ticket:
             while not (given_up() or self._queue.wait(ticket, POLL_SECONDS)):
                 pass
@@ -252,7 +252,7 @@ class SoundService:
                 self._calls += Counter()  # removes zeros
 
     def once(self, session: str, key: Hashable, make: Callable[[], object]) -> None:
-        """Calls `make` in turn; concurrent calls with the same key share its result or error.
+        """Call `make` in turn; concurrent calls with the same key share its result or error.
 
         Raises:
             LookupError: the session ended before its turn.
@@ -277,7 +277,7 @@ class SoundService:
             raise LookupError("the page was closed") from None
 
     def leave(self, session: str) -> None:
-        """Cancels the waiting calls of a session that has ended, and drops its raw sound."""
+        """Cancel the waiting calls of a session that has ended, and drop its raw sound."""
         with self._lock:
             for owner, coming in self._coming.values():
                 if owner == session:
@@ -287,7 +287,7 @@ class SoundService:
                 sound.drop()
 
     def close(self) -> None:
-        """Drops all raw sound."""
+        """Drop all raw sound."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -295,13 +295,13 @@ class SoundService:
             sound.drop()
 
     def rendered(self, sound: JobSound) -> None:
-        """Drops raw sound just rendered if its job is no longer kept, and tidies the rest."""
+        """Drop raw sound just rendered if its job is no longer kept, and tidy the rest."""
         if not any(kept is sound for _, kept in self._kept()):
             sound.drop()
         self.tidy()
 
     def tidy(self) -> None:
-        """Drops raw sound that is too old or takes too much space, now and at intervals."""
+        """Drop raw sound that is too old or take too much space, now and at intervals."""
         with self._lock:
             raw = [
                 (each, session, sound, key)
@@ -338,7 +338,7 @@ class _StoppedError(Exception):
 def in_parts(
     work: Callable[[Callable[[float], None]], None], stop: Callable[[], bool]
 ) -> Iterator[float]:
-    """Runs work that reports its progress in a thread, and yields the fraction done at intervals.
+    """Run work that reports its progress in a thread, and yield the fraction done at intervals.
 
     The work ends early if `stop` returns True or the iterator is closed; its error is raised.
     """
@@ -371,7 +371,7 @@ def in_parts(
 
 
 def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:
-    """The ids in the frames of the tracks of a finished piece.
+    """Return the ids in the frames of the tracks of a finished piece.
 
     Tracks of the file are matched by chunk, channel and program; new tracks of the same instrument
     by the order in which they were generated.

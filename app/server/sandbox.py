@@ -76,7 +76,7 @@ class Sandbox:
         atexit.register(self.close)
 
     def call(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-        """Returns the result of a function defined at the top level of a module.
+        """Return the result of a function defined at the top level of a module.
 
         Raises:
             LimitError: the call takes too much time or memory.
@@ -103,7 +103,7 @@ class Sandbox:
         return cast("T", answer)
 
     def warm_up(self) -> None:
-        """Starts a worker if none is idle, without waiting for it."""
+        """Start a worker if none is idle, without waiting for it."""
         with self._lock:
             if self._idle or self._closed or self._works is False:
                 return
@@ -111,7 +111,7 @@ class Sandbox:
                 self._idle.append(self._start())
 
     def close(self) -> None:
-        """Ends all workers; calls in progress raise an error, and so do later ones."""
+        """End all workers; calls in progress raise an error, and so do later ones."""
         with self._lock:
             self._closed = True
             workers, self._idle = list(self._all), []
@@ -119,7 +119,7 @@ class Sandbox:
             self._end(worker)
 
     def _take(self) -> _Worker | None:
-        """An idle or new worker that is ready; None if none can be started."""
+        """Return an idle or new worker that is ready; None if none can be started."""
         if self._works is False:
             return None
         worker = None
@@ -163,7 +163,7 @@ class _Worker:
     """A worker process and the pipes to it."""
 
     def __init__(self, max_bytes: int, preload: Sequence[str]) -> None:
-        """Raises OSError if no process can be started."""
+        """Raise OSError if no process can be started."""
         if not sys.executable:
             raise OSError("sys.executable is empty, expected the path of the Python interpreter")
         paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
@@ -187,13 +187,13 @@ class _Worker:
         return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Waits until the worker has imported its modules. Raises the errors of `ask`."""
+        """Wait until the worker has imported its modules. Raises the errors of `ask`."""
         if not self._ready:
             self.ask(None, STARTING_SECONDS)
             self._ready = True
 
     def ask(self, request: object, seconds: float) -> tuple[str, Any]:
-        """Sends a request; returns the kind of the answer (done, raised or memory), and the answer.
+        """Send a request; return the kind of the answer (done, raised or memory), and the answer.
 
         A request of None waits until the worker is ready. Raises LimitError if the answer takes too
         long, or the process ends.
@@ -257,7 +257,7 @@ def serve(max_bytes: int, preload: Sequence[str]) -> None:
 
 
 def _answer(function: Callable[..., object], arguments: Any, named: Any) -> bytes:  # noqa: ANN401
-    """Calls a function; returns a pickled pair, the kind of the answer and the answer."""
+    """Call a function; return a pickled pair, the kind of the answer and the answer."""
     try:
         # ends the call even if the page is killed first
         _limit("RLIMIT_CPU", int(time.process_time() + 3 * SECONDS))

@@ -61,7 +61,7 @@ class Scheduler:
         self._models: dict[str, _SharedModel] = {}
 
     def generate(self, opening: Opening, stop: threading.Event, owner: Owner = NO_OWNER) -> Steps:
-        """Generates variations of an opening: yields Progress, also while waiting, then the Result.
+        """Generate variations of an opening: yields Progress, also while waiting, then the Result.
 
         A seed gives the same bytes regardless of other jobs. `stop` ends the job and keeps the
         music so far; closing the iterator ends it as well.
@@ -92,7 +92,7 @@ class Scheduler:
     def _generate(
         self, variations: Variations, shared: _SharedModel, stop: threading.Event, owner: Owner
     ) -> Steps:
-        """Generates variations when the queue of their model admits them."""
+        """Generate variations when the queue of their model admits them."""
         model = variations.opening.model
         with shared.queue.enter(variations, variations.rows, owner) as ticket:
             yield from self._wait(shared.queue, ticket, stop)
@@ -113,7 +113,7 @@ class Scheduler:
     def _wait(
         self, queue: Queue[Variations], ticket: Ticket[Variations], stop: threading.Event
     ) -> Iterator[Progress]:
-        """Yields Progress until a ticket is admitted, or its job is stopped."""
+        """Yield Progress until a ticket is admitted, or its job is stopped."""
         shared = self._models[ticket.work.opening.model.name]
         while not (ticket.admitted or stop.is_set()):
             ahead = queue.ahead_of(ticket)

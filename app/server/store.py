@@ -50,7 +50,7 @@ class KeptJobs:
         self._lock = threading.Lock()
 
     def add(self, session: str, job: Job) -> None:
-        """Registers a job, so that its files can be requested."""
+        """Register a job, so that its files can be requested."""
         with self._lock:
             self._jobs[job.id] = session, job
             self._sizes[job.id] = job.size
@@ -58,7 +58,7 @@ class KeptJobs:
                 self._forget_one_of(crowded)
 
     def get(self, name: str) -> tuple[str, Job]:
-        """A job and its session. Raises LookupError if its files are gone."""
+        """Return a job and its session. Raises LookupError if its files are gone."""
         with self._lock:
             session, job = self._jobs.get(name, ("", None))
             if job is not None and job.is_available:
@@ -71,7 +71,7 @@ class KeptJobs:
         raise LookupError("its files were removed; generate the music again")
 
     def sounds(self) -> list[tuple[str, JobSound]]:
-        """The sound of all jobs, with their sessions."""
+        """Return the sound of all jobs, with their sessions."""
         with self._lock:
             return [(session, job.sound) for session, job in self._jobs.values()]
 
@@ -96,7 +96,7 @@ class KeptJobs:
         return set()
 
     def _forget_one_of(self, sessions: set[str]) -> None:
-        """Drops the least recently used job of some sessions."""
+        """Drop the least recently used job of some sessions."""
         name = next(name for name, (owner, _) in self._jobs.items() if owner in sessions)
         del self._sizes[name]
         self._jobs.pop(name)[1].sound.drop()
@@ -119,7 +119,7 @@ class SessionFolders:
         self._numbers = itertools.count(1)
 
     def new(self, session: str) -> Path:
-        """An empty folder for a job. Raises DiskError if it cannot be made."""
+        """Return an empty folder for a job. Raises DiskError if it cannot be made."""
         with self._lock:
             self._prune()
             folder = self._of(session) / f"{next(self._numbers):03d}"
@@ -133,14 +133,14 @@ class SessionFolders:
         return folder
 
     def leave(self, session: str) -> None:
-        """Marks a session as ended; it may come back."""
+        """Mark a session as ended; it may come back."""
         with self._lock:
             left = self._of(session)
             if any(folder.parent == left for folder in self._made):
                 self._left[left] = time.time()
 
     def back(self, session: str) -> None:
-        """Marks a session that has come back as open: its folders are kept as before."""
+        """Mark a session that has come back as open: its folders are kept as before."""
         with self._lock:
             self._left.pop(self._of(session), None)
 
@@ -149,7 +149,7 @@ class SessionFolders:
         return self.root / name
 
     def _prune(self) -> None:
-        """Removes expired folders; called for each new one."""
+        """Remove expired folders; called for each new one."""
         made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
         for folder, made in list(self._made.items()):
             left = self._left.get(folder.parent)
@@ -163,7 +163,7 @@ class SessionFolders:
 
 
 def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
-    """Removes old jobs from a folder of kept music, and returns their folders.
+    """Remove old jobs from a folder of kept music, and return their folders.
 
     Jobs older than `days` are removed, and the oldest ones until the rest takes at most
     `most_bytes` on disk. The newest job is always kept. Only folders made by the page are touched.
@@ -189,7 +189,7 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
 
 
 def remove_raw(kept: Path, run: str = "*") -> None:
-    """Removes raw sound from a folder of kept music.
+    """Remove raw sound from a folder of kept music.
 
     Args:
         kept: the folder.

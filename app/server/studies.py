@@ -75,13 +75,13 @@ class StudyFiles:
 
 
 def clips_of(study: StudyConfig, prompts: int) -> int:
-    """The number of clips of a study; there is one real continuation of each prompt."""
+    """Return the number of clips of a study; there is one real continuation of each prompt."""
     of_prompt = [1 if c.kind == "real" else study.repetitions for c in study.conditions]
     return sum(of_prompt) * max(1, prompts)
 
 
 def check_size(study: StudyConfig, prompts: int) -> None:
-    """Raises CommandError for a study that is too large for the page."""
+    """Raise CommandError for a study that is too large for the page."""
     advice = "make the study on your own computer with relpe batch"
     if prompts > MOST_PROMPTS:
         raise CommandError(
@@ -114,7 +114,7 @@ class Studies:
     def make(
         self, session: str, study: StudyConfig, prompts: Sequence[tuple[str, Path]], user: str = ""
     ) -> Generator[StudyProgress | StudyFiles]:
-        """Makes a study: yields its progress, and finally its files, unless it was stopped.
+        """Make a study: yields its progress, and finally its files, unless it was stopped.
 
         Closing the iterator stops the work.
 
@@ -151,14 +151,14 @@ class Studies:
                 del self._stops[session]
 
     def stop(self, session: str) -> None:
-        """Stops the study of a session; its files are removed."""
+        """Stop the study of a session; its files are removed."""
         if stop := self._stops.get(session):
             stop.set()
         if process := self._processes.get(session):
             process.kill()
 
     def stop_all(self) -> None:
-        """Stops all studies."""
+        """Stop all studies."""
         for session in list(self._stops):
             self.stop(session)
 
@@ -195,7 +195,7 @@ class Studies:
     def _work(
         self, session: str, folder: Path, study: StudyConfig, stop: threading.Event
     ) -> Iterator[StudyProgress]:
-        """Runs the process, and yields its progress."""
+        """Run the process, and yield its progress."""
         used = dict.fromkeys(one.model for one in study.conditions if isinstance(one, ModelConfig))
         places = [place for name in used if (place := self._models.folder(name))]
         spawn = multiprocessing.get_context("spawn")  # forking a process with threads may hang
@@ -250,7 +250,7 @@ class Studies:
 
 
 def _write(folder: Path, study: StudyConfig, prompts: Sequence[tuple[str, Path]]) -> str:
-    """Writes the configuration and the prompts; returns the former."""
+    """Write the configuration and the prompts; return the former."""
     (folder / PROMPTS).mkdir()
     for name, path in prompts:
         shutil.copyfile(path, folder / PROMPTS / name)
@@ -280,7 +280,7 @@ def _pack(folder: Path, study: StudyConfig) -> Path:
 def _run(
     sender: Connection, folder: Path, places: list[Path], compute: ComputeOptions | None
 ) -> None:
-    """Makes the study in a folder: the main function of the process."""
+    """Make the study in a folder: the main function of the process."""
     end_with_parent()
     with suppress(ValueError, AttributeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C ends the page, which ends this

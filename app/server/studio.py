@@ -54,7 +54,10 @@ EMPTY = Frame(job="", phase="empty", variations=[])
 
 
 def waiting(upload: Upload | None, bars: int) -> Frame:
-    """The frame before a job is admitted; `bars` is the length of a piece without an upload."""
+    """Return the frame before a job is admitted.
+
+    `bars` is the length of a piece without an upload.
+    """
     if upload is None:
         frame = Frame(title=NEW_PIECE, timeline=blank_timeline(bars), variations=[])
     else:
@@ -110,13 +113,13 @@ class Studio:
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
 
     def begin(self, session: str) -> threading.Event:
-        """Registers a job: from now on it can be stopped, even while it waits for the model."""
+        """Register a job: from now on it can be stopped, even while it waits for the model."""
         job = threading.Event()
         self._sessions[job] = session
         return job
 
     def stop_all(self) -> None:
-        """Stops all jobs, gives them a moment to write their files, and removes raw sound.
+        """Stop all jobs, give them a moment to write their files, and remove raw sound.
 
         Does not wait for the jobs to end, since jobs whose sessions have ended do not advance.
         """
@@ -129,11 +132,11 @@ class Studio:
         self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """Unregisters a job that has ended; returns whether it was registered."""
+        """Unregisters a job that has ended; return whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
-        """Stops the jobs of a session and keeps the music so far; returns whether there were any.
+        """Stop the jobs of a session and keep the music so far; return whether there were any.
 
         A running job stops at its next token, a waiting one at once. A job whose music is finished
         skips the sound that is not rendered yet.
@@ -144,7 +147,7 @@ class Studio:
         return bool(jobs)
 
     def leave(self, session: str) -> None:
-        """Ends a session and its jobs, which write no more files."""
+        """End a session and its jobs, which write no more files."""
         self.stop(session)
         self.studies.stop(session)
         for job in self._jobs_of(session):
@@ -171,7 +174,7 @@ class Studio:
         whole_sound: bool = False,
         listens: bool = False,
     ) -> Iterator[Frame]:
-        """Generates music: yields frames with its progress, its MIDI files and then its sound.
+        """Generate music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name`, by default the automatic choice, generates
         a piece from nothing. `asked` is the event from `begin`, if that was called; `user` is an
@@ -229,7 +232,7 @@ class Studio:
     def _generate(
         self, job: Job, stop: threading.Event, owner: Owner
     ) -> Generator[Frame, None, tuple[Result, str]]:
-        """Yields frames while a job waits and generates; returns the result.
+        """Yield frames while a job waits and generates; return the result.
 
         Also returns the reason if the job has exceeded its time limit, otherwise an empty string.
         The time of compilation does not count.
@@ -286,7 +289,7 @@ class Studio:
     def _render(
         self, job: Job, stop: threading.Event, alert: str, *, whole: bool
     ) -> Iterator[Frame]:
-        """Renders the sound of all variations until it is stopped, taking turns with other jobs.
+        """Render the sound of all variations until it is stopped, taking turns with other jobs.
 
         A failure is reported in the frame and never discards the MIDI files.
         """
@@ -317,14 +320,17 @@ class Studio:
         yield job.frame("done", status=status) | _alert(alert)
 
     def opened(self, session: str, upload: Upload) -> Job:
-        """A job without new music; its upload can be played as the variation PROMPT_ALONE."""
+        """Return a job without new music.
+
+        Its upload can be played as the variation PROMPT_ALONE.
+        """
         new_folder = partial(self.folders.new, session)
         job = Job(upload.model, upload, MusicOptions(), new_folder, self.soundfont)
         self.kept.add(session, job)
         return job
 
     def file(self, job: str, variation: int, kind: str) -> Path:
-        """The path of a file of a job, made if necessary; sound waits for other renderings.
+        """Return the path of a file of a job, made if necessary; sound waits for other renderings.
 
         Raises:
             LookupError: there is no such job, or no file of this kind.
@@ -336,7 +342,7 @@ class Studio:
         return found.file(variation, kind)
 
     def shown(self, job: str, variation: int) -> tuple[bytes, Score, list[int]]:
-        """A piece as it is downloaded, its score, and the ids of its tracks in the frames.
+        """Return a piece as it is downloaded, its score, and the ids of its tracks in the frames.
 
         Raises the errors of `file`.
         """
@@ -345,7 +351,7 @@ class Studio:
         return found.file(variation, "midi").read_bytes(), score, ids
 
     def packed(self, chosen: Sequence[tuple[str, int]]) -> Path:
-        """A ZIP file with the music and the settings of variations, given by job and number.
+        """Return a ZIP file with the music and the settings of variations, given by job and number.
 
         Raises:
             LookupError: there is no such variation.
@@ -366,7 +372,10 @@ class Studio:
         return path
 
     def again(self, job: str) -> list[MusicOptions]:
-        """The options that generate each variation of a job again. Raises LookupError as `file`."""
+        """Return the options that generate each variation of a job again.
+
+        Raise LookupError as `file`.
+        """
         found = self.kept.get(job)[1]
         return [found.again(piece) for piece in found.pieces]
 
@@ -383,7 +392,10 @@ class Studio:
         return path, found.sound.begin(variation, second)
 
     def render(self, session: str, upload: Upload) -> Path:
-        """The sound of an uploaded file, as FLAC. Raises SoundError if it cannot be rendered."""
+        """Return the sound of an uploaded file, as FLAC.
+
+        Raise SoundError if it cannot be rendered.
+        """
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 
     def knows(self, job: str) -> bool:
@@ -401,7 +413,7 @@ class Studio:
 
 
 def _remove_unused(job: Job) -> None:
-    """Removes the folder that was made for a job's growing sound, if the job has no files."""
+    """Remove the folder that was made for a job's growing sound, if the job has no files."""
     growing = job.sound.growing
     if growing is not None and growing.folder is not None and job.folder is None:
         shutil.rmtree(growing.folder, ignore_errors=True)

@@ -27,7 +27,7 @@ MAX_UPLOADS = 2_000
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A temporary folder that other users cannot read, removed at the end.
+    """Return a temporary folder that other users cannot read, removed at the end.
 
     Also removes the folders of processes that were killed.
     """
@@ -44,7 +44,7 @@ def private_folder() -> Iterator[Path]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[None]:
-    """Marks a folder as that of a running process."""
+    """Mark a folder as that of a running process."""
     lock = FileLock(folder / LOCK, thread_local=False)
     try:
         with lock.acquire(timeout=0):
@@ -77,7 +77,7 @@ def _is_mine(folder: Path) -> bool:
 
 
 def make_room(uploads: Path) -> None:
-    """Removes the oldest uploaded files while there are too many, or they take too much space.
+    """Remove the oldest uploaded files while there are too many, or they take too much space.
 
     Also removes files whose upload was cut off: Gradio moves complete ones to folders.
     """

@@ -80,7 +80,7 @@ class Upload:
         return Path(self.whole.name).stem
 
     def named(self, title: str) -> Upload:
-        """The whole file, with another title."""
+        """Return the whole file, with another title."""
         whole = replace(self.whole, name=f"{title}.mid")
         return replace(self, whole=whole, prompt=whole, passage=None, problem="")
 
@@ -108,7 +108,7 @@ class Upload:
         return self.whole.bars if last is None else last
 
     def with_length(self, options: MusicOptions) -> MusicOptions:
-        """The options with the number of bars of the new music.
+        """Return the options with the number of bars of the new music.
 
         A passage determines it, and its notes end at its last bar line.
         """
@@ -134,7 +134,7 @@ class Upload:
         return self.prompt.first_bar_heard(MusicOptions.prompt_bars)
 
     def until(self, last_bar: int) -> Upload:
-        """The same file with its prompt ending after `last_bar`, counted from 1.
+        """Return the same file with its prompt ending after `last_bar`, counted from 1.
 
         Raises:
             MidiError: there is no such bar, or no music before its end.
@@ -148,7 +148,7 @@ class Upload:
         heard: frozenset[int] | None,
         played: frozenset[int] | None,
     ) -> Upload:
-        """The same file with another prompt; all tracks stay in the file.
+        """Return the same file with another prompt; all tracks stay in the file.
 
         Args:
             first_bar: the first bar that the model reads, counted from 1; None: by the options.
@@ -164,7 +164,7 @@ class Upload:
         return self._with_prompt(last_bar, first_bar=first_bar, heard=heard, played=played)
 
     def writing(self, passage: Passage) -> Upload:
-        """The same file, of which a passage is to be written.
+        """Return the same file, of which a passage is to be written.
 
         Raises:
             MidiError: there are no such bars or tracks.
@@ -178,7 +178,7 @@ class Upload:
         passage: Passage | None = None,
         **parts: Any,  # noqa: ANN401 - of `read_prompt`
     ) -> Upload:
-        """The same file with the prompt that `read_prompt` reads of it."""
+        """Return the same file with the prompt that `read_prompt` reads of it."""
         whole = self.whole
         prompt = _in_sandbox(
             whole.name,
@@ -206,11 +206,14 @@ class Upload:
             return self.for_model(other).writing(passage)
 
     def unable(self, passage: Passage, problem: str) -> Upload:
-        """The whole file, of which the model cannot write a passage; `problem` is a sentence."""
+        """Return the whole file, of which the model cannot write a passage.
+
+        `problem` is a sentence.
+        """
         return replace(self, prompt=self.whole, passage=passage, problem=problem)
 
     def counted_by(self, beats: BeatSource) -> Upload:
-        """The whole file, with bars and beats from another source.
+        """Return the whole file, with bars and beats from another source.
 
         Raises:
             MidiError: the file cannot be read in this way.
@@ -218,7 +221,7 @@ class Upload:
         return _whole(self.whole.data, self.whole.name, self.model, beats, self.score)
 
     def with_drums(self, score: Score, model: MusicModel) -> Upload:
-        """The whole file, whose score has other drums, for a model that suits it.
+        """Return the whole file, whose score has other drums, for a model that suits it.
 
         Raises:
             MidiError: the model cannot continue it.
@@ -226,16 +229,19 @@ class Upload:
         return _whole(self.whole.data, self.whole.name, model, self.whole.facts.beats, score)
 
     def for_model(self, model: MusicModel) -> Upload:
-        """The whole file, for another model. Raises MidiError if the model cannot continue it."""
+        """Return the whole file, for another model.
+
+        Raise MidiError if the model cannot continue it.
+        """
         return replace(self, model=model).with_sections(self.sheet.phrases)
 
     def with_sections(self, sections: tuple[Phrase, ...]) -> Upload:
-        """The whole file, with sections that are known, see `find_form`."""
+        """Return the whole file, with sections that are known, see `find_form`."""
         whole = self.whole
         return _whole(whole.data, whole.name, self.model, whole.facts.beats, self.score, sections)
 
     def frame(self) -> Frame:
-        """The frame of the player before there is new music."""
+        """Return the frame of the player before there is new music."""
         return Frame(
             job=secrets.token_hex(4),
             phase="prompt",
@@ -291,7 +297,7 @@ def read_upload(
     style: str = "",
     drums: str | None = None,
 ) -> Upload:
-    """Reads a file as an upload whose continuation begins at its end.
+    """Read a file as an upload whose continuation begins at its end.
 
     The model is the automatic choice among `models` for what is needed. `drums` are those of
     `MusicOptions`.
@@ -326,7 +332,9 @@ def upload_of(
     sections: tuple[Phrase, ...] = (),
     drums: Mapping[Place, bool] | None = None,
 ) -> Upload:
-    """A MIDI file as an upload whose continuation begins at its end; errors as in `read_upload`.
+    """Return a MIDI file as an upload whose continuation begins at its end.
+
+    Errors as in `read_upload`.
 
     Its first `sections` are known, see `find_form`, and some of its `drums`, see `read_midi`.
     """
@@ -343,7 +351,7 @@ def _accepted(
     style: str = "",
     sections: tuple[Phrase, ...] = (),
 ) -> Upload:
-    """A file with its score as an upload. Raises MidiError if it has too much music."""
+    """Return a file with its score as an upload. Raises MidiError if it has too much music."""
     if score.num_notes > MOST_NOTES:
         raise MidiError(
             f"{name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "
@@ -378,7 +386,7 @@ def _whole(
 def _in_sandbox(
     file_name: str, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
 ) -> T:
-    """Calls a function that reads a file; raises MidiError if it exceeds a limit."""
+    """Call a function that reads a file; raises MidiError if it exceeds a limit."""
     try:
         return READER.call(function, *arguments, **named)
     except LimitError as error:

@@ -28,7 +28,7 @@ class Worker:
         self._running = False
 
     def generate(self, variations: Variations, stop: threading.Event) -> Steps:
-        """Yields Progress, and the Result last; `stop` ends it and keeps the music so far.
+        """Yield Progress, and the Result last; `stop` ends it and keeps the music so far.
 
         Closing this iterator ends the job as well, and waits until it has ended.
         """
@@ -52,7 +52,7 @@ class Worker:
             job.over.wait()
 
     def _run(self) -> None:
-        """The function of the thread; returns when there are no jobs left."""
+        """Return the function of the thread; return when there are no jobs left."""
         jobs: list[_Job] = []
         try:
             engine = Engine(self._model)
@@ -92,14 +92,14 @@ class _Job:
         self._seen = variations
 
     def snapshot(self) -> Variations:
-        """The state of the music between two steps; called in the thread of the user."""
+        """Return the state of the music between two steps; called in the thread of the user."""
         with self._changed:
             self._asked = True
             self._changed.wait_for(lambda: not self._asked or self.over.is_set())
             return self._seen
 
     def after_step(self, engine: Engine) -> None:
-        """Ends the job if it is done or was stopped; else takes a snapshot if one is requested."""
+        """End the job if it is done or was stopped; else take a snapshot if one is requested."""
         self.variations.tick()
         if self.abandoned or self.stop.is_set():
             engine.remove(self.variations.drafts)
@@ -110,7 +110,7 @@ class _Job:
             self._show(self.variations.snapshot())
 
     def end(self, error: BaseException | None = None) -> None:
-        """Marks the job as ended; `error` is raised in the thread of the user."""
+        """Mark the job as ended; `error` is raised in the thread of the user."""
         if self.over.is_set():
             return
         self.error = error

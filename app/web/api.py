@@ -81,7 +81,7 @@ class Calls:
 
     @contextmanager
     def _job_of(self, request: gr.Request) -> Iterator[threading.Event]:
-        """Ends the job of a request after the block, and turns input errors into refusals."""
+        """End the job of a request after the block, and turn input errors into refusals."""
         known = getattr(request.request.state, "job", None) if request.request else None
         job = known or self._studio.begin(session_of(request))
         try:
@@ -134,7 +134,7 @@ class Calls:
             return self._compose(upload.until(last) if last else upload, options, job, request)
 
     def fill(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-        """Writes some bars and tracks of a MIDI file again, or adds a track.
+        """Write some bars and tracks of a MIDI file again, or add a track.
 
         first_bar, last_bar: from 1, 0 for the last bar of the file; tracks: numbers from 1, names
         or instruments, separated by commas, or empty for all; rest: tracks whose notes are removed,
@@ -156,7 +156,7 @@ class Calls:
             return self._compose(upload, options, job, request)
 
     def generate(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-        """Generates a piece from nothing.
+        """Generate a piece from nothing.
 
         seed: -1 or null for a new one; key, ending, seconds, model: as in /continue.
         """
@@ -167,27 +167,27 @@ class Calls:
             return self._compose(None, options, job, request, name)
 
     def _models_of(self, sent: Mapping[str, object]) -> Models:
-        """The named model, or all."""
+        """Return the named model, or all."""
         models, name = self._studio.models, sent["model"]
         if name is None or name == "":
             return models
         return Models.only(models.load(choice_of("model", name, models.names)))
 
     def _read(self, sent: Mapping[str, object], options: MusicOptions) -> Upload:
-        """Reads the prompt of a call for the named model, or for the one that suits it."""
+        """Read the prompt of a call for the named model, or for the one that suits it."""
         path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
         models, style = self._models_of(sent), options.style or ""
         return read_upload(path, self._max_upload_bytes, models, beats, style, options.drums)
 
     def inspect(self, midi: object, beats: object) -> dict[str, object]:
-        """Describes a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
+        """Describe a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
         with _refused():
             path = file_of("midi", midi)
             upload = read_upload(path, self._max_upload_bytes, self._studio.models, beats_of(beats))
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(self, midi: object, request: gr.Request) -> str:
-        """Renders the sound of a MIDI file, as FLAC."""
+        """Render the sound of a MIDI file, as FLAC."""
         with _refused():
             upload = read_upload(file_of("midi", midi), self._max_upload_bytes, self._studio.models)
             return self._studio.render(session_of(request), upload).as_posix()
@@ -197,7 +197,7 @@ class Calls:
         return self._studio.health()
 
     def stop(self, request: gr.Request) -> bool:
-        """Stops this client's running and waiting jobs; the music so far is kept.
+        """Stop this client's running and waiting jobs; the music so far is kept.
 
         Returns false if there were none. If the queue is full, POST {"data": [], "session_hash": …}
         to /gradio_api/run/stop instead.
@@ -207,7 +207,7 @@ class Calls:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Turns input errors into refusals."""
+    """Turn input errors into refusals."""
     try:
         yield
     except input_errors() as error:
@@ -215,7 +215,7 @@ def _refused() -> Iterator[None]:
 
 
 def add(studio: Studio, max_upload_bytes: int) -> None:
-    """Adds the endpoints to the page that is being built; hidden widgets declare their types."""
+    """Add the endpoints to the page that is being built; hidden widgets declare their types."""
     calls = Calls(studio, max_upload_bytes)
     with gr.Group(visible=False):
         inputs: dict[str, Component] = {
@@ -261,19 +261,19 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
 
 
 def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
-    """The function behind the health endpoint of a page."""
+    """Return the function behind the health endpoint of a page."""
     call = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
     assert call is not None
     return call
 
 
 def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
-    """The `first` arguments, followed by all other options except `without`."""
+    """Return the `first` arguments, followed by all other options except `without`."""
     return *first, *(name for name in OPTIONS if name not in first + without)
 
 
 def _input(option: Option) -> Component:
-    """The hidden widget whose type and value are those of an argument."""
+    """Return the hidden widget whose type and value are those of an argument."""
     if option.limits is None:
         return gr.Textbox(option.default or "", label=option.name)
     value = int(option.limits.scripts[0]) if option.default is None else option.default
@@ -283,7 +283,7 @@ def _input(option: Option) -> Component:
 def _with_parameters(
     names: tuple[str, ...], call: Callable[[gr.Request, Mapping[str, object]], Answer]
 ) -> Callable[..., Answer]:
-    """A callback with a parameter for each name, as Gradio reads them from its signature."""
+    """Return a callback with a parameter for each name, as Gradio reads them from its signature."""
 
     def called(request: gr.Request, *values: object) -> Answer:
         return call(request, dict(zip(names, values, strict=True)))
@@ -298,12 +298,12 @@ def _with_parameters(
 
 
 def beats_of(value: object) -> BeatSource:
-    """The source of bars and beats."""
+    """Return the source of bars and beats."""
     return choice_of("beats", value, get_args(BeatSource))
 
 
 def options_of(sent: Mapping[str, object]) -> MusicOptions:
-    """The options among the arguments of a call, with a seed."""
+    """Return the options among the arguments of a call, with a seed."""
     chosen = {name: _value(OPTIONS[name], sent[name]) for name in OPTIONS if name in sent}
     try:
         return with_seed(MusicOptions(**chosen))
@@ -312,7 +312,7 @@ def options_of(sent: Mapping[str, object]) -> MusicOptions:
 
 
 def passage_of(sent: Mapping[str, object], upload: Upload) -> Passage:
-    """The passage of an upload that a call names. Raises MidiError for unknown tracks."""
+    """Return the passage of an upload that a call names. Raises MidiError for unknown tracks."""
     first, last = (
         int(number_of(name, sent[name], (least, _LAST_BAR[1])))
         for name, least in (("first_bar", 1), ("last_bar", 0))
@@ -331,7 +331,7 @@ def passage_of(sent: Mapping[str, object], upload: Upload) -> Passage:
 
 
 def _value(option: Option, sent: object) -> Any:  # noqa: ANN401
-    """The value of an option; None if an option whose default is None is left out."""
+    """Return the value of an option; None if an option whose default is None is left out."""
     if option.words:
         return choice_of(option.name, sent, option.words)
     if option.default is None and (sent is None or sent == ""):
@@ -347,7 +347,7 @@ def _value(option: Option, sent: object) -> Any:  # noqa: ANN401
 
 
 def number_of(name: str, value: object, within: Range | None = None) -> float:
-    """A number in a range, by default that of the option of this name."""
+    """Return a number in a range, by default that of the option of this name."""
     least, most = within or limits(name).scripts
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     whole = isinstance(least, int)
@@ -359,7 +359,7 @@ def number_of(name: str, value: object, within: Range | None = None) -> float:
 
 
 def choice_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """The value, which must be one of `choices`."""
+    """Return the value, which must be one of `choices`."""
     if value not in choices:
         raise refusal(f"{name} is {short(value)}, expected one of {', '.join(choices)}")
     return value

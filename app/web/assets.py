@@ -64,7 +64,7 @@ def static(name: str) -> str:
 
 
 def theme() -> Base:
-    """The theme, light and dark; no font is loaded from another host."""
+    """Return the theme, light and dark; no font is loaded from another host."""
     base = Base(
         primary_hue=colors.orange,
         neutral_hue=colors.stone,

@@ -66,7 +66,7 @@ def said(message: str) -> str:
 
 
 def _used(upload: Upload) -> str:
-    """The bars that the model reads and writes."""
+    """Return the bars that the model reads and writes."""
     if upload.passage is not None:
         if upload.problem:
             return upload.problem
@@ -80,7 +80,10 @@ def _used(upload: Upload) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text with a capital and a full stop; the name of a file at its start stays as it is."""
+    """Return a text with a capital and a full stop.
+
+    The name of a file at its start stays as it is.
+    """
     text = text.strip()
     if not text:
         return ""
@@ -150,7 +153,7 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
 
 
 def results_list(session: Session) -> str:
-    """The results of a session as buttons, the newest first; empty if there are none."""
+    """Return the results of a session as buttons, the newest first; empty if there are none."""
     shown = session.work.frame.get("job", "")
     items = []
     for index, result in reversed(list(enumerate(session.results))):
@@ -174,7 +177,7 @@ def results_list(session: Session) -> str:
 
 
 def _accidents(lines: list[str]) -> str:
-    """The accidents of all variations in a short line; empty if there are none."""
+    """Return the accidents of all variations in a short line; empty if there are none."""
     having = [number for number, line in enumerate(lines, 1) if line]
     if len(having) > 1:
         return f"Accidents in variations {listed([*map(str, having)])}"
@@ -183,7 +186,10 @@ def _accidents(lines: list[str]) -> str:
 
 
 def _favourites(session: Session) -> str:
-    """The favourites of a session, and a button that downloads them; empty if there are none."""
+    """Return the favourites of a session, and a button that downloads them.
+
+    Empty if there are none.
+    """
     if not session.favourites:
         return ""
     results = {one.step.frame.get("job", ""): index for index, one in enumerate(session.results)}

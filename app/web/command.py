@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_ui(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     add_address(parser)
     add_model(parser, "all released models")
     parser.add_argument(
@@ -71,7 +71,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
 
 
 def ui_command(options: argparse.Namespace) -> None:
-    """Serves the page until it is interrupted. Raises CommandError if it cannot."""
+    """Serve the page until it is interrupted. Raises CommandError if it cannot."""
     limit_heaps()
     folder = options.output_dir
     check_address(options)
@@ -115,7 +115,7 @@ def ui_command(options: argparse.Namespace) -> None:
 
 
 def _asked_for(model: str | None, own: Path | None) -> AskedFor:
-    """The models to offer: the given one or the released ones, then those of one's own.
+    """Return the models to offer: the given one or the released ones, then those of one's own.
 
     Raises CommandError if there is none in the folder `own`.
     """

@@ -39,12 +39,12 @@ _JOB = "example "
 
 
 def label_of(name: str) -> str:
-    """The label of an example."""
+    """Return the label of an example."""
     return next(example.label for example in EXAMPLES if example.name == name)
 
 
 def example_file(name: str) -> Path:
-    """The MIDI file of this name, such as `ballad` or `ballad.continued`.
+    """Return the MIDI file of this name, such as `ballad` or `ballad.continued`.
 
     Raises FileNotFoundError if it is not installed.
     """
@@ -56,7 +56,7 @@ def example_file(name: str) -> Path:
 
 @cache
 def finished_example(name: str) -> Frame:
-    """The frame of an empty page: an example continued by a model.
+    """Return the frame of an empty page: an example continued by a model.
 
     Callers share the frame and must not change it.
     """
@@ -85,7 +85,7 @@ def finished_example(name: str) -> Frame:
 
 
 def finished_file(job: str) -> Path | None:
-    """The file that an empty page plays, by the job of its frame; None for any other job."""
+    """Return the file that an empty page plays, by the job of its frame; None for any other job."""
     name = job.removeprefix(_JOB)
     known = job.startswith(_JOB) and name in (example.name for example in EXAMPLES)
     return _finished(name) if known else None
@@ -96,5 +96,5 @@ def _finished(name: str) -> Path:
 
 
 def _bars(frame: TimelineFrame) -> int:
-    """Number of bars of a timeline."""
+    """Return the number of bars of a timeline."""
     return frame["bars"].count(";") - 1

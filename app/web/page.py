@@ -54,7 +54,7 @@ def build_page(
     soundfont: Path | None = None,
     closing: ExitStack | None = None,
 ) -> gr.Blocks:
-    """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
+    """Return the page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
     The whole folder is served, and old files in it are removed unless `keep` is set. Start the
     server with `open_page` of `serving.py`, since Gradio 6 takes theme, styles and allowed folders
@@ -160,7 +160,7 @@ def _wire_player(
 def _wire_upload(
     calls: Callbacks, upload: UploadWidgets, view: list[Component]
 ) -> list[Dependency]:
-    """Binds the callbacks of the upload; returns the events that change the form."""
+    """Binds the callbacks of the upload; return the events that change the form."""
     file = upload.file
     seen = _on(file.upload, calls.uploads.reading, file, view)
     reads = [_on(seen.then, calls.uploads.read, file, [file, *view])]

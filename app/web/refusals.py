@@ -6,11 +6,11 @@ import gradio as gr
 
 
 def refusal(message: str) -> gr.Error:
-    """An error of a client, which is not logged; also a job without a result."""
+    """Return an error of a client, which is not logged; also a job without a result."""
     return gr.Error(message, print_exception=False)
 
 
 def short(value: object) -> str:
-    """A value as a message shows it."""
+    """Return a value as a message shows it."""
     text = "null" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:60]} …"

@@ -81,7 +81,7 @@ class Serving:
 def launch(
     models: Models, serving: Serving | None = None, announce: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serves the page until it is interrupted; `announce` gets its address when it is ready.
+    """Serve the page until it is interrupted; `announce` gets its address when it is ready.
 
     Clients can only read files made since this start, and only if they know their names.
     """
@@ -110,7 +110,7 @@ def launch(
 
 @contextmanager
 def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> Iterator[str]:
-    """Serves a built page during the block; yields its address.
+    """Serve a built page during the block; yield its address.
 
     Jobs pass Gradio's queue, whose length allows for all jobs that the studio accepts.
     """
@@ -128,7 +128,7 @@ def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> I
 
 
 def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
-    """The app of a built page, behind its guard."""
+    """Return the app of a built page, behind its guard."""
     uploads = Path(get_upload_folder())
     whole = fastapi.FastAPI(openapi_url=None)
     gr.mount_gradio_app(
@@ -182,7 +182,7 @@ async def _answer_invalid(_: Request, found: Exception) -> JSONResponse:
 
 @contextmanager
 def _uploads_in(folder: Path) -> Iterator[Path]:
-    """Makes Gradio put uploaded files into a folder instead of one that all programs share."""
+    """Make Gradio put uploaded files into a folder instead of one that all programs share."""
     folder.mkdir()
     before = os.environ.get("GRADIO_TEMP_DIR")
     os.environ["GRADIO_TEMP_DIR"] = str(folder)
@@ -197,7 +197,7 @@ def _uploads_in(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _music_folder(serving: Serving, temporary: Path) -> Iterator[Path]:
-    """The folder for the music of this start; its raw sound is removed at the end.
+    """Return the folder for the music of this start; its raw sound is removed at the end.
 
     Also removes the raw sound of pages that were killed.
     """
@@ -236,7 +236,7 @@ def _prune(kept: Path, days: float | None, most_bytes: int | None) -> None:
 def _repeated(
     work: Callable[[], object], seconds: float = SECONDS_BETWEEN_PRUNINGS
 ) -> Iterator[None]:
-    """Does some work at once and at intervals of some seconds."""
+    """Do some work at once and at intervals of some seconds."""
     over = threading.Event()
 
     def repeat() -> None:

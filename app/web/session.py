@@ -129,7 +129,7 @@ class Workspace:
         return self.style.strip()
 
     def plan(self) -> PlanFrame | None:
-        """What is asked of the new bars by the form; None if there is nothing to ask of."""
+        """Return what is asked of the new bars by the form; None if there is nothing to ask of."""
         upload = self.upload
         if upload is not None and upload.problem:
             return None
@@ -145,14 +145,14 @@ class Workspace:
         return _plan(upload, options, (self.form, self.chords))
 
     def go(self, step: Step) -> None:
-        """Moves to another state; undo restores the present one, unless it is empty."""
+        """Move to another state; undo restores the present one, unless it is empty."""
         if self.frame.get("phase") != "empty":
             self.past = [*self.past, self.step][-MOST_STEPS:]
         self.future = []
         self.set(step._replace(discards=""))
 
     def set(self, step: Step) -> None:
-        """Replaces the present state."""
+        """Replace the present state."""
         self.upload, self.frame, self.heard, self.played, self.model, self.discards = step
 
 
@@ -171,7 +171,7 @@ NEW = Step(
 
 
 def without_prompt(options: MusicOptions) -> MusicOptions:
-    """The options for a piece from nothing, with defaults for those that only suit a prompt.
+    """Return the options for a piece from nothing, with defaults for those that only suit a prompt.
 
     For a length in seconds, bars are what the player shows at first, at two seconds each.
     """
@@ -226,7 +226,7 @@ class Session:
         """Frame that is shown instead of music that was lost when its page closed."""
 
     def finish(self, asked: Asked, *, taken: bool) -> bool:
-        """Ends the job; returns whether its music is kept as a result.
+        """End the job; return whether its music is kept as a result.
 
         If not, or if no model has `taken` it, the workspace goes back to its state before.
         """
@@ -249,14 +249,14 @@ class Session:
         return True
 
     def opened_anew(self) -> None:
-        """Resets the values of the form, as a reloaded page shows the defaults."""
+        """Reset the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
         self.work.form = self.work.chords = self.work.style = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:
-        """The frame that the player shows, with the actions that are possible."""
+        """Return the frame that the player shows, with the actions that are possible."""
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
         job = work.frame.get("job", "")
@@ -281,7 +281,7 @@ class Session:
         return work.frame | lost | state
 
     def favour(self, variation: int) -> None:
-        """Adds a variation of the result that is shown to the favourites, or removes it."""
+        """Add a variation of the result that is shown to the favourites, or remove it."""
         frame = self.work.frame
         key = frame.get("job", ""), variation
         others = [one for one in self.favourites if one[:2] != key]
@@ -318,7 +318,7 @@ class Session:
             self.discarded.add(work.discards)
 
     def trim(self, most_bytes: int) -> None:
-        """Drops music until it takes less memory: undone steps, the earliest steps and results.
+        """Drop music until it takes less memory: undone steps, the earliest steps and results.
 
         Updates `size`.
         """
@@ -352,7 +352,7 @@ class Sessions:
         self._lock = threading.RLock()
 
     def of(self, name: str) -> Session:
-        """The session of this name, or a new one."""
+        """Return the session of this name, or a new one."""
         with self._lock:
             session = self._sessions.pop(name, None) or Session()
             if name not in session.names:
@@ -394,7 +394,7 @@ class Sessions:
                             other.lock.release()
 
     def leave(self, name: str) -> list[str]:
-        """Marks a session as closed; returns the names under which its files are stored.
+        """Mark a session as closed; return the names under which its files are stored.
 
         Names that another session has taken over are left out.
         """
@@ -417,7 +417,7 @@ class Sessions:
         return None
 
     def adopt(self, name: str, before: str, token: str) -> Session | None:
-        """Moves the session of the page with the token `before` to the page `name` with `token`.
+        """Move the session of the page with the token `before` to the page `name` with `token`.
 
         Returns None if there is no such session, or if another page still shows it, as after a
         browser tab was duplicated.
@@ -441,7 +441,7 @@ class Sessions:
             self._back(name)
 
     def _forget(self) -> None:
-        """Drops sessions that were closed long ago."""
+        """Drop sessions that were closed long ago."""
         before = time.time() - LEFT_SECONDS
         for name, when in list(self._left.items()):
             if when < before:

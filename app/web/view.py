@@ -32,7 +32,7 @@ NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
 
 
 def action(upload: Upload | None) -> str:
-    """The text of the button that begins a job."""
+    """Return the text of the button that begins a job."""
     if upload is None:
         return "Generate"
     return "Write here" if upload.passage else "Continue"
@@ -50,7 +50,7 @@ def session_of(request: gr.Request) -> str:
 
 
 def user_of(request: gr.Request) -> str:
-    """The caller's account, or address; empty on this machine, where pages are told apart.
+    """Return the caller's account, or address; empty on this machine, where pages are told apart.
 
     So are the users of a proxy on this machine that does not send X-Forwarded-For.
     """
@@ -70,12 +70,12 @@ class View:
         self._serial = itertools.count()
 
     def session(self, request: gr.Request) -> Session:
-        """The caller's session."""
+        """Return the caller's session."""
         return self.sessions.of(session_of(request))
 
     @contextmanager
     def locked(self, request: gr.Request) -> Iterator[Session]:
-        """The caller's session, which no other callback changes meanwhile."""
+        """Return the caller's session, which no other callback changes meanwhile."""
         session = self.session(request)
         with session.lock:
             yield session
@@ -83,7 +83,7 @@ class View:
     def show(
         self, session: Session, *, alert: str = "", reading: bool = False
     ) -> tuple[object, ...]:
-        """The values of all widgets that may change, in the order of `build_page`'s `view`.
+        """Return the values of all widgets that may change, in the order of `build_page`'s `view`.
 
         Player and list of results; card and beats of the upload; model, buttons and estimate; the
         fields of `ASKED`; length and its unit. While a file is `reading`, no job can begin.
@@ -115,7 +115,7 @@ class View:
         return (gr.skip(),) * _NUM_SHOWN
 
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
-        """The value of the player."""
+        """Return the value of the player."""
         frame = session.shown() | (Frame(alert=alert) if alert else Frame())
         # Gradio sends only values that have changed, but repeated alerts must also be sent
         return {**frame, "serial": next(self._serial)}
@@ -170,7 +170,7 @@ class View:
         return f"{sentence(cannot_write(style, name))} {remedy}."
 
     def _model_choice(self, work: Workspace) -> gr.Radio:
-        """The chosen model, and a line about the model that will be used."""
+        """Return the chosen model, and a line about the model that will be used."""
         models, name = self.studio.models, self._model(work)
         info = model_line(models, name)
         if work.upload is None and work.model == AUTOMATIC:

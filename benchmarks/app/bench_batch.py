@@ -38,7 +38,7 @@ def main(
     study: Path | None = None,
     repetitions: int | None = None,
 ) -> None:
-    """Makes a batch of each width, in ascending order, and prints a row for each."""
+    """Make a batch of each width, in ascending order, and print a row for each."""
     torch.set_num_threads(1)
     columns = ("width", "clips", "bars", "seconds", "cpu_seconds", "clips_per_minute")
     more = ("tokens_per_second", "peak_MB", "peak_MB_of_sound")

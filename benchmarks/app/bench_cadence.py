@@ -122,7 +122,7 @@ def _held_back(path: Path, count: int) -> Iterator[tuple[str, Score]]:
 
 
 def _first_bars(score: Score, bars: int) -> Score:
-    """The first bars that have notes."""
+    """Return the first bars that have notes."""
     begins = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
     lines = notated_lines(score, score.end_ticks)
     first = int(np.searchsorted(lines, begins, side="right")) - 1
@@ -130,7 +130,7 @@ def _first_bars(score: Score, bars: int) -> Score:
 
 
 def _repeated(score: Score, size: int, bars: int) -> Score:
-    """The first bars that have notes, over and over."""
+    """Return the first bars that have notes, over and over."""
     loop = _first_bars(score, size)
     times, end = np.arange(bars // size) * loop.end_ticks, loop.end_ticks * (bars // size)
     tracks = (
@@ -159,7 +159,7 @@ def _ended(models: Models, name: str, prompt: bytes | None, ending: Ending, seed
 
 
 def judge(score: Score, before: int, bars: int, tonics: Collection[int]) -> Right:
-    """The ending of a score of which the last `bars` are new."""
+    """Return the ending of a score of which the last `bars` are new."""
     lines = notated_lines(score, score.end_ticks, before + bars)
     start, stop = lines[before + bars - 1 : before + bars + 1].tolist()
     splice = int(lines[before]) if before else start

@@ -103,7 +103,7 @@ def _charts(path: Path, count: int, bars: int) -> Iterator[tuple[Score, list[lis
 
 
 def judge(score: Score, chart: Sequence[Sequence[Chord]]) -> list[Heard]:
-    """What is heard in the first bars of a score, whose chords are those of a chart."""
+    """Return what is heard in the first bars of a score, whose chords are those of a chart."""
     lines = notated_lines(score, score.end_ticks, len(chart))
     notes = all_notes(track for track in score.tracks if not track.is_drum)
     onsets, pitches = notes[:, 0], notes[:, 2] % 12
@@ -120,7 +120,7 @@ def judge(score: Score, chart: Sequence[Sequence[Chord]]) -> list[Heard]:
 
 
 def _in_chord(sounding: set[int], held: set[int], chord: Chord) -> Heard:
-    """What pitch classes that sound, and held ones, are with a chord."""
+    """Return what pitch classes that sound, and held ones, are with a chord."""
     root, third, _, *seventh = (
         (chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality]
     )

@@ -64,7 +64,7 @@ def main(
 
 
 def bars_of(ids: np.ndarray, families: Families) -> list[set[tuple[int, int]]]:
-    """The notes of each bar: place in grid steps, and rank of the track with the pitch."""
+    """Return the notes of each bar: place in grid steps, and rank of the track with the pitch."""
     tokens = Tokens.of(ids, families)
     bars = read_bars(tokens)
     notes = read_notes(tokens, bars, families)

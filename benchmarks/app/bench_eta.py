@@ -50,7 +50,7 @@ JOBS = (
 
 
 def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float]:
-    """The estimate before a job, None if there is none, and the time that it takes."""
+    """Return the estimate before a job, None if there is none, and the time that it takes."""
     studio, upload = view.studio, None
     if asked.prompt:
         upload = read_upload(Path(f"examples/{asked.prompt}.mid"), MAX_FILE_BYTES, studio.models)
@@ -71,7 +71,7 @@ def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float
 
 
 def main(seeds: int = 1) -> None:
-    """Prints a line for each job."""
+    """Print a line for each job."""
     logging.disable(logging.WARNING)
     ratios: list[float] = []
     with tempfile.TemporaryDirectory() as folder:

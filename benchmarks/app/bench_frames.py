@@ -21,7 +21,7 @@ NOTES_OF_A_BAR = 34
 
 
 def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
-    """The smoothness of each user action."""
+    """Return the smoothness of each user action."""
     found: list[tuple[str, harness.Smoothness]] = []
 
     def measure(name: str, pixels: int = 0) -> None:
@@ -45,7 +45,7 @@ def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
 
 
 def main(notes: int = 10_000, seconds: float = 5.0) -> None:
-    """Prints one line for each case."""
+    """Print one line for each case."""
     with harness.harness(8 * seconds) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=harness.CHROMIUM, args=harness.FLAGS)
         page = browser.new_page(viewport={"width": 1060, "height": 860})

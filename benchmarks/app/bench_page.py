@@ -57,7 +57,7 @@ def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, flo
 
 
 def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int = 7871) -> None:
-    """Prints the median of each wait."""
+    """Print the median of each wait."""
     address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
     command = [sys.executable, "-m", "app", "ui", "--port", str(port)]

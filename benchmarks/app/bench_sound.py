@@ -35,7 +35,9 @@ _DRUMS = np.array([36, 38, 42, 42, 42, 46, 49])
 
 
 def music(kind: str, seconds: float) -> Score:
-    """Notes at random times and pitches, with a pedal for the piano; the same on every call.
+    """Return the notes at random times and pitches, with a pedal for the piano.
+
+    The same on every call.
 
     The piano plays in four octaves, the instruments of the groove in two octaves of one scale.
     """
@@ -57,7 +59,7 @@ def music(kind: str, seconds: float) -> Score:
 
 
 def measure(kind: str, seconds: float) -> None:
-    """Prints a line for each step."""
+    """Print a line for each step."""
     piece = music(kind, seconds)
 
     def timed(step: str, work: Callable[[], object]) -> None:

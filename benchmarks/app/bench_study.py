@@ -116,7 +116,7 @@ def cases(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Case]
 
 
 def studied(model: MusicModel, case: Case, seconds: float) -> tuple[Decoder, str]:
-    """The decoder after a study of the prompt, and what is said of it."""
+    """Return the decoder after a study of the prompt, and what is said of it."""
     opening = Opening.after(model, case.prompt, MusicOptions(bars=1, study=seconds))
     *_, opening = study.study_prompt(opening, lambda: False)
     assert isinstance(opening, Opening)

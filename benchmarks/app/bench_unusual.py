@@ -66,13 +66,13 @@ def main(
 
 
 def _last_bars(score: Score, first_bar: int) -> Bars:
-    """The bars from `first_bar` on."""
+    """Return the bars from `first_bar` on."""
     lines = notated_lines(score, score.end_ticks)[max(first_bar, 0) :]
     return Bars(part_from(score, int(lines[0])), lines - lines[0])
 
 
 def _row(score: Score, first_bar: int) -> tuple[float, ...]:
-    """The measures."""
+    """Return the measures."""
     notes = BarNotes.of(score)
     heard, new = notes.between(0, first_bar), notes.between(first_bar)
     ratio = (len(new.onsets) / new.num_bars) / (len(heard.onsets) / heard.num_bars)

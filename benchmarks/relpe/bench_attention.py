@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """This package's operation."""
+    """Return this package's operation."""
     shape = (q.shape[0], q.shape[2], q.shape[3], v.shape[3])
     state = LinearState.empty(shape, device=q.device, dtype=torch.float32)
     return causal_linear_attention(q, k, v, state, None)[0]
@@ -63,7 +63,7 @@ def delta(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def heads_first(
     operation: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, *, width: int = WIDTH
 ) -> Tensor:
-    """An operation on (b, h, l, d); queries and keys are cut to a width."""
+    """Return an operation on (b, h, l, d); queries and keys are cut to a width."""
     tensors = (q[..., :width], k[..., :width], v)
     return operation(*(x.transpose(1, 2) for x in tensors)).transpose(1, 2)
 
@@ -93,7 +93,7 @@ def installed() -> dict[str, Way]:
 def prepare(
     name: str, length: int, dtype: torch.dtype, train: bool, short: bool
 ) -> Callable[[], None]:
-    """A forward pass of random features and values and, if `train`, a backward pass."""
+    """Return a forward pass of random features and values and, if `train`, a backward pass."""
     generator = torch.Generator().manual_seed(length)
     length = 64 if short else length
     q, k = torch.rand(2, 1, length, HEADS, FEATURES, generator=generator).unbind(0)

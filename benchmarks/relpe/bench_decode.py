@@ -99,7 +99,7 @@ def milliseconds(
 def rows_of(
     steps: TokenSteps, model: Decoder, rows: int, start: int = 0, read: int = 0
 ) -> Callable[[], object]:
-    """A function that takes one step of all `rows`; three tokens of ten are below 3.
+    """Return a function that takes one step of all `rows`; three tokens of ten are below 3.
 
     The rows have read `read` tokens, each of which closes an event, before position `start`.
     """
@@ -148,7 +148,7 @@ def speed(options: Options) -> None:
 
 
 def encodings(options: Options) -> None:
-    """Times the compiled and the eager step of one row, with each encoding."""
+    """Return the times the compiled and the eager step of one row, with each encoding."""
     out = csv_output("size", "encoding", "compiled_ms", "eager_ms", "times_faster")
     favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
     kinds: dict[str, dict[str, Any]] = {
@@ -220,7 +220,7 @@ def patterns(options: Options) -> None:
 
 
 def batches(options: Options) -> None:
-    """Times steps of many rows, and prints the memory of their states."""
+    """Return the times steps of many rows, and prints the memory of their states."""
     rates = ("ms_per_step", "tokens_per_second", "times_one_row")
     out = csv_output("size", "threads", "rows", *rates, "state_MB")
     for size in SIZES:
@@ -245,7 +245,7 @@ def batches(options: Options) -> None:
 
 
 def music(options: Options) -> None:
-    """Times pieces of a released model, including sampling and grammar."""
+    """Return the times pieces of a released model, including sampling and grammar."""
     rates = ("tokens_per_second", "bars_per_second", "music_seconds_per_second")
     out = csv_output("model", "backend", "variations", *rates)
     for backend in ("compiled", "torch"):
@@ -260,7 +260,7 @@ def music(options: Options) -> None:
 
 
 def quality(options: Options) -> None:
-    """Compares nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
+    """Compare nats per token of int8 and float32, over 10,000 tokens drawn by the latter."""
     columns = ("nll_float32", "nll_int8", "difference", "standard_error")
     out = csv_output("model", "tokens", *columns)
     model = load_model(options.model)
@@ -278,13 +278,13 @@ def quality(options: Options) -> None:
 
 
 def drawn(logits: np.ndarray, rng: np.random.Generator) -> int:
-    """A token drawn by its logits (v,)."""
+    """Return a token drawn by its logits (v,)."""
     weights = np.exp(logits - logits.max()).cumsum()
     return int(weights.searchsorted(rng.random() * weights[-1]))
 
 
 def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int], np.ndarray]:
-    """A function that returns the logits after one more token of one row."""
+    """Return a function that returns the logits after one more token of one row."""
     steps = compiled.steps()
     slot = steps.admit(model.init_state(1), 0)
     return lambda token: steps.step([slot], [token])[0].astype(np.float64)
@@ -312,7 +312,7 @@ def memory(options: Options) -> None:
 
 
 def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
-    """Generates one sequence; returns a row at each of `marks`, ascending numbers of tokens.
+    """Generate one sequence; return a row at each of `marks`, ascending numbers of tokens.
 
     A row has the number of tokens, the median milliseconds of the last 1,000, and the resident
     megabytes of this process.

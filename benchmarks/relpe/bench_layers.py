@@ -85,7 +85,7 @@ def main(lengths: Sequence[int] = (1024, 4096), repeats: int = 3) -> None:
 
 
 def train(layer: relpe.Attention, x: Tensor) -> None:
-    """A forward and backward pass of x (b, l, m)."""
+    """Return a forward and backward pass of x (b, l, m)."""
     layer(x)[0].square().mean().backward()
 
 

@@ -50,7 +50,7 @@ def main(
     steps: int = 256,
     tokens: int = 1_000_000,
 ) -> None:
-    """Prints a line per model and number of rows, then a line per length of a sequence."""
+    """Print a line per model and number of rows, then a line per length of a sequence."""
     torch.set_num_threads(1)
     columns = ("ms_per_step_without", "ms_per_step_with", "ratio", "pointer_us_per_token")
     out = csv_output("model", "rows", *columns, packages=["torch"])

@@ -100,7 +100,7 @@ class StaticCache(nn.Module):
 
 
 def static_cache(size: Size, context: int) -> Callable[[], object]:
-    """A step of `StaticCache` with `context` tokens in its cache."""
+    """Return a step of `StaticCache` with `context` tokens in its cache."""
     model, token = StaticCache(size, context).eval(), torch.tensor(5)
 
     def step() -> Tensor:
@@ -111,7 +111,7 @@ def static_cache(size: Size, context: int) -> Callable[[], object]:
 
 
 def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
-    """A step of Hugging Face's Llama with its growing cache; None if it is not installed."""
+    """Return a step of Hugging Face's Llama with its growing cache; None if it is not installed."""
     try:
         transformers = import_module("transformers")
     except ImportError:
@@ -205,6 +205,6 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
 
 
 def stream(size: int) -> Callable[[], object]:
-    """A matrix-vector product in float32 that reads `size` bytes and does little else."""
+    """Return a matrix-vector product in float32 that reads `size` bytes and does little else."""
     matrix, vector = torch.randn(max(1, size // (4 * 1024)), 1024), torch.randn(1024)
     return lambda: torch.mv(matrix, vector)

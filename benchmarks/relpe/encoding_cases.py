@@ -95,7 +95,7 @@ class Case:
         return self.build(shape, dtype)
 
     def call(self, pair: Pair, function: Function, seed: int) -> Outputs:
-        """Outputs and, in training, gradients of `leaves`."""
+        """Return the outputs and, in training, gradients of `leaves`."""
         if not self.train:
             with torch.no_grad():
                 return function(seed)
@@ -106,7 +106,7 @@ class Case:
 
 
 def inputs(shape: Shape, dtype: torch.dtype, count: int = 2) -> list[Tensor]:
-    """Queries, keys and, if three are requested, values: leaf tensors (1, l, h, d)."""
+    """Return the queries, keys and, if three are requested, values: leaf tensors (1, l, h, d)."""
     size = (1, shape.length, shape.heads, shape.features)
     return [torch.randn(size).to(dtype).requires_grad_() for _ in range(count)]
 
@@ -119,7 +119,7 @@ def line(shape: Shape) -> Tensor:
 def encoded(
     encoding: QueryKeyEncoding, q: Tensor, k: Tensor, positions: Tensor, seed: int
 ) -> Outputs:
-    """Encodes queries and keys in each layer with the same codes; returns those of the last."""
+    """Encode queries and keys in each layer with the same codes; return those of the last."""
     codes, _ = encoding.prepare(positions, encoding.init_state(seed, CPU))
     layers = getattr(encoding, "num_layers", 1)
     out: Outputs = ()

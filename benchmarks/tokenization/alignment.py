@@ -26,7 +26,7 @@ def _chords(onsets: np.ndarray, pitches: np.ndarray, apart: float) -> tuple[np.n
 
 
 def align(score: Score, recording: Score) -> tuple[Performance, float] | None:
-    """The part of the recording that plays the score, and the share of notes that agree.
+    """Return the part of the recording that plays the score, and the share of notes that agree.
 
     Beats are where their notes are; a beat without notes is placed between its neighbours. None if
     the alignment has gaps of more than a few beats.

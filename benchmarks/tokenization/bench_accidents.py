@@ -60,7 +60,7 @@ def passages(score: Score, bars: int, *, everywhere: bool) -> Iterator[Score]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints a table in Markdown."""
+    """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--everywhere", action="store_true")

@@ -92,7 +92,7 @@ def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def recorded(data: Path, split: str) -> Iterator[Performance]:
-    """Recordings aligned with their scores."""
+    """Return the recordings aligned with their scores."""
     with (
         zipfile.ZipFile(data / "chopin" / "chopin.zip") as scores,
         zipfile.ZipFile(data / "giantmidi" / "giantmidi_sample.zip") as recordings,

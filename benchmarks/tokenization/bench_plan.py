@@ -56,7 +56,7 @@ class Phrases(NamedTuple):
     """(phrases,)"""
 
     def at(self, beats: np.ndarray) -> np.ndarray:
-        """The letter at each beat; empty outside."""
+        """Return the letter at each beat; empty outside."""
         place = np.searchsorted(self.edges, beats, side="right")
         return np.array(["", *self.letters, ""])[place]
 
@@ -107,7 +107,7 @@ def returns(sources: np.ndarray, starts: np.ndarray, wanted: Phrases) -> tuple[f
 
 
 def labelled_form(text: str, start: int) -> Phrases:
-    """A form such as `i4A8B8`, from a beat on."""
+    """Return a form such as `i4A8B8`, from a beat on."""
     sections = re.findall(r"([A-Za-z])(\d+)", text)
     lengths = [4 * int(length) for _, length in sections]
     edges = start + np.cumsum([0, *lengths])
@@ -115,7 +115,7 @@ def labelled_form(text: str, start: int) -> Phrases:
 
 
 def pitch_class(name: str) -> int:
-    """The pitch class of a name such as `Eb`."""
+    """Return the pitch class of a name such as `Eb`."""
     return (NOTES[name[0]] + name.count("#") - name.count("b")) % 12
 
 
@@ -180,7 +180,7 @@ def measure_pop909(folder: Path, split: str, most: int) -> dict[str, list[tuple[
 
 
 def parse_key(name: str) -> Key:
-    """A key such as `Gb:maj`."""
+    """Return a key such as `Gb:maj`."""
     tonic, mode = name.split(":")
     return Key(pitch_class(tonic), mode == "min")
 

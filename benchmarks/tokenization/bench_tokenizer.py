@@ -49,7 +49,7 @@ class Codec(NamedTuple):
 
 
 def ours(preset: str) -> Codec:
-    """A tokenizer of this package."""
+    """Return a tokenizer of this package."""
     tokenizer: Any = PRESETS[preset].build()
     event_bytes.warm_up()  # otherwise the first files are read by uncompiled code
     return Codec(
@@ -158,7 +158,7 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
 
 
 def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     for own, other, steps in COMPARED:
         pair = CODECS[own](), CODECS[other]()
         for step in steps:

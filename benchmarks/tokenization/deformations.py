@@ -33,7 +33,7 @@ def late(milliseconds: float) -> Deformation:
 
 
 def strum(milliseconds: float) -> Deformation:
-    """Notes of a chord begin one after the other, from below."""
+    """Return the notes of a chord begin one after the other, from below."""
 
     def moves(notes: np.ndarray, track: int) -> np.ndarray:
         _, chord = np.unique(notes[:, 0], return_inverse=True)
@@ -78,7 +78,7 @@ def graces(score: Score, rng: np.random.Generator) -> Score:
 
 
 def divided(parts: int, share: float) -> Deformation:
-    """A share of the notes of a quarter or longer is struck `parts` times in a quarter."""
+    """Return a share of the notes of a quarter or longer is struck `parts` times in a quarter."""
 
     def deform(score: Score, rng: np.random.Generator) -> Score:
         quarter = score.ticks_per_beat
@@ -136,7 +136,10 @@ def _each(score: Score, change: Callable[[np.ndarray], np.ndarray]) -> Score:
 
 
 def _moved(score: Score, moves: Callable[[np.ndarray, int], np.ndarray]) -> Score:
-    """Notes moved by milliseconds, in the first tempo; refined to a resolution of a millisecond."""
+    """Return the notes moved by milliseconds, in the first tempo.
+
+    Refined to a resolution of a millisecond.
+    """
     score = score.refined(-(-480 // score.ticks_per_beat))
     bpm = score.tempos[0].bpm if score.tempos else 120.0
     number = iter(range(len(score.tracks)))

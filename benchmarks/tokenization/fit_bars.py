@@ -29,7 +29,7 @@ NUM_FEATURES = {"file alone": 3, "beside the estimate": 6}
 
 
 def features(score: Score) -> list[float]:
-    """What the probability depends on."""
+    """Return what the probability depends on."""
     beats = estimate_beats(score)
     return [*file_features(file_evidence(score)), *estimate_features(score, beats)]
 

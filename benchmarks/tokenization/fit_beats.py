@@ -79,7 +79,7 @@ class Network(nn.Module):
         return self.last(hidden.relu()).transpose(1, 2)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The weights, named as in `beat_salience.npz`."""
+        """Return the weights, named as in `beat_salience.npz`."""
 
         def taps(layer: nn.Module) -> np.ndarray:
             return cast("torch.Tensor", layer.weight).detach().numpy().transpose(2, 1, 0)

@@ -190,7 +190,7 @@ def _log_periods(rng: np.random.Generator, count: int, lines: np.ndarray) -> np.
 
 
 def _trills(rng: np.random.Generator, rows: np.ndarray, share: float) -> np.ndarray:
-    """The further notes of trills on some of the longer notes."""
+    """Return the further notes of trills on some of the longer notes."""
     added = []
     chosen = (rows[:, 1] > 0.3) & (rng.random(len(rows)) < share)
     for onset, length, pitch, velocity in rows[chosen]:

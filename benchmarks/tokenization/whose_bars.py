@@ -44,7 +44,7 @@ class Example(NamedTuple):
 
 
 def cut(score: Score, first: int, bars: int = CUT_BARS) -> Score:
-    """Some bars of a score, with the tempo and the metre at their beginning."""
+    """Return some bars of a score, with the tempo and the metre at their beginning."""
     lines = notated_lines(score, score.end_ticks, bars)
     first = min(first, len(lines) - 2)
     begin, stop = int(lines[first]), int(lines[min(first + bars, len(lines) - 1)])
@@ -63,7 +63,7 @@ def cut(score: Score, first: int, bars: int = CUT_BARS) -> Score:
 
 
 def retimed(score: Score) -> Score:
-    """A performance in ticks of milliseconds as a file of 120 beats per minute."""
+    """Return a performance in ticks of milliseconds as a file of 120 beats per minute."""
     return replace(score, ticks_per_beat=score.ticks_per_beat // 2, tempos=(Tempo(0, 120.0),))
 
 

@@ -72,14 +72,14 @@ def memory_mb() -> dict[str, float]:
 
 
 def planning(path: Path, output: Path) -> dict[str, Any]:
-    """Finds the names of all files, and assigns them to splits and batches."""
+    """Find the names of all files, and assign them to splits and batches."""
     listing = Listing.of(path.name, CorpusConfig(source=str(path)), Path(), None)
     batches = plan_batches([listing], output, PRESETS["piano-2"].build())
     return {"files": sum(len(batch.source.names) for batch in batches)}
 
 
 def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
-    """Joins batches to the split train of a corpus."""
+    """Join batches to the split train of a corpus."""
     folder.mkdir()
     encoded = [Encoded(batch, 0, "train") for batch in batches]
     facts = join(encoded, [Member()], [], folder, "")["splits"]["train"]
@@ -87,7 +87,7 @@ def joining(batches: list[Path], folder: Path) -> dict[str, Any]:
 
 
 def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> dict[str, Any]:
-    """Converts all files to tokens, in one process."""
+    """Convert all files to tokens, in one process."""
     data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
     facts = data["splits"].values()
     return {key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")}
@@ -115,7 +115,7 @@ def _timed(call: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> d
 
 
 def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
-    """Result of a call in a fresh process, with its seconds and memory."""
+    """Return the result of a call in a fresh process, with its seconds and memory."""
     return in_new_process(_timed, call, arguments)
 
 

@@ -28,7 +28,7 @@ EQUAL = {"JapaneseVowels": "JapaneseVowels_eq"}
 
 
 def main() -> None:
-    """Prints a table."""
+    """Print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3, help="runs of MiniRocket (default: 3)")

@@ -70,7 +70,7 @@ class ContextAttention(nn.Module):
         state: Any,  # noqa: ANN401 - of `init_state`
         mask: Tensor | None = None,
     ) -> ContextMemory:
-        """What queries attend to, for a context (b, s, m) with the `codes` of its positions.
+        """Return what queries attend to, for a context (b, s, m) with the `codes` of its positions.
 
         `mask` (b, s), bool, is False at padding.
         """

@@ -77,11 +77,11 @@ class FavorConfig(Checked):
             )
 
     def build(self) -> Favor:
-        """The map."""
+        """Return the map."""
         return Favor(self)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The last training step, up to `step`, at which the projections were redrawn.
+        """Return the last training step, up to `step`, at which the projections were redrawn.
 
         It depends only on the arguments, so that a resumed run has the same projections. `seed` is
         the seed of the run; runs with different seeds redraw at different steps.
@@ -165,7 +165,7 @@ class ReluConfig(Checked):
         at_least(0, offset=self.offset)
 
     def build(self) -> Relu:
-        """The map."""
+        """Return the map."""
         return Relu(self)
 
 
@@ -187,7 +187,7 @@ class EluConfig(Checked):
     kind: Literal["elu"] = "elu"
 
     def build(self) -> Elu:
-        """The map."""
+        """Return the map."""
         return Elu()
 
 

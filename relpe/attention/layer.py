@@ -35,7 +35,7 @@ class LayerState(NamedTuple):
     encoding: Tensor | None = None  # (b, ...), for encodings that depend on the inputs
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> LayerState:
-        """The state with `change` applied to each tensor that belongs to rows."""
+        """Return the state with `change` applied to each tensor that belongs to rows."""
         encoding = None if self.encoding is None else change(self.encoding)
         return LayerState(change(self.recent), self.operation.map_rows(change), encoding)
 
@@ -162,7 +162,7 @@ class SelfAttention(nn.Module):
         return exact and alike and self.num_kv_heads < self.num_heads
 
     def _heads(self, x: Tensor, keeps_groups: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (b, l, h, d) of projected inputs x."""
+        """Return the queries, keys and values (b, l, h, d) of projected inputs x."""
         if self.num_kv_heads == self.num_heads:
             q, k, v = x.unflatten(-1, (3, self.num_heads, -1)).unbind(2)
             return q, k, v
@@ -173,7 +173,7 @@ class SelfAttention(nn.Module):
 
 
 def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None:
-    """Checks that an encoding is correct with a kind of attention; `kind` is that of the encoding.
+    """Check that an encoding is correct with a kind of attention; `kind` is that of the encoding.
 
     Raises:
         ValueError: it is not, or the attention is another config.

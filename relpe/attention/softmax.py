@@ -28,7 +28,7 @@ class SoftmaxAttentionState(NamedTuple):
     seen: Tensor | None = None  # (b,) int64: number of the last keys that exist; None: all
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxAttentionState:
-        """The state with `change` applied to each of its tensors."""
+        """Return the state with `change` applied to each of its tensors."""
         seen = None if self.seen is None else change(self.seen)
         return SoftmaxAttentionState(change(self.keys), change(self.values), seen)
 
@@ -41,7 +41,7 @@ class SoftmaxMemory(NamedTuple):
     exists: Tensor | None = None  # (b, s) bool: False at padding; None: all exist
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxMemory:
-        """The memory with `change` applied to each of its tensors."""
+        """Return the memory with `change` applied to each of its tensors."""
         exists = None if self.exists is None else change(self.exists)
         return SoftmaxMemory(change(self.keys), change(self.values), exists)
 
@@ -58,7 +58,7 @@ class SoftmaxAttentionConfig(Checked):
         return self.kind
 
     def build(self) -> SoftmaxOperation:
-        """The operation."""
+        """Return the operation."""
         return SoftmaxOperation()
 
 
@@ -142,7 +142,7 @@ class SoftmaxOperation:
         key_mask: Tensor | None = None,
         turn: Rotation | None = None,
     ) -> SoftmaxMemory:
-        """The keys and values (b, s, h, ·) to which `recall` attends; see `between`."""
+        """Return the keys and values (b, s, h, ·) to which `recall` attends; see `between`."""
         return SoftmaxMemory(k, v, key_mask)
 
     def recall(self, q: Tensor, memory: SoftmaxMemory, pairs: PairScores | None = None) -> Tensor:

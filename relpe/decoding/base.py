@@ -28,11 +28,11 @@ class TokenSteps(Protocol):
         ...
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """Returns a new slot that continues from `state` (one row) at `position`."""
+        """Return a new slot that continues from `state` (one row) at `position`."""
         ...
 
     def fork(self, slot: int) -> int:
-        """Returns a new slot with a copy of the state and the position of `slot`."""
+        """Return a new slot with a copy of the state and the position of `slot`."""
         ...
 
     def release(self, slot: int) -> None:
@@ -77,7 +77,7 @@ class StepsMaker(NamedTuple):
 
 
 def check_axes(num_axes: int, coordinates: NDArray[np.int64] | None) -> None:
-    """Raises a ValueError unless positions with these coordinates have `num_axes` axes or more."""
+    """Raise a ValueError unless positions with these coordinates have `num_axes` axes or more."""
     found = 1 if coordinates is None else 1 + coordinates.shape[-1]
     if found < num_axes:
         raise ValueError(
@@ -87,6 +87,6 @@ def check_axes(num_axes: int, coordinates: NDArray[np.int64] | None) -> None:
 
 
 def check_slots(slots: Sequence[int], used: Collection[int]) -> None:
-    """Raises a ValueError unless `slots` are distinct and all in use."""
+    """Raise a ValueError unless `slots` are distinct and all in use."""
     if len(set(slots)) < len(slots) or any(slot not in used for slot in slots):
         raise ValueError(f"slots are {list(slots)}, expected distinct slots that are in use")

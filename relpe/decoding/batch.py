@@ -42,7 +42,7 @@ class Row(Generic[RuleT]):
         return not self.rule.allowed.any()
 
     def sample(self, logits: NDArray[np.float32]) -> None:
-        """Samples the next token from logits (v,)."""
+        """Return the samples the next token from logits (v,)."""
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
@@ -71,7 +71,7 @@ class ContinuousBatch(Generic[RuleT]):
         pointer: Pointer | None = None,
         coordinates: Coordinates | None = None,
     ) -> list[Row[RuleT]]:
-        """Adds one row per seed; all continue from `state` (one row) with `token` at `position`.
+        """Add one row per seed; all continue from `state` (one row) with `token` at `position`.
 
         `pointer`, if any, has read the tokens up to and with `token`, and `coordinates` those
         before it.
@@ -100,7 +100,7 @@ class ContinuousBatch(Generic[RuleT]):
         return entered
 
     def step(self) -> list[tuple[Row[RuleT], int]]:
-        """Samples one token for every row that is not paused and returns them.
+        """Return the samples one token for every row that is not paused and returns them.
 
         Rows that end leave the batch.
         """
@@ -133,6 +133,6 @@ class ContinuousBatch(Generic[RuleT]):
         row.coordinates = leader.coordinates
 
     def leave(self, row: Row[RuleT]) -> None:
-        """Removes a row before it ends."""
+        """Remove a row before it ends."""
         self.rows.remove(row)
         self._steps.release(row.slot)

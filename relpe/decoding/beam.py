@@ -38,7 +38,7 @@ def beam_search(
     beams: int = 4,
     strength: float = 0.6,
 ) -> list[list[Hypothesis]]:
-    """The best targets of each source, at most `beams`, the best score first.
+    """Return the best targets of each source, at most `beams`, the best score first.
 
     `state` has a row for each source, which do not affect each other; positions have one axis. Each
     step keeps the likeliest continuations of a source, at most `beams` less the number of its
@@ -101,7 +101,7 @@ class _Prefix(NamedTuple):
 def _continued(
     prefixes: Sequence[_Prefix], rows: range, scores: Tensor, count: int
 ) -> list[_Prefix]:
-    """The best continuations of prefixes, at most `count`, with the greedy one.
+    """Return the best continuations of prefixes, at most `count`, with the greedy one.
 
     `scores` (n, v) are those of all continuations; the prefixes have the rows `rows`.
     """

@@ -77,7 +77,7 @@ class CompiledDecoder:
     """Weights and codes of a decoder in the layout of the compiled steps."""
 
     def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
-        """Copies the weights of `decoder`, which is on the CPU.
+        """Copy the weights of `decoder`, which is on the CPU.
 
         States that are admitted must have the noise of its config.
 
@@ -102,7 +102,7 @@ class CompiledDecoder:
         return f"compiled {self.precision} for {get_host_cpu_name()}"
 
     def steps(self, threads: int = 1) -> CompiledSteps:
-        """Returns steps with new slots; `threads` share the rows and do not affect results."""
+        """Return steps with new slots; `threads` share the rows and do not affect results."""
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
@@ -181,7 +181,7 @@ class CompiledSteps:
     def _write_rings(
         self, slot: int, layer: int, state: WindowedAttentionState, count: int
     ) -> None:
-        """Copies the keys and values of a window, which are the last of `count`."""
+        """Copy the keys and values of a window, which are the last of `count`."""
         seen, numbers = int(state.seen[0]), self._compiled.attention.layers[layer]
         span, place = int(numbers[SPAN]), numbers[PLACE]
         order = np.arange(count - seen, count) % span
@@ -261,7 +261,7 @@ class CompiledSteps:
         self._step.compile((types.Tuple(given),))
 
     def _load(self) -> None:
-        """Loads the step; if it is not cached, another process compiles it first.
+        """Load the step; if it is not cached, another process compiles it first.
 
         In the process that compiles them, steps were seen to round differently than in all later
         processes, by up to 0.024 in logits, so that the same seed made other music there.

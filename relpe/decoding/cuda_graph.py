@@ -127,7 +127,7 @@ class _Tile:
             self._capture()
 
     def _capture(self) -> None:
-        """Records a step as a graph; it must not synchronise with the device."""
+        """Record a step as a graph; it must not synchronise with the device."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # libraries and caches must be initialised outside the graph
@@ -140,7 +140,7 @@ class _Tile:
         self._graph = graph
 
     def _compute(self) -> None:
-        """Computes a step of all rows; the states of inactive rows do not change."""
+        """Compute a step of all rows; the states of inactive rows do not change."""
         logits, after = self._decoder(self._tokens, self._positions, self._state)
         self.logits.copy_(logits[:, -1])
         for held, new in zip(_leaves(self._state), _leaves(after), strict=True):
@@ -149,7 +149,7 @@ class _Tile:
         self._positions.add_(self._active[:, None, None])
 
     def run(self, rows: list[int], tokens: list[int]) -> None:
-        """Computes a step of some rows; their logits are in `logits` afterwards."""
+        """Compute a step of some rows; their logits are in `logits` afterwards."""
         ids, active = np.zeros((2, len(self.logits)), np.int64)
         ids[rows], active[rows] = tokens, 1
         self._tokens.copy_(torch.from_numpy(ids)[:, None])
@@ -161,7 +161,7 @@ class _Tile:
 
     @torch.inference_mode()
     def write(self, row: int, leaves: Sequence[Tensor], position: int) -> None:
-        """Copies the state of one row into `row`."""
+        """Copy the state of one row into `row`."""
         for held, new in zip(_leaves(self._state), leaves, strict=True):
             if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full yet
                 pads = [0, 0] * (new.ndim - 2) + [held.shape[1] - new.shape[1], 0]
@@ -170,11 +170,11 @@ class _Tile:
         self._positions[row] = position
 
     def read(self, row: int) -> list[Tensor]:
-        """The tensors of a row."""
+        """Return the tensors of a row."""
         return [leaf[row : row + 1] for leaf in _leaves(self._state)]
 
     def position(self, row: int) -> int:
-        """The position of a row."""
+        """Return the position of a row."""
         return int(self._positions[row])
 
 

@@ -25,7 +25,7 @@ def prefill_steps(
     position: int = 0,
     coordinates: Tensor | None = None,
 ) -> Iterator[tuple[int, DecoderState]]:
-    """Reads `tokens` (b, l), the first at `position`, in constant memory.
+    """Read `tokens` (b, l), the first at `position`, in constant memory.
 
     `coordinates` (1 or b, l, p) are the axes of their positions after the first. Yields the number
     of tokens read and the state after them, so that a caller can show progress and stop.

@@ -84,7 +84,7 @@ class Generation(Generic[RuleT]):
         self._owed = 0.0  # seconds by which reading is ahead of the steps
 
     def __len__(self) -> int:
-        """Number of samples that are not done."""
+        """Return the number of samples that are not done."""
         return len(self._rows) + sum(len(reading.waiting) for reading in self._queue)
 
     @property
@@ -100,7 +100,7 @@ class Generation(Generic[RuleT]):
         return samples
 
     def remove(self, sample: Sample[RuleT]) -> None:
-        """Ends a sample early; nothing happens if it is done."""
+        """End a sample early; nothing happens if it is done."""
         sample.done = True
         for row in [row for row, other in self._rows.items() if other is sample]:
             del self._rows[row]
@@ -112,7 +112,7 @@ class Generation(Generic[RuleT]):
                     self._queue.remove(reading)
 
     def pause(self, sample: Sample[RuleT]) -> None:
-        """Keeps a sample that has begun from growing until `go_on`; it keeps its row."""
+        """Keep a sample that has begun from growing until `go_on`; it keeps its row."""
         self._row(sample).paused = True
 
     def go_on(self, samples: Iterable[Sample[RuleT]], leader: Sample[RuleT]) -> None:
@@ -129,7 +129,7 @@ class Generation(Generic[RuleT]):
         return next(row for row, other in self._rows.items() if other is sample)
 
     def step(self) -> list[Sample[RuleT]]:
-        """Reads a chunk of one prompt, or generates one token for every row.
+        """Read a chunk of one prompt, or generate one token for every row.
 
         Returns the samples that this finished. If a prompt cannot be read, its samples end with an
         `error`. An error in a step of the model is raised, and generation cannot continue.
@@ -154,7 +154,7 @@ class Generation(Generic[RuleT]):
         return bool(self._queue) and (self._max_rows is None or len(self._rows) < self._max_rows)
 
     def _read(self) -> list[Sample[RuleT]]:
-        """Reads the next chunk of the first prompt; after the last chunk its samples enter."""
+        """Read the next chunk of the first prompt; after the last chunk its samples enter."""
         reading = self._queue[0]
         samples = list(reading.waiting)
         try:
@@ -171,7 +171,7 @@ class Generation(Generic[RuleT]):
         return []
 
     def _is_read(self, reading: _Reading[RuleT]) -> bool:
-        """Reads one more chunk of a prompt; returns whether the whole prompt has been read."""
+        """Read one more chunk of a prompt; return whether the whole prompt has been read."""
         # the first step reads the last token
         prompt = np.asarray(reading.request.prompt[:-1], np.int64)
         if reading.state is None:
@@ -199,7 +199,7 @@ class Generation(Generic[RuleT]):
         return True
 
     def _enter(self, reading: _Reading[RuleT]) -> list[Sample[RuleT]]:
-        """Gives samples the rows that are free; returns the samples that end at once."""
+        """Give samples the rows that are free; return the samples that end at once."""
         request, waiting = reading.request, reading.waiting
         room = len(waiting) if self._max_rows is None else self._max_rows - len(self._rows)
         entering = [waiting.popleft() for _ in range(min(room, len(waiting)))]
@@ -223,7 +223,7 @@ class Generation(Generic[RuleT]):
         return [sample for sample in entering if sample.done]
 
     def _generate(self) -> list[Sample[RuleT]]:
-        """Generates one more token for every row."""
+        """Generate one more token for every row."""
         done: list[Sample[RuleT]] = []
         for row, token in self._batch.step():
             sample = self._rows[row]

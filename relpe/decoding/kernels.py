@@ -128,7 +128,7 @@ def _power_of_two(typing_context, exponent):
 
 @intrinsic
 def _float_of(typing_context, bits):
-    """The float32 with these bits (int32)."""
+    """Return the float32 with these bits (int32)."""
 
     def build(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], context.get_value_type(types.float32))
@@ -174,7 +174,7 @@ def layer_norm(x, weight, bias, out):
 
 @compiled
 def largest_of(x):
-    """The largest absolute value; NaN if x contains one.
+    """Return the largest absolute value; NaN if x contains one.
 
     Compares the bits as integers, of which NaN is the largest, so that the loop can be vectorised.
     """
@@ -205,7 +205,7 @@ def narrowed(x, out):
 
 @compiled
 def convolve(x, taps, recent, count, out):
-    """Writes the convolution of x (m,) and `recent` inputs to out (m,); x replaces the oldest."""
+    """Write the convolution of x (m,) and `recent` inputs to out (m,); x replaces the oldest."""
     places = len(recent)
     now = taps[places]
     for i in range(len(x)):
@@ -253,14 +253,14 @@ def encode(x, codes, gated, through, constant, layer, head, out):
 
 @compiled
 def turn(x, codes, partners, out):
-    """Turns pairs of the features x (d,); codes (2, d) are factors of each and of its partner."""
+    """Turn pairs of the features x (d,); codes (2, d) are factors of each and of its partner."""
     for i in range(len(x)):
         out[i] = x[i] * codes[0, i] + x[partners[i]] * codes[1, i]
 
 
 @compiled
 def features(x, attention, layer, out):
-    """Writes features (f,) of x (r,) without a common factor; returns the logarithm of it."""
+    """Write features (f,) of x (r,) without a common factor; return the logarithm of it."""
     kind = attention.layers[layer, KIND]
     if kind == RELU:
         for i in range(len(x)):
@@ -293,7 +293,7 @@ def features(x, attention, layer, out):
 
 @compiled
 def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
-    """Linear attention of one head, with sums kv (f, e), key_sums (f,); returns their log scale."""
+    """Linear attention of one head, with sums kv (f, e), key_sums (f,); return their log scale."""
     log_key += rate
     running = max(log_past, log_key)
     decay = np.float32(math.exp(log_past - running))
@@ -333,7 +333,7 @@ def softplus(x):
 
 @compiled
 def gates_of(raw, strongest, rates, out):
-    """Writes strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
+    """Write strengths (h,) and decays (h,) of the delta rule for raw gates (2h,) to out (2, h)."""
     heads = len(rates)
     for head in range(heads):
         out[0, head] = strongest / (np.float32(1.0) + exp(-raw[head]))
@@ -342,7 +342,7 @@ def gates_of(raw, strongest, rates, out):
 
 @compiled
 def replace_by_delta(q, k, v, strength, decay, stored, error, out):
-    """The gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
+    """Return the gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
 
     `error` (e,) is workspace.
     """
@@ -400,7 +400,7 @@ def _dots(rows: int, chains: int):
             ]
 
             def add(pair, sums_of_rows):
-                """Adds the products of one pair of inputs of each row to the sums."""
+                """Add the products of one pair of inputs of each row to the sums."""
                 here = builder.add(arguments[1], builder.mul(pair, ir.Constant(size, 32)))
                 places = [builder.add(here, ir.Constant(size, 2 * lanes * i)) for i in parts]
                 groups = [
@@ -442,7 +442,7 @@ def _dots(rows: int, chains: int):
 
 
 def _pairs_multiplied(context, builder, shorts_of, sums_of):
-    """Emits the products of two vectors of int16, added in adjacent pairs to int32."""
+    """Emit the products of two vectors of int16, added in adjacent pairs to int32."""
     names = {8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
     if "+avx2" in context.codegen().magic_tuple()[2]:
         kind = ir.FunctionType(sums_of, [shorts_of, shorts_of])
@@ -541,13 +541,13 @@ def held_step(x):
 
 @compiled
 def held(number, step):
-    """A number quantised to 8 bits with the scale `step`."""
+    """Return a number quantised to 8 bits with the scale `step`."""
     return np.int8(np.rint(number / step)) if 0 < step < np.inf else np.int8(0)
 
 
 @compiled
 def to_weights(scores, seen):
-    """Replaces the first `seen` scores by exponentials, scaled so that the largest is 1.
+    """Replace the first `seen` scores by exponentials, scaled so that the largest is 1.
 
     Returns their sum.
     """
@@ -613,7 +613,7 @@ def _project_by_type(matrices, layer, x, narrow, out):
 
 @compiled
 def _through_blocks(weights, attention, memory, codes, slots, places, x):
-    """Replaces the inputs x (b, m) of the blocks by their outputs, and advances the states."""
+    """Replace the inputs x (b, m) of the blocks by their outputs, and advances the states."""
     rows, width = x.shape
     layers, heads = attention.rates.shape
     size = width // heads
@@ -735,7 +735,7 @@ def _through_blocks(weights, attention, memory, codes, slots, places, x):
 
 @compiled
 def _predict_event(weights, memory, slots, x):
-    """Writes the outputs (b, m) of the local decoder to x."""
+    """Write the outputs (b, m) of the local decoder to x."""
     rows, width = x.shape
     hidden = weights.local_in.scales.shape[1] // 2
     normed, into = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
@@ -825,7 +825,7 @@ def _unpacked_step(*given):
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """Computes one token of each row; takes the result of `arguments` and five arrays.
+    """Compute one token of each row; takes the result of `arguments` and five arrays.
 
     These are: the codes of all encodings, flat; and for each row its slot, the first index of its
     codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
@@ -843,7 +843,7 @@ def step_float32(*given: Any) -> None:  # noqa: ANN401
 
 @kept
 def products_of_waves(waves, queries, keys, out):
-    """Writes the codes (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
+    """Write the codes (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
     for position in range(len(out)):
         for one in range(out.shape[1]):
             for side in range(2):

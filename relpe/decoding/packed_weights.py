@@ -43,7 +43,7 @@ _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED, "delta
 
 
 def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
-    """Copies all weights; those of projections have `precision`."""
+    """Copy all weights; those of projections have `precision`."""
 
     def matrices(parts: Sequence[torch.Tensor]) -> Matrices:
         values = np.stack([array_of(part) for part in parts])
@@ -99,7 +99,7 @@ def _gates_of(module: Any, rows: int) -> torch.Tensor:  # noqa: ANN401
 def _packed_events(
     decoder: Decoder, matrices: Callable[[Sequence[torch.Tensor]], Matrices]
 ) -> dict[str, Any]:
-    """The weights of the local decoder of events, empty if there are no events."""
+    """Return the weights of the local decoder of events, empty if there are no events."""
     events, width = decoder.events, decoder.config.width
     if events is None:
         nothing = torch.zeros(0, width)
@@ -160,7 +160,7 @@ def packed_rings(
 
 
 def in_order(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The rows of x (l, ...) in a ring, where `order` (l,) is the place of each."""
+    """Return the rows of x (l, ...) in a ring, where `order` (l,) is the place of each."""
     ring = np.zeros((order.max(initial=-1) + 1, *x.shape[1:]), np.float32)
     ring[order] = x
     return ring
@@ -175,7 +175,10 @@ def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
 
 
 def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes) -> Attention:
-    """Inputs of attention besides queries, keys and values; `state` holds noise and projections."""
+    """Return the inputs of attention besides queries, keys and values.
+
+    `state` holds noise and projections.
+    """
     config = decoder.config
     heads, size = config.num_heads, config.width // config.num_heads
     layers = config.layers_in_order

@@ -65,7 +65,7 @@ class PositionCodes:
         return self._parts[encoding].before_gates
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Indices of rows, in groups whose codes fit into the cache together.
+        """Return the indices of rows, in groups whose codes fit into the cache together.
 
         Positions are (b, p) int64.
         """
@@ -140,7 +140,7 @@ class EncodingCodes:
         """Size of the pool."""
 
     def use(self, pool: NDArray[np.float32]) -> None:
-        """Writes codes to `pool`."""
+        """Write codes to `pool`."""
         self._pool = pool.reshape(-1, *self._shape) if self._shape else pool
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -162,14 +162,14 @@ class EncodingCodes:
         return (first + positions[:, self._axes[-1]] % BLOCK) * math.prod(self._shape)
 
     def blocks(self, positions: NDArray[np.int64]) -> list[Block]:
-        """The block of each position (b, p): consecutive places on the last axis."""
+        """Return the block of each position (b, p): consecutive places on the last axis."""
         places = positions[:, self._axes]
         places[:, -1] //= BLOCK
         return [tuple(place) for place in places.tolist()]
 
     @torch.inference_mode()
     def _fill(self, block: Block, rows: slice) -> None:
-        """Writes the codes of a block into the pool."""
+        """Write the codes of a block into the pool."""
         factors = self._factors(block)
         if factors is not None:
             products_of_waves(*factors, self._pool[rows])
@@ -246,5 +246,5 @@ def _places(block: Block) -> torch.Tensor:
 
 
 def array_of(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> NDArray[Any]:
-    """A contiguous copy on the CPU."""
+    """Return a contiguous copy on the CPU."""
     return x.detach().to("cpu", dtype, copy=True).contiguous().numpy()

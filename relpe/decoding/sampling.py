@@ -31,7 +31,7 @@ class Rule(Protocol):
         ...
 
     def advance(self, token: int) -> Self:
-        """The rule after `token`."""
+        """Return the rule after `token`."""
         ...
 
 
@@ -77,7 +77,7 @@ def draw(
     bias: NDArray[np.floating] | None = None,
     pointer: Pointer | None = None,
 ) -> int:
-    """Samples one token from logits (v,) among those `allowed` (v,), at least one.
+    """Return the samples one token from logits (v,) among those `allowed` (v,), at least one.
 
     Uses inverse transform sampling: one uniform number per token. The proposals of `pointer` are
     mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
@@ -109,7 +109,9 @@ def draw(
 
 
 def kept_tokens(weights: NDArray[np.float64], options: SamplingOptions) -> NDArray[np.intp]:
-    """Indices of the tokens that the options keep, ascending; weights (n,) are not normalised.
+    """Return the indices of the tokens that the options keep, ascending.
+
+    Weights (n,) are not normalised.
 
     First top_k applies. Of its tokens top_p keeps the smallest set of the most likely ones whose
     sum reaches that share (Holtzman et al., 2020, section 3.1). Of these min_p keeps tokens that

@@ -43,7 +43,7 @@ def transduce(
     targets: Sequence[Target],
     most: int,
 ) -> list[list[int]]:
-    """The most likely tokens after `start`, one after another, for each row of `state`.
+    """Return the most likely tokens after `start`, one after another, for each row of `state`.
 
     `targets` are those before `start`, one for each row. A row ends with its target, or after
     `most` tokens; other rows go on.

@@ -41,7 +41,7 @@ class SinusoidConfig(Checked):
         positive(base=self.base)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Sinusoid:
-        """Module for a model of this shape; num_heads * head_dim must be even."""
+        """Return the module for a model of this shape; num_heads * head_dim must be even."""
         return Sinusoid(self, num_heads * head_dim, head_dim)
 
 
@@ -63,7 +63,7 @@ class Sinusoid(AbsoluteEncoding[NoState]):
         self.token_scale = math.sqrt(width)
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
-        """The table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
+        """Return the table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
         return sinusoids(positions[..., 0].double(), self.width, self.base), state
 
 
@@ -80,7 +80,7 @@ class LearnedPositionConfig(Checked):
         at_least(1, num_positions=self.num_positions)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> LearnedPosition:
-        """Module for a model of this shape."""
+        """Return the module for a model of this shape."""
         return LearnedPosition(self, num_heads * head_dim, head_dim)
 
 
@@ -95,7 +95,7 @@ class LearnedPosition(AbsoluteEncoding[NoState]):
         self.vectors = nn.Parameter(torch.randn(config.num_positions, width) * 0.02)
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
-        """The vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
+        """Return the vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
         rows = positions[..., 0].floor().long().clamp(0, len(self.vectors) - 1)
         return self.vectors[rows], state
 
@@ -114,7 +114,7 @@ class TreeSQConfig(Checked):
     the wrong slots; only for comparison with it."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> TreeSQ:
-        """Module for embeddings of num_heads * head_dim features.
+        """Return the module for embeddings of num_heads * head_dim features.
 
         Raises:
             ValueError: the width is less than one feature for each branch of each step.

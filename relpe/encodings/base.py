@@ -63,12 +63,12 @@ class OffsetTable(NamedTuple):
     head_spans: tuple[int, ...] | None = None  # the same for each head, at most `span`
 
     def map(self, change: Callable[[Tensor], Tensor], *names: str) -> OffsetTable:
-        """The table with `change` applied to the named tensors that are not None."""
+        """Return the table with `change` applied to the named tensors that are not None."""
         present = {name: x for name in names if (x := getattr(self, name)) is not None}
         return self._replace(**{name: change(x) for name, x in present.items()})
 
     def to(self, dtype: torch.dtype) -> OffsetTable:
-        """The table with its scores in `dtype`."""
+        """Return the table with its scores in `dtype`."""
         scores = ("features", "bias", "content_bias", "factor", "log_weight")
         return self.map(lambda x: x.to(dtype), *scores)
 
@@ -77,7 +77,7 @@ class Rotation(Protocol):
     """Rotates features (b, l, h, f) of queries or keys, each by the map of its position."""
 
     def __call__(self, x: Tensor, *, keys: bool = False) -> Tensor:
-        """The rotated features; `keys`: whether they are features of keys."""
+        """Return the rotated features; `keys`: whether they are features of keys."""
         ...
 
 
@@ -137,7 +137,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         sets it, so that scores of farther keys are not computed."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Drops what a base class states, if the subclass changes one of its methods."""
+        """Drop what a base class states, if the subclass changes one of its methods."""
         super().__init_subclass__(**kwargs)
         if cls._METHODS & cls.__dict__.keys():
             for stated in ("codes_by_position", "rows_by_position", "heads_alike"):
@@ -167,7 +167,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         return self.codes_at(checked_positions(positions, self.num_axes), state)
 
     def scoring(self, codes: CodesT, layer: int) -> Scoring:
-        """What the encoding adds to the scores of a layer; by default nothing."""
+        """Return what the encoding adds to the scores of a layer; by default nothing."""
         return NO_SCORING
 
     def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
@@ -183,7 +183,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         return None
 
     def training_window(self) -> Window | None:
-        """The learned window of the encoding, if it has one.
+        """Return the learned window of the encoding, if it has one.
 
         In training, its `penalty` is added to the loss, its `metrics` to the log and its
         `span_state` to checkpoints.
@@ -207,7 +207,7 @@ class AbsoluteEncoding(Encoding[Tensor, StateT]):
         return (x * self.token_scale if tokens else x) + codes.to(x)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Encodes the embeddings x (b, l, m) of a whole sequence; they keep their dtype.
+        """Encode the embeddings x (b, l, m) of a whole sequence; they keep their dtype.
 
         `positions` are (1 or b, l, p); None: 0, 1, 2, ...
         """
@@ -225,7 +225,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
     _SHORTCUTS: ClassVar = ("partners", "matrices", "factors")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Drops the shortcuts of a base class, if the subclass changes one of its methods."""
+        """Drop the shortcuts of a base class, if the subclass changes one of its methods."""
         super().__init_subclass__(**kwargs)
         if cls._METHODS & cls.__dict__.keys():
             for shortcut in cls._SHORTCUTS:
@@ -283,7 +283,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         layer: int = 0,
         seed: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """Encodes queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
+        """Encode queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
 
         `positions` are (1 or b, l, p); None: 0, 1, 2, ... `seed` is that of random codes. To encode
         a sequence in parts, or for several layers at once, use `prepare` and `encode`.
@@ -333,7 +333,7 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, positions: Tensor | None = None, *, layer: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Encodes queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
+        """Encode queries and keys (b, l, h, d) of a whole sequence; they keep their dtype.
 
         x are the inputs of the layer, (b, l, m). `positions` are (1 or b, l, p); None: 0, 1, 2, ...
 
@@ -355,7 +355,7 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
 
 
 def check_queries_keys(q: Tensor, k: Tensor, heads: tuple[int, int] | None) -> None:
-    """Checks that queries and keys are (b, l, h, d), with (h, d) those of `heads` if given.
+    """Check that queries and keys are (b, l, h, d), with (h, d) those of `heads` if given.
 
     Raises:
         TypeError: one is not a tensor.
@@ -374,7 +374,7 @@ def check_queries_keys(q: Tensor, k: Tensor, heads: tuple[int, int] | None) -> N
 
 
 def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
-    """The positions of x (b, l, ...), (1 or b, l, p); 0, 1, 2, ... if they are None.
+    """Return the positions of x (b, l, ...), (1 or b, l, p); 0, 1, 2, ... if they are None.
 
     Raises:
         TypeError: they are not a tensor.
@@ -430,7 +430,7 @@ def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
 
 
 def check_layer(layer: int, num_layers: int) -> None:
-    """Checks the number of a layer.
+    """Check the number of a layer.
 
     Raises:
         ValueError: there is no such layer.
@@ -446,7 +446,7 @@ class NoEncodingConfig(Checked):
     kind: Literal["none"] = "none"
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> NoEncoding:
-        """Module for heads of this size."""
+        """Return the module for heads of this size."""
         return NoEncoding(head_dim)
 
 

@@ -26,7 +26,7 @@ class RopeConfig(Checked):
         positive(base=self.base)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Rope:
-        """Module for heads of this size; `head_dim` must be even."""
+        """Return the module for heads of this size; `head_dim` must be even."""
         return Rope(self, num_heads, head_dim)
 
 
@@ -70,7 +70,7 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
 
 
 def check_even(head_dim: int) -> None:
-    """Checks that the features of a head can be paired.
+    """Check that the features of a head can be paired.
 
     Raises:
         ValueError: they cannot.

@@ -33,7 +33,7 @@ class SelectiveRopeConfig(Checked):
         positive(base=self.base)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SelectiveRope:
-        """Module for layers of width num_heads * head_dim; `head_dim` must be even."""
+        """Return the module for layers of width num_heads * head_dim; `head_dim` must be even."""
         return SelectiveRope(self, num_layers, num_heads, head_dim)
 
 
@@ -62,11 +62,11 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
         )
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[Tensor, NoState]:
-        """The positions (1 or b, l, 1, 1) in float64."""
+        """Return the positions (1 or b, l, 1, 1) in float64."""
         return positions[..., :1, None].double(), state
 
     def init_layer_state(self, batch_size: int, device: torch.device) -> Tensor:
-        """Sums of the moves so far, (b, h, d/2) in float64."""
+        """Return the sums of the moves so far, (b, h, d/2) in float64."""
         _, heads, pairs, _ = self.moves.shape
         return torch.zeros(batch_size, heads, pairs, dtype=torch.float64, device=device)
 

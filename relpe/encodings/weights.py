@@ -21,7 +21,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, weights: Iterable[Tensor]) -> Weights:
-        """Copies of weights."""
+        """Return the copies of weights."""
         return cls(tuple(weight.detach().clone() for weight in weights))
 
     def are_those_of(self, weights: Iterable[Tensor]) -> bool:

@@ -45,7 +45,7 @@ class LowRankLinear(nn.Module):
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """The linear layer with the correction added to its weight."""
+        """Return the linear layer with the correction added to its weight."""
         self.linear.weight.add_(self.up @ self.down)
         return self.linear
 

@@ -56,7 +56,7 @@ class StudyConfig:
     """Looks without a better result after which the study ends."""
 
     def for_length(self, length: int) -> StudyConfig:
-        """The settings for a sequence of `length` tokens."""
+        """Return the settings for a sequence of `length` tokens."""
         share = min(max((length / self.usual_length) ** 0.5, 0.25), 2.0)
         return replace(
             self,
@@ -127,7 +127,7 @@ class _Learner:
         self._optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
 
     def step(self, passage: Passage) -> bool:
-        """One step on a passage; returns whether gradients were finite."""
+        """One step on a passage; return whether gradients were finite."""
         with _ONE_THREAD:
             return self._step(passage)
 
@@ -149,7 +149,7 @@ class _Learner:
         return True
 
     def averages(self) -> list[Tensor]:
-        """What was learned so far."""
+        """Return what was learned so far."""
         return [total / (self.steps + 1) for total in self._sums]
 
     def nats(self, passage: Passage) -> float:
@@ -163,7 +163,10 @@ class _Learner:
         return found
 
     def finished(self, parameters: list[Tensor]) -> Decoder:
-        """The decoder with these parameters, as an ordinary one; nothing can be learned then."""
+        """Return the decoder with these parameters, as an ordinary one.
+
+        Nothing can be learned then.
+        """
         with _ONE_THREAD:
             self._set(parameters)
             merge_corrections(self._decoder)

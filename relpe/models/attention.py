@@ -77,7 +77,7 @@ class AttentionState(NamedTuple):
     """(1 or b,): the position on the first axis after the last one, of all rows or of each."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
-        """The state with `change` applied to each tensor that belongs to rows."""
+        """Return the state with `change` applied to each tensor that belongs to rows."""
         encoding, positions = self.encoding, self.positions
         if hasattr(encoding, "map_rows"):
             encoding = encoding.map_rows(change)
@@ -210,14 +210,14 @@ class Rows(NamedTuple):
         return x.flatten(0, 1)[self.places].where(self.exists[..., None], 0)
 
     def scatter(self, out: Tensor, x: Tensor) -> Tensor:
-        """Outputs (n, l, f) in the places of x (b, s, f); zeros at padding."""
+        """Return the outputs (n, l, f) in the places of x (b, s, f); zeros at padding."""
         flat = out.new_zeros(x.shape[0] * x.shape[1], out.shape[2])
         flat = flat.index_copy(0, self.places[self.exists], out[self.exists])
         return flat.view(*x.shape[:2], out.shape[2])
 
 
 def rows_of(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Rows | None:
-    """The sequences of x (b, l, m); None if they are its rows, without padding."""
+    """Return the sequences of x (b, l, m); None if they are its rows, without padding."""
     if mask is None and cu_seqlens is None:
         return None
     if mask is not None and cu_seqlens is not None:

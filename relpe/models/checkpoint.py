@@ -53,7 +53,7 @@ StoredPrecision = Literal["bfloat16", "int8"]
 def save_model(
     model: AnyModel, folder: str | Path, precision: StoredPrecision = "bfloat16"
 ) -> None:
-    """Writes `model.json`, and the weights as `model.safetensors` or numbered shards.
+    """Write `model.json`, and the weights as `model.safetensors` or numbered shards.
 
     With `precision` int8, the files have about half the size; see `relpe.models.int8`.
 
@@ -152,7 +152,7 @@ def released_models() -> list[str]:
 
 
 def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Decoder:
-    """Loads a released model by name, or any model by folder, in float32 and evaluation mode.
+    """Load a released model by name, or any model by folder, in float32 and evaluation mode.
 
     Raises:
         CheckpointError: files are missing, damaged or inconsistent, or this is not a decoder.
@@ -163,7 +163,7 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
 
 
 def load_classifier(folder: str | Path, device: torch.device | str = "cpu") -> Classifier:
-    """Loads a classifier by folder, in float32 and evaluation mode.
+    """Load a classifier by folder, in float32 and evaluation mode.
 
     Raises:
         CheckpointError: files are missing, damaged or inconsistent, or this is not a classifier.
@@ -174,7 +174,7 @@ def load_classifier(folder: str | Path, device: torch.device | str = "cpu") -> C
 
 
 def load_encoder_decoder(folder: str | Path, device: torch.device | str = "cpu") -> EncoderDecoder:
-    """Loads an encoder-decoder by folder, in float32 and evaluation mode.
+    """Load an encoder-decoder by folder, in float32 and evaluation mode.
 
     Raises:
         CheckpointError: files are missing, damaged or inconsistent, or this is no
@@ -243,7 +243,7 @@ def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
 
 
 def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
-    """Compares the shapes of weights and config before any memory is allocated for them.
+    """Compare the shapes of weights and config before any memory is allocated for them.
 
     Raises CheckpointError if they differ, or if the model has too large constants.
     """
@@ -302,7 +302,7 @@ def _raise_for(problems: list[str], folder: Path) -> None:
 
 
 def load_weights(model: AnyModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    """Fills every parameter.
+    """Fill every parameter.
 
     Raises:
         CheckpointError: tensors are missing, unexpected, of the wrong shape or not finite.

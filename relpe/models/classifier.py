@@ -127,7 +127,7 @@ class ClassifierConfig(Checked):
         return max(tokens, self.width, self.hidden, self.num_classes, *self.head_hidden)
 
     def build(self) -> Classifier:
-        """A classifier with new weights.
+        """Return a classifier with new weights.
 
         Raises:
             ValueError: the encoding does not fit the attention, or attention is causal.
@@ -232,12 +232,12 @@ class Classifier(nn.Module):
         return self.encoding.num_axes
 
     def training_window(self) -> Windows | None:
-        """The learned window of the encoding, if it has one."""
+        """Return the learned window of the encoding, if it has one."""
         window = self.encoding.training_window()
         return None if window is None else Windows([window])
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The last training step at which random features were redrawn; see `Decoder`."""
+        """Return the last training step at which random features were redrawn; see `Decoder`."""
         features = getattr(self.config.attention, "feature_map", None)
         return features.last_redraw(step, seed) if isinstance(features, FavorConfig) else step
 
@@ -311,7 +311,7 @@ class Classifier(nn.Module):
         positions: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The pooled vector (b, m) of each row, before the head; see `forward`."""
+        """Return the pooled vector (b, m) of each row, before the head; see `forward`."""
         state = self.init_state() if state is None else state
         check_type("x", x, Tensor)
         check_device("x", x, self.project_out.weight)
@@ -354,7 +354,7 @@ class Classifier(nn.Module):
         return self._pooled(read)
 
     def _read_as(self, grid: tuple[int, ...]) -> tuple[int, ...]:
-        """The grid of the encoding's positions: that of the input, or a sequence."""
+        """Return the grid of the encoding's positions: that of the input, or a sequence."""
         axes = self.encoding.num_axes
         if axes in (1, len(grid)):
             return grid if axes > 1 else (math.prod(grid),)
@@ -372,7 +372,7 @@ class Classifier(nn.Module):
             )
 
     def _through_blocks(self, read: OnGrid, state: ClassifierState) -> OnGrid:
-        """Outputs of the blocks, normalised."""
+        """Return the outputs of the blocks, normalised."""
         if isinstance(self.encoding, OffsetEncoding):
             self.encoding.before_call()
         codes = self._codes(read, state)

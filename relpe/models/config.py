@@ -15,7 +15,7 @@ class CheckpointError(ValueError):
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
-    """Converts a config to dictionaries, lists, strings and numbers."""
+    """Convert a config to dictionaries, list, strings and numbers."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
@@ -24,7 +24,7 @@ def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
 
 
 def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: ANN401 - any config type
-    """Converts plain values to type `kind`; the dataclasses of a union are told apart by `kind`.
+    """Convert plain values to type `kind`; the dataclasses of a union are told apart by `kind`.
 
     Raises:
         CheckpointError: a name is unknown or missing, or a value has the wrong type.

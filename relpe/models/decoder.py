@@ -99,7 +99,7 @@ class DecoderConfig(Checked):
         return layers_of(self.layers, self.num_layers, self.attention, self.encoding)
 
     def build(self) -> Decoder:
-        """A decoder with new weights.
+        """Return a decoder with new weights.
 
         Raises:
             ValueError: an encoding does not fit the attention of its layer.
@@ -115,11 +115,11 @@ class DecoderState(NamedTuple):
     events: EventState | None = None
 
     def rows(self, index: Tensor) -> DecoderState:
-        """The rows of `index` (n,), int64, in that order; indices may repeat."""
+        """Return the rows of `index` (n,), int64, in that order; indices may repeat."""
         return self.map_rows(lambda x: x[index])
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
-        """The state with `change` applied to each tensor that belongs to rows."""
+        """Return the state with `change` applied to each tensor that belongs to rows."""
         encodings = tuple(
             one.map_rows(change) if hasattr(one, "map_rows") else one for one in self.encodings
         )
@@ -218,11 +218,11 @@ class Decoder(nn.Module):
         return 1 + max(max(self.axes_of(index)) for index in range(len(self.encodings)))
 
     def encoding_of(self, block: int) -> Encoding:
-        """The encoding of a block, which may share it with others."""
+        """Return the encoding of a block, which may share it with others."""
         return self.encodings[self._encoding_of[block]]
 
     def blocks_of(self, encoding: int) -> list[int]:
-        """The blocks that share an encoding, given by its number."""
+        """Return the blocks that share an encoding, given by its number."""
         return self._shared[encoding].blocks
 
     def place_in_encoding(self, block: int) -> int:
@@ -236,7 +236,7 @@ class Decoder(nn.Module):
             yield from encoding.named_parameters(prefix)
 
     def training_window(self) -> Windows | None:
-        """The learned windows of all encodings, if there are any."""
+        """Return the learned windows of all encodings, if there are any."""
         found = [encoding.training_window() for encoding in self.encodings]
         windows = [window for window in found if window is not None]
         return Windows(windows) if windows else None
@@ -288,7 +288,7 @@ class Decoder(nn.Module):
         return DecoderState(tuple(noise), tuple(layers), events)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The last training step, up to `step`, at which random features were redrawn.
+        """Return the last training step, up to `step`, at which random features were redrawn.
 
         See `FavorConfig.last_redraw`. Without random features, `step` itself.
         """
@@ -331,7 +331,7 @@ class Decoder(nn.Module):
     def _through_blocks(
         self, x: Tensor, positions: Tensor, state: DecoderState, lengths: Tensor | None = None
     ) -> tuple[Tensor, DecoderState]:
-        """Outputs of the blocks for inputs x (b, n, m) at `positions` (1 or b, n, p).
+        """Return the outputs of the blocks for inputs x (b, n, m) at `positions` (1 or b, n, p).
 
         `lengths` (b,) is the number of positions of each row, if rows are padded; None: n.
         """
@@ -367,7 +367,7 @@ class Decoder(nn.Module):
 
 
 def _axes_of(positions: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The axes of positions (1 or b, l, p) that a layer reads."""
+    """Return the axes of positions (1 or b, l, p) that a layer reads."""
     if max(axes) >= positions.shape[-1]:
         raise ValueError(
             f"positions have {positions.shape[-1]} axes, but a layer reads the axes {list(axes)}; "
@@ -377,7 +377,7 @@ def _axes_of(positions: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _redraws(layer: Layer) -> tuple[object, ...] | None:
-    """What determines when the random features of a layer are redrawn; None without any."""
+    """Return what determines when the random features of a layer are redrawn; None without any."""
     features = getattr(layer.attention, "feature_map", None)
     if not isinstance(features, FavorConfig):
         return None

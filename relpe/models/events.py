@@ -51,7 +51,7 @@ class EventsConfig(Checked):
 
     @staticmethod
     def ranges(ids: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """The ranges that consist of these ids, for `closing`."""
+        """Return the ranges that consist of these ids, for `closing`."""
         found: list[tuple[int, int]] = []
         for one in sorted(set(ids)):
             if found and found[-1][1] == one:
@@ -61,7 +61,7 @@ class EventsConfig(Checked):
         return tuple(found)
 
     def check(self, vocabulary_size: int) -> None:
-        """Raises a ValueError if no id of a vocabulary closes an event, or others do."""
+        """Raise a ValueError if no id of a vocabulary closes an event, or others do."""
         if not self.closing:
             raise ValueError("closing is empty, expected the ids of tokens that close an event")
         if self.closing[-1][1] > vocabulary_size:
@@ -86,7 +86,7 @@ class EventState(NamedTuple):
     """(b,) int64: number of closed events."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> EventState:
-        """The state with `change` applied to each of its tensors."""
+        """Return the state with `change` applied to each of its tensors."""
         return EventState(*map(change, self))
 
 
@@ -141,7 +141,7 @@ class Events(nn.Module):
         return EventState(row, none, none, zeros, zeros)
 
     def group(self, tokens: Tensor, embedded: Tensor, state: EventState) -> Grouped:
-        """The tokens (b, l) and their embeddings (b, l, m), grouped into events."""
+        """Return the tokens (b, l) and their embeddings (b, l, m), grouped into events."""
         closes = self.closes[tokens]
         closed = closes.cumsum(1)
         lengths = closed[:, -1]
@@ -217,10 +217,10 @@ def _flat(index: Tensor, size: int) -> Tensor:
 
 
 def _gathered(x: Tensor, index: Tensor) -> Tensor:
-    """The vectors of x (b, n, m) at `index` (b, l): (b, l, m)."""
+    """Return the vectors of x (b, n, m) at `index` (b, l): (b, l, m)."""
     return x.flatten(0, 1)[_flat(index, x.shape[1])].view(*index.shape, -1)
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:
-    """The vector of each row of x (b, n, m) at `index` (b,): (b, m)."""
+    """Return the vector of each row of x (b, n, m) at `index` (b,): (b, m)."""
     return x[torch.arange(len(x), device=x.device), index]

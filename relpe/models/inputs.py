@@ -29,7 +29,7 @@ class TokenInputConfig(Checked):
         at_least(1, vocabulary_size=self.vocabulary_size)
 
     def build(self, width: int) -> nn.Module:
-        """Module from (b, *grid) int64 to (b, *grid, m)."""
+        """Return the module from (b, *grid) int64 to (b, *grid, m)."""
         return nn.Embedding(self.vocabulary_size, width)
 
 
@@ -46,7 +46,7 @@ class ValueInputConfig(Checked):
         at_least(1, channels=self.channels)
 
     def build(self, width: int) -> nn.Module:
-        """Module from (b, *grid, c) to (b, *grid, m)."""
+        """Return the module from (b, *grid, c) to (b, *grid, m)."""
         return nn.Linear(self.channels, width)
 
 
@@ -74,7 +74,7 @@ class ConvolutionInputConfig(Checked):
         at_least(1, **sizes, kernel=self.kernel, pool=self.pool)
 
     def build(self, width: int) -> nn.Module:
-        """Module from (b, y, x, c) to (b, y', x', m)."""
+        """Return the module from (b, y, x, c) to (b, y', x', m)."""
         return Convolutions(self, width)
 
 
@@ -110,7 +110,7 @@ class OnGrid(NamedTuple):
         return OnGrid(x, grid, regions(self.positions)[:, :, 0], exists, self.step * side)
 
     def last(self) -> Tensor:
-        """The last vector of each row (b, m); zeros without one."""
+        """Return the last vector of each row (b, m); zeros without one."""
         if self.exists is None:
             return self.x[:, -1]
         place = self.exists.sum(1)[:, None, None] - 1

@@ -56,7 +56,10 @@ def layers_of(
     attention: AttentionConfig,
     encoding: EncodingConfig,
 ) -> list[Layer]:
-    """The layer of each block: the pattern is repeated; without one, all blocks are alike."""
+    """Return the layer of each block: the pattern is repeated.
+
+    Without one, all blocks are alike.
+    """
     entries = [
         Layer(entry.attention or attention, entry.encoding or encoding, entry.axes)
         for entry in pattern or (LayerConfig(),)
@@ -66,7 +69,7 @@ def layers_of(
 
 
 def shared_encodings(layers: Sequence[Layer]) -> list[SharedEncoding]:
-    """The distinct encodings of the layers, in the order of their first blocks."""
+    """Return the distinct encodings of the layers, in the order of their first blocks."""
     found: dict[tuple[EncodingConfig, tuple[int, ...] | None], list[int]] = {}
     for block, layer in enumerate(layers):
         found.setdefault((layer.encoding, layer.axes), []).append(block)

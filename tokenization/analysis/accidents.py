@@ -98,7 +98,9 @@ class Accidents(NamedTuple):
         return [kind for kind, is_found in zip(KINDS, self, strict=False) if is_found]
 
     def line(self, bars_before: int = 0) -> str:
-        """The accidents in one line, such as `a bar without a note (bar 12)`; empty without any.
+        """Return the accidents in one line, such as `a bar without a note (bar 12)`.
+
+        Empty without any.
 
         Bars are counted from 1, in a piece with `bars_before` bars before those of the score.
         """
@@ -111,7 +113,7 @@ class Accidents(NamedTuple):
 
 
 def accidents(score: Score, first_bar: int, stop_bar: int) -> Accidents:
-    """The accidents of the bars from `first_bar` up to but not including `stop_bar`.
+    """Return the accidents of the bars from `first_bar` up to but not including `stop_bar`.
 
     `score` is prompt and new music. Bars are those of `ScoreBars`, from 0; those before `first_bar`
     are the prompt. After fewer than `FEWEST_PROMPT_BARS`, and in fewer than four new bars, only
@@ -195,7 +197,7 @@ def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
 
 
 def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Place | None:
-    """A hole: bars in which no note begins, more of them in a row than in the prompt.
+    """Return a hole: bars in which no note begins, more of them in a row than in the prompt.
 
     Rests are music where the prompt has them, and so is a chord that is held for half of the bar.
     """
@@ -210,7 +212,7 @@ def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Pla
 
 
 def _nearly_empty_bar(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Place | None:
-    """A hole: a bar of a note or two, neither of them held, in the middle of dense music.
+    """Return a hole: a bar of a note or two, neither of them held, in the middle of dense music.
 
     Every bar of the prompt, and both bars beside it, have at least four times as many notes. Real
     phrases end with a pause too, but there a chord is held, or the music was never as dense.
@@ -228,7 +230,7 @@ def _nearly_empty_bar(bars: ScoreBars, chroma: NDArray[np.float64], first: int) 
 
 
 def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:
-    """A lost melody: four bars in a row have nothing above the lowest quarter of the prompt.
+    """Return a lost melody: four bars in a row have nothing above the lowest quarter of the prompt.
 
     Every bar of the prompt has something there. A melody may rest, or stay below the median of the
     prompt for a phrase; but the bass alone sounds as if players had forgotten their parts.
@@ -246,7 +248,7 @@ def _lost_melody(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 
 def _range(bars: ScoreBars, first: int, stop: int) -> Place | None:
-    """A note out of range: beyond the prompt, over an octave from all others of its track.
+    """Return a note out of range: beyond the prompt, over an octave from all others of its track.
 
     Eight bars do not show the whole range of a part: real ones often go over an octave beyond it,
     but by way of notes in between. A note far from all others is not part of a line.
@@ -268,7 +270,7 @@ def _range(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 
 def _key(chroma: NDArray[np.float64], first: int) -> Place | None:
-    """A lost key: over 15 % of four bars is outside of any scale, and of each half of them.
+    """Return a lost key: over 15 % of four bars is outside of any scale, and of each half of them.
 
     The prompt is in a key: it has next to nothing outside of its scale. Four bars outside of that
     scale are no accident, since real music modulates in most styles: what is in another scale is a

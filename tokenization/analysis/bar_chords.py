@@ -36,7 +36,7 @@ _NONE = len(CHORD_NAMES) - 1
 
 
 def find_bar_chords(score: ScoreBars) -> list[tuple[PlannedChord, ...]]:
-    """The chords of each bar, one or two; empty for all bars if all tracks are drums.
+    """Return the chords of each bar, one or two; empty for all bars if all tracks are drums.
 
     Each half of a bar scores every chord (`chord_scores`): for the notes of the half, and for those
     of its beats. The best pair of chords wins, with a penalty if they differ. The bass is the pitch
@@ -169,7 +169,7 @@ def _bass(
 
 
 def _chord(index: int, bass: int) -> Chord | None:
-    """A chord by its index; the bass is left out if it is the root or not in the chord."""
+    """Return a chord by its index; the bass is left out if it is the root or not in the chord."""
     if index == _NONE:
         return None
     root, quality = divmod(index, len(QUALITIES))

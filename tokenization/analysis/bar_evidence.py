@@ -116,7 +116,7 @@ def file_probability(score: Score) -> float:
 
 
 def file_features(file: Evidence) -> list[float]:
-    """What the probability depends on: 1, the gain and the total of the file."""
+    """Return what the probability depends on: 1, the gain and the total of the file."""
     return [1.0, file.gain, float(np.log1p(file.total))]
 
 
@@ -151,7 +151,7 @@ def _count(seconds: NDArray[np.float64], lines: NDArray[np.float64]) -> NDArray[
 
 
 def _evidence(grid: Grid) -> Evidence:
-    """The better of all tracks together and each by itself, by beats or by bars."""
+    """Return the better of all tracks together and each by itself, by beats or by bars."""
     if not grid.beats:
         return Evidence(0.0, 0)
     _, index = np.unique(np.concatenate(grid.beats), return_index=True)

@@ -76,7 +76,7 @@ class ScoreBars(NamedTuple):
         return len(self.lines) - 1
 
     def only(self, chosen: NDArray[np.bool_]) -> ScoreBars:
-        """The same bars with some of the notes, (n,) bool."""
+        """Return the same bars with some of the notes, (n,) bool."""
         return self._replace(
             bars=self.bars[chosen],
             places=self.places[chosen],

@@ -33,7 +33,7 @@ class Beats(NamedTuple):
 
 
 def extend_by_pedal(score: Score) -> Score:
-    """Extends notes to the length for which the sustain pedal holds them.
+    """Extend notes to the length for which the sustain pedal holds them.
 
     A note that ends with the pedal down sounds until the pedal is released, its pitch is struck
     again in the track, or the piece ends. No note gets shorter.
@@ -121,7 +121,7 @@ def warp(
 
 
 def pickup_beats(score: Score, beats: ArrayLike) -> int:
-    """Number of whole beats that `warp` adds before the first one, for earlier notes."""
+    """Return the number of whole beats that `warp` adds before the first one, for earlier notes."""
     first = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
     if not first:
         return 0

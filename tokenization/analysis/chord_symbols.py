@@ -40,7 +40,7 @@ _FIFTHS = {0: 0, 2: 2, 3: -3, 4: 4, 5: -1, 6: -6, 7: 1, 8: 8, 9: -9, 10: -2, 11:
 
 
 def chord_symbol(chord: Chord | None, key: Key | None = None) -> str:
-    """The symbol of a chord, spelled as in a key: `Bbmaj7`, `G/B`; `N.C.` for no chord."""
+    """Return the symbol of a chord, spelled as in a key: `Bbmaj7`, `G/B`; `N.C.` for no chord."""
     if chord is None:
         return _NO_CHORD[0]
     lowest = 0 if key is None else place_named(tonic_name(key)) - _BELOW_TONIC
@@ -59,12 +59,12 @@ def chord_symbol(chord: Chord | None, key: Key | None = None) -> str:
 
 
 def _with_single_signs(lowest: int) -> int:
-    """The nearest place from which on twelve notes have at most one sign."""
+    """Return the nearest place from which on twelve notes have at most one sign."""
     return max(FLATTEST, min(lowest, SHARPEST - 11))
 
 
 def parse_chord(symbol: str) -> Chord | None:
-    """A chord from its symbol, such as `F#m7` or `G/B`; None for `N`. Raises ValueError."""
+    """Return a chord from its symbol, such as `F#m7` or `G/B`; None for `N`. Raises ValueError."""
     if symbol in _NO_CHORD:
         return None
     match = _CHORD.fullmatch(symbol) if len(symbol) <= _MOST_LETTERS else None

@@ -103,7 +103,7 @@ def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
 
 
 def pitched_notes(score: Score) -> NDArray[np.int64]:
-    """Notes of all tracks except drums (n, 4); those over 16 quarters are cut.
+    """Return the notes of all tracks except drums (n, 4); those over 16 quarters are cut.
 
     A note of several minutes is an error in the file, or has died away.
     """

@@ -43,7 +43,7 @@ class Phrase(NamedTuple):
 
 
 def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
-    """The phrases of a piece in order, of 1 to 16 bars; none for pieces over `MAX_BARS`.
+    """Return the phrases of a piece in order, of 1 to 16 bars; none for pieces over `MAX_BARS`.
 
     The letters are A, B and so on in order of appearance; after Z come AA, AB and so on. The form
     is not causal: the beginning of a phrase may show only when it returns. `known` phrases that
@@ -74,7 +74,7 @@ def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
 
 
 def _kept(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
-    """The phrases that follow each other from the first bar on, up to a number of bars."""
+    """Return the phrases that follow each other from the first bar on, up to a number of bars."""
     found: list[Phrase] = []
     end = 0
     for letter, first_bar, length in phrases:
@@ -155,11 +155,11 @@ def _likeness(
 
 
 def _new_letter(letters: Sequence[str]) -> str:
-    """The first letter that no phrase has."""
+    """Return the first letter that no phrase has."""
     return next(letter for letter in map(_letter, count()) if letter not in letters)
 
 
 def _letter(kind: int) -> str:
-    """A to Z, then AA, AB and so on."""
+    """Return a to Z, then AA, AB and so on."""
     before, last = divmod(kind, len(ascii_uppercase))
     return (_letter(before - 1) if before else "") + ascii_uppercase[last]

@@ -37,7 +37,7 @@ _MOST_LETTERS = 40
 
 
 def pitch_classes(key: str) -> frozenset[int]:
-    """The pitch classes of a key or scale, 0 for C to 11 for B.
+    """Return the pitch classes of a key or scale, 0 for C to 11 for B.
 
     Case is ignored, except for M and m. Raises ValueError for other names.
     """
@@ -46,7 +46,10 @@ def pitch_classes(key: str) -> frozenset[int]:
 
 
 def named_key(key: str) -> Key | None:
-    """The major or minor key of a name; None for other scales. Raises like `pitch_classes`."""
+    """Return the major or minor key of a name.
+
+    None for other scales. Raises like `pitch_classes`.
+    """
     tonic, scale = _parse(key)
     return Key(tonic, scale == "minor") if scale in ("major", "minor") else None
 
@@ -98,7 +101,7 @@ def tonic_name(key: Key) -> str:
 
 
 def estimate_key(score: Score) -> Key | None:
-    """The key in which the pitches of a score fit best; None without pitched notes.
+    """Return the key in which the pitches of a score fit best; None without pitched notes.
 
     The score of a key is linear in the square roots of the shares of time for which each pitch
     class sounds (after Krumhansl and Schmuckler: Krumhansl, 1990, chapter 4).
@@ -109,7 +112,10 @@ def estimate_key(score: Score) -> Key | None:
 
 
 def best_key(ticks: NDArray[np.number], lowest: int = 0) -> Key | None:
-    """The key for durations of the pitch classes (12,) and the lowest pitch; see `estimate_key`."""
+    """Return the key for durations of the pitch classes (12,) and the lowest pitch.
+
+    See `estimate_key`.
+    """
     if not ticks.any():
         return None
     scores, lowest = _scores_of_keys(ticks), lowest % 12
@@ -119,7 +125,7 @@ def best_key(ticks: NDArray[np.number], lowest: int = 0) -> Key | None:
 
 
 def key_at_end(score: Score) -> Key | None:
-    """The key in which a piece can close; None without pitched notes.
+    """Return the key in which a piece can close; None without pitched notes.
 
     It is that of its first 16 bars with notes, unless the last eight bars are clearly in another
     one (fitted to the labels of POP909 and of the groove corpus).

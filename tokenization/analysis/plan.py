@@ -15,7 +15,7 @@ from tokenization.score import Score
 
 
 def analyse(score: Score) -> Plan:
-    """The plan of a score, with one bar for each bar that a tokenizer encodes (`bar_lines`).
+    """Return the plan of a score, with one bar for each bar that a tokenizer encodes (`bar_lines`).
 
     The plan of a bar depends on that bar and earlier ones only, so that the plan of the first bars
     of a piece is the beginning of its plan. The key is that of the whole score. Music outside the

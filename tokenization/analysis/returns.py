@@ -89,7 +89,7 @@ def find_later_sources(score: ScoreBars, first: int, stop: int) -> NDArray[np.in
 
 
 def contents(score: ScoreBars, num_bars: int) -> list[bytes]:
-    """The notes that begin in each of the first `num_bars` bars; equal bars have equal ones.
+    """Return the notes that begin in each of the first `num_bars` bars; equal bars have equal ones.
 
     Notes are the same if their track, place in the bar and pitch are. Empty for a bar without.
     """

@@ -15,16 +15,16 @@ SHARPEST: Final = 13
 
 
 def place_of(pitch_class: int, lowest: int) -> int:
-    """The place of a pitch class among the twelve from `lowest` on."""
+    """Return the place of a pitch class among the twelve from `lowest` on."""
     return lowest + (7 * pitch_class + 1 - lowest) % 12
 
 
 def place_named(name: str) -> int:
-    """The place of a note such as `Bb`."""
+    """Return the place of a note such as `Bb`."""
     return _LETTERS.index(name[0]) + 7 * (name.count("#") - name.count("b"))
 
 
 def name_at(place: int, flat: str = "b") -> str:
-    """The name of the note at a place."""
+    """Return the name of the note at a place."""
     signs, letter = divmod(place, 7)
     return _LETTERS[letter] + ("#" * signs if signs >= 0 else flat * -signs)

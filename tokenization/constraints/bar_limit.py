@@ -101,7 +101,7 @@ class BarLimit(NamedTuple):
         return self._with_last(allowed, grammar) if self.last else allowed
 
     def _with_last(self, allowed: NDArray[np.bool_], grammar: RemiGrammar) -> NDArray[np.bool_]:
-        """A Last in the last bar only, unless a note of the prompt sounds beyond it."""
+        """Return a Last in the last bar only, unless a note of the prompt sounds beyond it."""
         if allowed[self.last]:
             allowed = allowed.copy()
             if self.in_last_bar(grammar):
@@ -139,7 +139,7 @@ class BarLimit(NamedTuple):
         return allowed
 
     def advance(self, token: int, grammar: RemiGrammar) -> BarLimit:
-        """The limit after `token`."""
+        """Return the limit after `token`."""
         if token == EOS:
             return self._replace(finished=True)
         if token != BAR:

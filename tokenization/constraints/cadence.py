@@ -100,7 +100,7 @@ class Cadence(NamedTuple):
         key: Key | None,
         strength: float = TONIC,
     ) -> Cadence:
-        """The bias after a prompt, or from nothing."""
+        """Return the bias after a prompt, or from nothing."""
         tokens = Tokens.of(ids, families)
         keys = read_notes(tokens, read_bars(tokens), families).keys
         ranks, pitches = keys >> 7, keys & 127
@@ -142,7 +142,7 @@ class Cadence(NamedTuple):
         return bias
 
     def _against_ties(self, grammar: RemiGrammar) -> NDArray[np.float64] | None:
-        """The bias against notes that sound into the last bar, unless they are the tonic."""
+        """Return the bias against notes that sound into the last bar, unless they are the tonic."""
         families = grammar.families
         if self.key is not None and (grammar.pitch - families.pitch) % 12 == self.key.tonic:
             return None
@@ -179,7 +179,7 @@ class Cadence(NamedTuple):
             bias[families.program + bass // NUM_PARTS + 1 : families.part] = -NEVER
 
     def _against(self, grammar: RemiGrammar, is_strong: bool) -> NDArray[np.float64]:
-        """The bias against each pitch (128,) of the current track."""
+        """Return the bias against each pitch (128,) of the current track."""
         bias, pitches, track = np.zeros(NUM_PITCHES), np.arange(NUM_PITCHES), grammar.track
         if self.chord is not None:
             is_root = pitches % 12 == _root(self.chord)
@@ -238,7 +238,7 @@ def strong_places(length: int) -> tuple[int, ...]:
 
 
 def _with_chord(chord: Chord | None, token: int, families: Families) -> Chord | None:
-    """The chord of a bar after a Chord or Bass."""
+    """Return the chord of a bar after a Chord or Bass."""
     if token >= families.bass:
         return chord and chord._replace(bass=token - families.bass)
     root, quality = divmod(token - families.chord, len(QUALITIES))
@@ -246,7 +246,10 @@ def _with_chord(chord: Chord | None, token: int, families: Families) -> Chord | 
 
 
 def _lowest(grammar: RemiGrammar, rank: int = -1) -> int:
-    """The lowest pitch that sounds, of one track or of all (-1); NUM_PITCHES if none does."""
+    """Return the lowest pitch that sounds, of one track or of all (-1).
+
+    NUM_PITCHES if none does.
+    """
     now, first = grammar.bar_start + grammar.position, grammar.families.pitch
     sounding = (pitch for of, pitch, end in grammar.sounding if end > now and rank in (-1, of))
     return min(sounding, default=first + NUM_PITCHES) - first

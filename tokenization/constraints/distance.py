@@ -55,7 +55,7 @@ class Distance(NamedTuple):
         share: float,
         ranks: Collection[int] | None = None,
     ) -> Distance:
-        """The bias after a prompt; `grammar` is the state in the first new bar."""
+        """Return the bias after a prompt; `grammar` is the state in the first new bar."""
         families = grammar.families
         tokens = Tokens.of(ids, families)
         bars = read_bars(tokens)

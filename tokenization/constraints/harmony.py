@@ -49,7 +49,7 @@ class Harmony(NamedTuple):
 
     @classmethod
     def of(cls, bars: Sequence[Sequence[PlannedChord] | None]) -> Harmony:
-        """The bias for the chords of each new bar; None repeats the last chord before it."""
+        """Return the bias for the chords of each new bar; None repeats the last chord before it."""
         held: tuple[PlannedChord, ...] = ()
         kept: list[tuple[PlannedChord, ...]] = []
         for chords in bars:

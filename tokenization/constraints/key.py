@@ -24,7 +24,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, key: str, families: Families) -> Key:
-        """The bias for a key or scale by name. Raises ValueError if it is unknown."""
+        """Return the bias for a key or scale by name. Raises ValueError if it is unknown."""
         pitches = np.arange(NUM_PITCHES)
         inside = np.isin(pitches % 12, list(pitch_classes(key)))
         outside = np.zeros(families.size)

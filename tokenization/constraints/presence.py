@@ -50,7 +50,7 @@ class Presence(NamedTuple):
         strength: float = 1.0,
         joining: Collection[int] = (),
     ) -> Presence:
-        """The bias after a prompt; `grammar` is the state in the first new bar.
+        """Return the bias after a prompt; `grammar` is the state in the first new bar.
 
         Only tracks that the grammar allows to play are brought back. Those with the ranks `joining`
         are brought in at once, although they do not play in the prompt.

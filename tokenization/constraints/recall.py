@@ -59,7 +59,7 @@ class _Place(NamedTuple):
     """Position and notes of the previous position, in this bar or an earlier one."""
 
     def after(self, token: int, families: Families) -> _Place:
-        """The context after a token."""
+        """Return the context after a token."""
         if token == BAR:
             return _Place(self.bar + 1, kind=_BAR, before=self._left)
         if POSITION <= token < TEMPO:
@@ -125,7 +125,7 @@ class Recall(NamedTuple):
         strength: float = 1.0,
         ranks: Collection[int] | None = None,
     ) -> Recall:
-        """The bias after a prompt; a last bar without notes is the first new bar.
+        """Return the bias after a prompt; a last bar without notes is the first new bar.
 
         `ranks` are those of the tracks that are written beside given ones. Their notes follow those
         of all given tracks, unlike in the prompt, so the cache has no others.

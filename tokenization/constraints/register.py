@@ -67,7 +67,7 @@ class Register(NamedTuple):
 
     @classmethod
     def of(cls, ranks: Collection[int]) -> Register:
-        """The bias for the tracks with these ranks."""
+        """Return the bias for the tracks with these ranks."""
         return cls(frozenset(ranks))
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
@@ -95,7 +95,7 @@ def instrument_range(program: int) -> tuple[int, int]:
 
 
 def _lowest_given(grammar: RemiGrammar) -> int:
-    """The lowest pitch that is given in the present bar; a large number if there is none."""
+    """Return the lowest pitch that is given in the present bar; a large number if there is none."""
     bar, families = grammar.rules.bars.get(grammar.bar), grammar.families
     pitches = [
         token - families.pitch

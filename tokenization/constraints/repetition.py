@@ -92,7 +92,7 @@ class Repetition(NamedTuple):
 
     @classmethod
     def after(cls, families: Families, tokens: Iterable[int], strength: float = 1.0) -> Repetition:
-        """The bias after some tokens, whose bars also count as earlier bars."""
+        """Return the bias after some tokens, whose bars also count as earlier bars."""
         repetition = cls(families, _Heard(), strength)
         for token in tokens:
             repetition = repetition.advance(token)
@@ -132,7 +132,7 @@ class Repetition(NamedTuple):
         )
 
     def _without_empty_position(self) -> Repetition:
-        """The same without a last Position that has no notes."""
+        """Return the same without a last Position that has no notes."""
         step = self.step
         if step is None or not POSITION <= step.token < TEMPO:
             return self

@@ -20,14 +20,14 @@ class Bias(Protocol):
     """Makes tokens more or less likely, given the music so far; immutable."""
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """The bias (v,) that is added to the logits of the next token; None: no bias.
+        """Return the bias (v,) that is added to the logits of the next token; None: no bias.
 
         `grammar` and `limit` are the states before that token. The caller may change the array.
         """
         ...
 
     def advance(self, token: int, grammar: RemiGrammar) -> Self:
-        """The bias after `token`; `grammar` is the state before it."""
+        """Return the bias after `token`; `grammar` is the state before it."""
         ...
 
 
@@ -87,7 +87,7 @@ class ConstrainedGrammar(_Parts):
             bias[of_plan] += bias[others].max()
 
     def advance(self, token: int) -> ConstrainedGrammar:
-        """The rule after `token`. Raises ValueError for a token that the grammar forbids."""
+        """Return the rule after `token`. Raises ValueError for a token that the grammar forbids."""
         grammar, limit = self.grammar, self.limit.advance(token, self.grammar)
         if limit.finished:
             return self._replace(limit=limit)
@@ -107,7 +107,9 @@ def rule_after_prompt(
     presence: float = 1.0,
     recall: float = 1.0,
 ) -> ConstrainedGrammar:
-    """The rule for new bars after a prompt of whole bars; the others are of `biases_of_prompt`.
+    """Return the rule for new bars after a prompt of whole bars.
+
+    The others are of `biases_of_prompt`.
 
     `context` are the ids up to the first new bar, whose Bar token is the last one, `grammar` is the
     initial state, and the bars of `limit` count from 0.

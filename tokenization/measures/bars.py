@@ -49,7 +49,7 @@ def _lines_in_steps(score: Score, end: int = 1) -> NDArray[np.int64]:
 
 
 def new_music(score: Score, first_bar: int) -> Score:
-    """The score with only the notes that begin in bar `first_bar` (from 0) or later.
+    """Return the score with only the notes that begin in bar `first_bar` (from 0) or later.
 
     Times, tempos and metre are kept, so that the bars stay those of the whole piece.
     """
@@ -100,7 +100,7 @@ class BarNotes(NamedTuple):
         return notes.at(np.lexsort((pitches, tracks, onsets)))
 
     def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
-        """The notes of bars `first_bar` up to but not including `stop_bar` (None: the end).
+        """Return the notes of bars `first_bar` up to but not including `stop_bar` (None: the end).
 
         Bars are renumbered from 0.
         """
@@ -112,7 +112,7 @@ class BarNotes(NamedTuple):
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
 
     def padded(self, bars: int) -> BarNotes:
-        """The same notes with at least `bars` bars; further ones are as long as the last."""
+        """Return the same notes with at least `bars` bars; further ones are as long as the last."""
         missing = bars - self.num_bars
         if missing <= 0:
             return self
@@ -121,11 +121,11 @@ class BarNotes(NamedTuple):
         return self._replace(lines=np.append(self.lines, further))
 
     def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
-        """The same bars with some of the notes, (n,) bool."""
+        """Return the same bars with some of the notes, (n,) bool."""
         return self.at(np.flatnonzero(chosen))
 
     def at(self, places: NDArray[np.int64]) -> BarNotes:
-        """The same bars with the notes of these indices, in this order."""
+        """Return the same bars with the notes of these indices, in this order."""
         return self._replace(
             onsets=self.onsets[places],
             durations=self.durations[places],

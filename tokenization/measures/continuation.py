@@ -159,7 +159,7 @@ def _tonality(notes: BarNotes, first: int) -> dict[str, float]:
 
 
 def _melody(notes: BarNotes, first: int) -> dict[str, float]:
-    """The melody: its range, density, steps, leaps, rests, lengths; less the prompt's."""
+    """Return the melody: its range, density, steps, leaps, rests, lengths; less the prompt's."""
     new = _line(melody_of(notes, first), notes.num_bars - first)
     before = _line(melody_of(notes.between(0, first), 0), first) if first else {}
     differences = {

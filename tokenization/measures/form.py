@@ -262,7 +262,7 @@ def fills(notes: BarNotes, first_bar: int) -> float:
 
 
 def melody_of(notes: BarNotes, first_bar: int) -> BarNotes:
-    """The melody of the new bars: the highest notes of the highest pitched track.
+    """Return the melody of the new bars: the highest notes of the highest pitched track.
 
     That track is the one with the highest mean pitch of new notes. A note is part of the melody if
     no higher note begins with it or sounds when it begins, and if it is not more than an octave

@@ -42,7 +42,7 @@ class Judge(NamedTuple):
     @classmethod
     @cache
     def of(cls, kind: str) -> Judge:
-        """The released judge of one kind of music, `piano` or `band`."""
+        """Return the released judge of one kind of music, `piano` or `band`."""
         stored = json.loads(WEIGHTS.read_text("utf-8"))[kind]
         names = tuple(stored["measures"])
         means, scales, weights = np.array(list(stored["measures"].values()), np.float64).T
@@ -80,7 +80,7 @@ class Choice(NamedTuple):
     """Of each take."""
 
     def line(self) -> str:
-        """The reason in one line."""
+        """Return the reason in one line."""
         flawed = sum(found.any for found in self.accidents)
         return (
             f"take {self.best + 1} of {len(self.likenesses)} is most like real music: score "
@@ -153,7 +153,10 @@ def rank_ids(
 
 
 def bars_before(context: NDArray[np.integer], families: Families, *, has_prompt: bool) -> int:
-    """Number of bars before the new ones; the bars after a gap come before them in the ids."""
+    """Return the number of bars before the new ones.
+
+    The bars after a gap come before them in the ids.
+    """
     later = int(np.count_nonzero(context == families.later))
     return int(np.count_nonzero(context == BAR)) - later - has_prompt
 

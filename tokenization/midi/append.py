@@ -252,7 +252,10 @@ class _Merger:
     def of(
         cls, data: bytes, new: Score, start_ticks: int, drums: Mapping[Place, bool] | None
     ) -> _Merger:
-        """A file without new events; the new music begins at `start_ticks`. Raises MidiError."""
+        """Return a file without new events.
+
+        The new music begins at `start_ticks`. Raises MidiError.
+        """
         file = open_midi(data, "the prompt")
         events = scan_events(file)
         factor = _resolution_factor(file.division, new, start_ticks)
@@ -282,13 +285,13 @@ class _Merger:
     def new_track(
         self, track: Track, channel: int, tick: int, *, has_program: bool = True
     ) -> list[NewEvents]:
-        """Adds a track chunk with a name and perhaps a program, and returns its events."""
+        """Add a track chunk with a name and perhaps a program, and return its events."""
         events = instrument_events(track, channel, tick)
         self.new_parts.append([NewEvents.of(events if has_program else events[:-1])])
         return self.new_parts[-1]
 
     def result(self, removed: NDArray[np.int64] | None = None) -> bytes:
-        """The file with the new events and without the `removed` rows. Raises MidiError."""
+        """Return the file with the new events and without the `removed` rows. Raises MidiError."""
         file, events, factor = self.file, self.events, self.factor
         is_removed = np.zeros(len(events.tick), bool)
         if removed is not None:
@@ -335,7 +338,7 @@ class _Kept(NamedTuple):
     """Ends of the same notes; an endless note ends at the maximum tick."""
 
     def fitted(self, rows: NDArray[np.int64], chunk: int | None, channel: int) -> NDArray[np.int64]:
-        """Notes (n, 4) of a channel, cut or left out; see `replace_in_midi`."""
+        """Return the notes (n, 4) of a channel, cut or left out; see `replace_in_midi`."""
         begins, pitches = rows[:, 0], rows[:, 2]
         keys = channel << 7 | pitches
         ends = np.minimum(begins + rows[:, 1], _next(self.of_channel, keys, begins))
@@ -353,7 +356,7 @@ class _Kept(NamedTuple):
 def _next(
     packed: NDArray[np.int64], keys: NDArray[np.int64], ticks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The first tick (n,) of each key after a tick; a very late one if there is none."""
+    """Return the first tick (n,) of each key after a tick; a very late one if there is none."""
     at = np.searchsorted(packed, keys << _TICK_BITS | ticks, side="right")
     found = np.append(packed, -1)[at]
     return np.where(found >> _TICK_BITS == keys, found & (1 << _TICK_BITS) - 1, MAX_TICK)
@@ -447,7 +450,10 @@ def _tuning(
     until: int,
     drum_channels: Collection[int],
 ) -> Tuning:
-    """The tuning of all channels up to a tick; `notes` are the rows returned by `pair_notes`."""
+    """Return the tuning of all channels up to a tick.
+
+    `notes` are the rows returned by `pair_notes`.
+    """
     begins, ends, endless = notes
     rows = np.append(begins, endless)
     stops = np.minimum(np.append(events.tick[ends], np.full(len(endless), until)), until)

@@ -215,13 +215,13 @@ def _tempo_bytes(microseconds: float) -> bytes:
 def _write_data_byte(
     data: NDArray[np.uint8], bodies: NDArray[np.int32], which: int, values: NDArray[np.uint8]
 ) -> None:
-    """Sets the first (0) or second (1) data byte of channel messages."""
+    """Set the first (0) or second (1) data byte of channel messages."""
     has_status = data[bodies] >= 0x80  # not with running status
     data[bodies + has_status + which] = values
 
 
 def _with_first_event(file: MidiFile, data: bytes, chunk: int, event: bytes) -> bytes:
-    """The file with an event, without its delta time, at the start of a track chunk."""
+    """Return the file with an event, without its delta time, at the start of a track chunk."""
     track, event = file.tracks[chunk], b"\x00" + event
     size = (track.end - track.start + len(event)).to_bytes(4, "big")
     return data[: track.start - 4] + size + event + data[track.start :]

@@ -65,7 +65,7 @@ def chunk_bytes(kind: bytes, content: bytes) -> bytes:
 
 
 def open_midi(data: bytes, name: str) -> MidiFile:
-    """Splits a file into chunks, and unwraps RIFF files.
+    """Split a file into chunks, and unwrap RIFF files.
 
     Raises:
         MidiError: the file is not a MIDI file, is cut off before its first track, or does not count
@@ -114,7 +114,7 @@ def open_midi(data: bytes, name: str) -> MidiFile:
 
 
 def _unwrap(data: bytes, name: str) -> bytes:
-    """The MIDI file inside a RIFF file: the content of its chunk `data`."""
+    """Return the MIDI file inside a RIFF file: the content of its chunk `data`."""
     at = 12
     while at + 8 <= len(data):
         size = int.from_bytes(data[at + 4 : at + 8], "little")

@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 
 def to_symusic(score: Score) -> Any:  # noqa: ANN401 - its package has no public name for the type
-    """Converts a score to symusic's score of ticks (`symusic.core.ScoreTick`)."""
+    """Convert a score to symusic's score of ticks (`symusic.core.ScoreTick`)."""
     import symusic
 
     return symusic.Score.from_midi(write_midi(score))
 
 
 def from_symusic(score: Any) -> Score:  # noqa: ANN401
-    """Converts symusic's score of ticks."""
+    """Convert symusic's score of ticks."""
     return read_midi(score.dumps_midi(), name="the symusic score")
 
 
 def to_miditoolkit(score: Score) -> miditoolkit.MidiFile:
-    """Converts a score to miditoolkit's file object."""
+    """Convert a score to miditoolkit's file object."""
     import miditoolkit
 
     return miditoolkit.MidiFile(file=io.BytesIO(write_midi(score)))
 
 
 def from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:
-    """Converts miditoolkit's file object."""
+    """Convert miditoolkit's file object."""
     buffer = io.BytesIO()
     midi.dump(file=buffer)
     return read_midi(buffer.getvalue(), name="the miditoolkit file")
 
 
 def to_pretty_midi(score: Score) -> pretty_midi.PrettyMIDI:
-    """Converts a score to pretty_midi's object, with times in seconds."""
+    """Convert a score to pretty_midi's object, with times in seconds."""
     import pretty_midi
 
     return pretty_midi.PrettyMIDI(io.BytesIO(write_midi(score)))
 
 
 def from_pretty_midi(midi: pretty_midi.PrettyMIDI) -> Score:
-    """Converts pretty_midi's object."""
+    """Convert pretty_midi's object."""
     buffer = io.BytesIO()
     midi.write(buffer)
     return read_midi(buffer.getvalue(), name="the pretty_midi object")
 
 
 def to_muspy(score: Score) -> muspy.Music:
-    """Converts a score to muspy's music object."""
+    """Convert a score to muspy's music object."""
     import mido
     import muspy
 
@@ -73,7 +73,7 @@ def to_muspy(score: Score) -> muspy.Music:
 
 
 def from_muspy(music: muspy.Music) -> Score:
-    """Converts muspy's music object."""
+    """Convert muspy's music object."""
     import muspy
 
     buffer = io.BytesIO()

@@ -93,7 +93,7 @@ def drum_places(score: Score) -> dict[Place, bool]:
 
 
 def with_drums(score: Score, numbers: Iterable[int]) -> Score:
-    """The same score, whose drums are the tracks with these numbers, from 0, and no others.
+    """Return the same score, whose drums are the tracks with these numbers, from 0, and no others.
 
     Raises:
         MidiError: there is no such track, or a channel would hold drums and a melody.
@@ -120,7 +120,7 @@ def with_drums(score: Score, numbers: Iterable[int]) -> Score:
 
 
 def switch_drums(score: Score, number: int, *, is_drum: bool) -> Score:
-    """The same score, in which a track and all that share its channel are drums, or are not.
+    """Return the same score, in which a track and all that share its channel are drums, or are not.
 
     Raises MidiError if there is no such track; its number counts from 0.
     """
@@ -158,7 +158,7 @@ def parse_drums(text: str) -> frozenset[int]:
 
 
 def format_drums(numbers: Iterable[int]) -> str:
-    """The text that `parse_drums` reads as these numbers of tracks."""
+    """Return the text that `parse_drums` reads as these numbers of tracks."""
     return ",".join(str(number + 1) for number in sorted(numbers)) or "none"
 
 
@@ -283,7 +283,7 @@ class _Told(NamedTuple):
     """By channel, without banks."""
 
     def of(self, chunk: int, channel: int) -> _Steps | None:
-        """The steps of a channel in a chunk; None if nothing is said.
+        """Return the steps of a channel in a chunk; None if nothing is said.
 
         As with programs, the banks of other chunks count if a chunk chooses no sound itself.
         """
@@ -374,14 +374,14 @@ def _walk(messages: Sequence[_Message], channel: int, chunk: int | None) -> _Ste
 
 
 def _content(file: MidiFile, events: Events, row: int) -> bytes:
-    """The bytes of a system exclusive message without F0 and F7, or their beginning."""
+    """Return the bytes of a system exclusive message without F0 and F7, or their beginning."""
     start = int(events.second[row])
     following = int(events.start[row + 1]) if row + 1 < len(events.start) else len(file.data)
     return file.data[start : min(following, start + _LONGEST_SYSEX)].partition(b"\xf7")[0]
 
 
 def _meaning(content: bytes) -> str | _Part | None:
-    """The mode that a message sets, or a channel and whether it is drums; None: neither."""
+    """Return the mode that a message sets, or a channel and whether it is drums; None: neither."""
     if len(content) < 4:
         return None
     if content[0] == 0x7E and content[2] == 0x09:
@@ -404,7 +404,7 @@ def _meaning(content: bytes) -> str | _Part | None:
 
 
 def _plain(name: str) -> str:
-    """A name in lower case, without accents and with words apart."""
+    """Return a name in lower case, without accents and with words apart."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|_|(?<=[^\W\d])(?=\d)", " ", name)
     folded = unicodedata.normalize("NFKD", words.casefold())
     return unicodedata.normalize(

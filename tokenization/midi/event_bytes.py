@@ -253,7 +253,9 @@ def note_table(
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Notes (n, 4): onset, duration, pitch and velocity; their chunks, channels and rows (n,).
+    """Return the notes (n, 4): onset, duration, pitch and velocity.
+
+    Their chunks, channels and rows (n,).
 
     The arguments are columns of events, and the rows of notes from `pair_notes`.
     """
@@ -279,7 +281,7 @@ def own_programs(
     channel: NDArray[np.int64],
     row: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The last program that a chunk sets on a channel before a row of its events, (n,).
+    """Return the last program that a chunk sets on a channel before a row of its events, (n,).
 
     0 if it sets none before that row, -1 if it never sets one on this channel. `status`, `first`
     and `track_rows` are columns of events; `chunk`, `channel` and `row` (n,) are sorted by chunk,

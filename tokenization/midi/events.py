@@ -106,7 +106,10 @@ class Events:
         return np.where(is_late, note, -1), np.where(is_late, program, -1)
 
     def _first_rows(self, is_kind: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The row of the first event of a kind on each channel (tracks, 16); -1: there is none."""
+        """Return the row of the first event of a kind on each channel (tracks, 16).
+
+        -1: there is none.
+        """
         rows = np.full(self.homes.shape, -1, np.int64)
         of_kind = np.flatnonzero(is_kind)[::-1]  # the first one is written last
         rows[self.chunk[of_kind], self.status[of_kind] & 15] = of_kind
@@ -128,7 +131,7 @@ class Events:
 
 
 def scan_events(file: MidiFile) -> Events:
-    """Scans the events of all tracks of a file.
+    """Scan the events of all tracks of a file.
 
     Of a track with bytes that are not events, the part before them is read.
 
@@ -157,7 +160,7 @@ def scan_events(file: MidiFile) -> Events:
 
 
 def describe_damage(file: MidiFile, events: Events) -> str:
-    """Describes what of a file cannot be read, or is read differently; empty if nothing."""
+    """Describe what of a file cannot be read, or is read differently; empty if nothing."""
     clauses = list(file.damage)
     last = file.tracks[-1]
     damaged: list[str] = []
@@ -261,7 +264,7 @@ def pair_notes(
 def note_table(
     events: Events, begins: NDArray[np.int32], ends: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Notes (n, 4) of the rows from `pair_notes`: onset, duration, pitch and velocity.
+    """Return the notes (n, 4) of the rows from `pair_notes`: onset, duration, pitch and velocity.
 
     The second array (n,) has their instruments: chunk times 2048, channel times 128, and program.
     Notes are sorted by instrument, then in the order of a track.

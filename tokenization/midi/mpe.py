@@ -109,7 +109,7 @@ def note_bends(
     notes: tuple[NDArray[np.int32], NDArray[np.int32]],
     division: int,
 ) -> dict[int, NDArray[np.int64]]:
-    """The bends of the notes of each zone, by its place: see `Track.note_bends`.
+    """Return the bends of the notes of each zone, by its place: see `Track.note_bends`.
 
     A note begins with the bend of its channel, and is in tune again a quarter note after its end.
     The result is empty if there are too many bends.
@@ -156,7 +156,7 @@ def note_bends(
 def _bend_ranges(
     events: _Columns, channels: NDArray[np.int64], is_member: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The range of the bend in cents of each channel of each chunk, if it is a member."""
+    """Return the range of the bend in cents of each channel of each chunk, if it is a member."""
     ranges = np.full(len(is_member), MEMBER_BEND_CENTS)
     is_data = np.isin(events.first, _PARAMETER_CONTROLS) & ((events.status & 0xF0) == 0xB0)
     rows = np.flatnonzero(is_data & is_member[channels])
@@ -192,7 +192,7 @@ def _configurations(events: _Columns, until: int) -> Iterator[_Configuration]:
 def _zones(
     configurations: Sequence[_Configuration], playing: NDArray[np.bool_]
 ) -> dict[int | None, dict[int, list[int]]]:
-    """The member channels of manager channels by chunk, or by None for all chunks."""
+    """Return the member channels of manager channels by chunk, or by None for all chunks."""
     sizes: dict[int | None, dict[int, int]] = {}
     for _, _, chunk, manager, members in configurations:
         channels = _members(manager, members or 15)
@@ -209,14 +209,17 @@ def _zones(
 
 
 def _members(manager: int, count: int) -> list[int]:
-    """The channels next to a manager channel."""
+    """Return the channels next to a manager channel."""
     return [*range(1, count + 1)] if manager == _LOWER else [*range(15 - count, 15)]
 
 
 def _programs(
     events: _Columns, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The least and the greatest program of each channel of each chunk; 128 and -1 without any."""
+    """Return the least and the greatest program of each channel of each chunk.
+
+    128 and -1 without any.
+    """
     least, most = np.full(shape, 128, np.int32), np.full(shape, -1, np.int32)
     rows = np.flatnonzero((events.status & 0xF0) == 0xC0)
     places = events.chunk[rows], events.status[rows] & 15

@@ -43,7 +43,7 @@ ValueT = TypeVar("ValueT")
 
 
 def read_music(data: bytes, name: str, *, strict: bool = False) -> tuple[bytes, Score]:
-    """A MIDI file, or a MusicXML file as a MIDI file, and its score.
+    """Return a MIDI file, or a MusicXML file as a MIDI file, and its score.
 
     The score's `left_out` says what of MusicXML is not in it. Arguments and errors are those of
     `as_midi` and `read_midi`.
@@ -54,7 +54,7 @@ def read_music(data: bytes, name: str, *, strict: bool = False) -> tuple[bytes, 
 
 
 def as_midi(data: bytes, name: str) -> bytes:
-    """The contents of a MIDI file, or of a MusicXML file as a MIDI file.
+    """Return the contents of a MIDI file, or of a MusicXML file as a MIDI file.
 
     Repeats are played, tied notes are joined, and transposing instruments sound as they do. Written
     dynamics become velocities. Grace notes, and what `_LEFT_OUT` names, are left out. If the first
@@ -147,7 +147,7 @@ def is_musicxml(data: bytes) -> bool:
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """The XML of a compressed or plain file. Raises MidiError, BadZipFile or ValueError."""
+    """Return the XML of a compressed or plain file. Raises MidiError, BadZipFile or ValueError."""
     if data.startswith(b"PK"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             place = _place_of_score(archive)
@@ -183,7 +183,7 @@ def _place_of_score(archive: zipfile.ZipFile) -> str:
 
 
 def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
-    """Gives percussion the pitches of its MIDI keys.
+    """Give percussion the pitches of its MIDI keys.
 
     Returns the ids of the parts with drums, and the number of notes without a key, which become
     rests. music21 loses which of several instruments of a part plays a note.
@@ -227,7 +227,7 @@ def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
 
 
 def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN401
-    """The score, and whether repeats are played in it."""
+    """Return the score, and whether repeats are played in it."""
     written = list(parsed.parts)
     are_drums = [not drums.isdisjoint(part.groups) for part in written]  # with the part's id
     parts, repeats_played = _as_played(written)
@@ -265,7 +265,7 @@ def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
 
 
 def _as_played(parts: Sequence[Any]) -> tuple[list[Any], bool]:
-    """The parts with repeats played, if they all can be and stay equally long.
+    """Return the parts with repeats played, if they all can be and stay equally long.
 
     Also returns whether this has made the music longer.
     """
@@ -296,7 +296,7 @@ def _ticks(offset: Any, pickup: float) -> int:  # noqa: ANN401
 
 
 def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN401
-    """The notes of a flat part."""
+    """Return the notes of a flat part."""
     marks = [(float(one.offset), one.volumeScalar) for one in part.getElementsByClass("Dynamic")]
     instrument = next(iter(part.getElementsByClass("Instrument")), None)
     rows: list[tuple[int, int, int, int]] = []

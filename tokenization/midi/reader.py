@@ -60,7 +60,7 @@ def read_midi(
     strict: bool = False,
     drums: Mapping[Place, bool] | None = None,
 ) -> Score:
-    """Reads notes, controllers, tempos and time signatures of a MIDI file.
+    """Read notes, controllers, tempos and time signatures of a MIDI file.
 
     There is one track for each combination of track chunk, channel and program with notes; the
     channels of an MPE zone are one (`find_homes`). Its controls and bends are those of its channel,
@@ -209,7 +209,7 @@ def _tracks(
     ends: NDArray[np.int32],
     drums: Mapping[Place, bool] | None,
 ) -> tuple[tuple[Track, ...], str]:
-    """The tracks, and a description of those that are drums, or are not, by a guess."""
+    """Return the tracks, and a description of those that are drums, or are not, by a guess."""
     notes, key = note_table(events, begins, ends)
     firsts = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
     if len(firsts) > MAX_TRACKS:
@@ -277,7 +277,7 @@ def _by_channel(
 
 
 def _fixed(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A read-only copy that owns its memory."""
+    """Return a read-only copy that owns its memory."""
     table = rows.copy()
     table.setflags(write=False)
     return table

@@ -41,7 +41,7 @@ _MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 def detect_encoding(contents: Iterable[bytes]) -> str:
-    """The encoding of the texts of a file that are not UTF-8; `utf-8` if all are."""
+    """Return the encoding of the texts of a file that are not UTF-8; `utf-8` if all are."""
     others = [content for content in contents if _as_utf8(content) is None]
     if not others:
         return "utf-8"
@@ -68,7 +68,7 @@ def decode_text(content: bytes, encoding: str) -> str:
 
 
 def _as_utf8(content: bytes) -> str | None:
-    """The text, if it is UTF-8 or has a byte order mark."""
+    """Return the text, if it is UTF-8 or has a byte order mark."""
     try:
         if encoding := _MARKS.get(content[:2]):
             return content[2:].decode(encoding)

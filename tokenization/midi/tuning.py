@@ -72,7 +72,7 @@ class Tuning:
 
     @classmethod
     def of(cls, played: Mapping[int, ChannelEvents]) -> Tuning:
-        """The tuning of channels by their events up to the time of interest."""
+        """Return the tuning of channels by their events up to the time of interest."""
         channels = {number: _channel(events) for number, events in played.items()}
         offsets = [
             channel.cents(channel.bend)
@@ -83,7 +83,7 @@ class Tuning:
 
     @classmethod
     def of_score(cls, score: Score) -> Tuning:
-        """The tuning of a whole score."""
+        """Return the tuning of a whole score."""
         parts: dict[int, list[Track]] = {}
         for track in score.tracks:
             parts.setdefault(track.channel, []).append(track)
@@ -96,7 +96,7 @@ class Tuning:
         return cls.of(played)
 
     def bend(self, number: int) -> int:
-        """The bend to which a channel returns: its tuning, or else that of the others."""
+        """Return the bend to which a channel returns: its tuning, or else that of the others."""
         channel = self.channels[number]
         if channel.bend is not None:
             return channel.bend
@@ -108,7 +108,7 @@ class Tuning:
         return bend if -_CENTRE <= bend < _CENTRE else 0
 
     def last_bend(self, number: int) -> int:
-        """The bend in effect at the end of a channel."""
+        """Return the bend in effect at the end of a channel."""
         return self.channels[number].last_bend
 
     def joining(self, track: Track, number: int, tick: int) -> Track:
@@ -121,7 +121,7 @@ class Tuning:
         return _tuned(track, wanted, channel.bend_range, tick)
 
     def alone(self, track: Track) -> Track:
-        """A track in a file of its own, tuned from its start as it is in the piece."""
+        """Return a track in a file of its own, tuned from its start as it is in the piece."""
         channel = self.channels.get(track.channel)
         cents = self.shared_cents
         if channel is not None and channel.has_notes:
@@ -186,7 +186,10 @@ def parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, f
 
 
 def _shared(offsets: NDArray[np.float64]) -> float:
-    """The offset (n,) that all have, or that they have besides semitones; 0 if there is none."""
+    """Return the offset (n,) that all have, or that they have besides semitones.
+
+    0 if there is none.
+    """
     if not len(offsets):
         return 0.0
     if np.ptp(offsets) < _SAME_CENTS:

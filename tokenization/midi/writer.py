@@ -47,12 +47,12 @@ class NewEvents(NamedTuple):
 
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
-        """A single event."""
+        """Return a single event."""
         return cls.of([NewEvent(tick, rank, content)])
 
     @classmethod
     def of(cls, events: Sequence[NewEvent]) -> NewEvents:
-        """Some events in their order."""
+        """Return some events in their order."""
         rows = [(event.tick, event.rank, len(event.content)) for event in events]
         ticks, ranks, sizes = np.array(rows, np.int64).reshape(-1, 3).T
         content = b"".join([event.content for event in events])
@@ -79,7 +79,7 @@ class NewEvents(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[NewEvents]) -> NewEvents:
-        """The events of all parts, at least one, concatenated."""
+        """Return the events of all parts, at least one, concatenated."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -117,7 +117,7 @@ class Scale(NamedTuple):
     denominator: int = 1
 
     def ticks(self, ticks: Ticks) -> Ticks:
-        """Converts one time or an array of times."""
+        """Convert one time or an array of times."""
         return nearest_ratio(ticks * self.numerator, self.denominator)
 
 
@@ -177,7 +177,7 @@ def write_midi(score: Score) -> bytes:
 
 
 def _owners(counts: Iterable[int]) -> NDArray[np.int64]:
-    """The number of the track of each event; track i has `counts[i]` events in a row."""
+    """Return the number of the track of each event; track i has `counts[i]` events in a row."""
     number = np.array([*counts], np.int64)
     return np.arange(len(number)).repeat(number)
 
@@ -190,7 +190,7 @@ def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes =
 
 @lru_cache(maxsize=4096)
 def variable_length(value: int) -> bytes:
-    """Encodes a number as a variable-length quantity.
+    """Encode a number as a variable-length quantity.
 
     Raises:
         MidiError: the number has more than 28 bits.
@@ -307,7 +307,7 @@ def note_events(
 
 
 def control_events(track: Track, channel: int, scale: Scale) -> NewEvents:
-    """Controllers of a track."""
+    """Return the controllers of a track."""
     tick, control, value = track.controls.T
     ranks = np.full(len(tick), SETTING)
     return NewEvents.messages(scale.ticks(tick), ranks, 0xB0 | channel, control, value)
@@ -321,7 +321,7 @@ def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
 
 
 def free_channel(track: Track, taken: Mapping[int, tuple[int, bool]]) -> int:
-    """The track's own channel, or the first one that no other instrument uses.
+    """Return the track's own channel, or the first one that no other instrument uses.
 
     If all are in use, instruments share channels; see `program_choices`. Drums use the drum
     channel, unless a melody does, and no other new track uses it.

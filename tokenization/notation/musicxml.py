@@ -33,7 +33,7 @@ _OF_MUSIC21: Final = {
 
 
 def as_musicxml(score: Score, title: str) -> bytes:
-    """Writes a score for the piano as MusicXML, in two staves; see `Notation.of`.
+    """Write a score for the piano as MusicXML, in two staves; see `Notation.of`.
 
     The same score gives the same bytes. Dynamics and pedals are left out.
     """
@@ -85,7 +85,7 @@ def _sharps(key: Key | None) -> int:
 
 
 def _spelled(pitch: int, sharps: int) -> str:
-    """The name of a pitch for music21, such as B-3, as it is usually spelled in a key.
+    """Return the name of a pitch for music21, such as B-3, as it is usually spelled in a key.
 
     Octaves of MusicXML begin at 0, so the twelve lowest pitches are written an octave higher.
     """
@@ -109,7 +109,7 @@ def _tempos(score: Score, bars: Sequence[Bar]) -> Iterator[tuple[int, float]]:
 
 
 def _fill(measure: Any, one: Bar, staff: Staff, sharps: int) -> None:  # noqa: ANN401
-    """Puts the notes and rests of a bar into a measure."""
+    """Put the notes and rests of a bar into a measure."""
     from music21 import note, stream
 
     voices = [
@@ -145,7 +145,7 @@ def _fill_voice(
     *,
     shows_rests: bool,
 ) -> None:
-    """Puts the notes of a voice in a bar, and rests between them, into a stream."""
+    """Put the notes of a voice in a bar, and rests between them, into a stream."""
     from music21 import chord, note, tie
 
     def rest(start: int, end: int) -> None:

@@ -58,7 +58,7 @@ class Notation:
 
     @classmethod
     def of(cls, score: Score) -> Notation:
-        """Writes a score down.
+        """Write a score down.
 
         Onsets move by at most one step of the grid, to sixteenths, triplets or sextuplets. Each
         note is as long as it can be read: a rest shorter than an eighth note becomes part of the
@@ -91,7 +91,7 @@ def _bars(score: Score) -> tuple[Bar, ...]:
 
 
 def _hands(score: Score) -> tuple[list[_Note], list[_Note]]:
-    """Notes of the right and of the left hand.
+    """Return the notes of the right and of the left hand.
 
     Two tracks are two hands, as in most files for the piano; other notes are shared by pitch.
     """
@@ -118,7 +118,7 @@ def _hands(score: Score) -> tuple[list[_Note], list[_Note]]:
 
 
 def _splits(notes: Iterable[_Note]) -> dict[int, int]:
-    """The lowest pitch of the right hand at each onset.
+    """Return the lowest pitch of the right hand at each onset.
 
     The choice with the lowest sum of costs: of wide chords in a hand, of ledger lines, of pitches
     that are close in different hands, and of changes.
@@ -161,7 +161,10 @@ def _staff(notes: Sequence[_Note], bars: Sequence[Bar]) -> Staff:
 
 
 def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
-    """Notes at places that can be written; a note ends when its pitch is struck again."""
+    """Return the notes at places that can be written.
+
+    A note ends when its pitch is struck again.
+    """
     starts = [bar.start for bar in bars]
 
     def bar_at(step: int) -> Bar:
@@ -258,7 +261,7 @@ def _mean_pitch(strike: Strike) -> float:
 def _lengthened(
     voice: Sequence[Strike], struck: Mapping[int, Sequence[int]], bars: Sequence[Bar]
 ) -> tuple[Strike, ...]:
-    """Notes without short rests behind them, and without short ties over bar lines.
+    """Return the notes without short rests behind them, and without short ties over bar lines.
 
     `struck` are the onsets of each pitch in the hand, at which an earlier note of the pitch ends.
     """

@@ -39,7 +39,7 @@ class Bar:
         return (self.start + self.end) // 2 if self.end - self.start == 4 * self.beat else self.end
 
     def units(self, onsets: Sequence[int]) -> int:
-        """Steps of the division that fits onsets in one cell, counted from its start.
+        """Return the steps of the division that fits onsets in one cell, counted from its start.
 
         The first one of these that moves the fewest onsets: sixteenths, triplets, and sextuplets.
         No onset moves by more than one step.
@@ -68,7 +68,7 @@ class Bar:
             start = stop
 
     def _value(self, start: int, end: int) -> int:
-        """The longest value that can be read at once from `start` on, up to `end`."""
+        """Return the longest value that can be read at once from `start` on, up to `end`."""
         place, length = start - self.start, end - start
         beat, past = self.beat, place % self.beat
         if past == 0 and length >= beat:
@@ -98,5 +98,5 @@ def _nearest(onset: int, unit: int) -> int:
 
 
 def snapped(step: int, start: int, unit: int) -> int:
-    """The place nearest to a step, of those every `unit` steps from `start`."""
+    """Return the place nearest to a step, of those every `unit` steps from `start`."""
     return start + _nearest(step - start, unit)

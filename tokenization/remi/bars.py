@@ -60,7 +60,7 @@ class BarMap(NamedTuple):
         return cls(lines, starts, sizes, ticks_per_beat)
 
     def steps(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The step nearest to each time; after the last bar line, steps continue evenly."""
+        """Return the step nearest to each time; after the last bar line, steps continue evenly."""
         bars = np.searchsorted(self.lines, ticks, side="right") - 1
         offsets = nearest_step(ticks - self.lines[bars], self.ticks_per_beat)
         is_next = offsets >= np.append(self.sizes, _NEVER)[bars]
@@ -68,13 +68,13 @@ class BarMap(NamedTuple):
         return np.where(is_next, following, self.starts[bars] + offsets)
 
     def ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The time in ticks of each step; the steps added to a bar map to its end."""
+        """Return the time in ticks of each step; the steps added to a bar map to its end."""
         bars = np.searchsorted(self.starts, steps, side="right") - 1
         ticks = nearest_ratio((steps - self.starts[bars]) * self.ticks_per_beat, STEPS_PER_BEAT)
         return np.minimum(self.lines[bars] + ticks, np.append(self.lines[1:], _NEVER)[bars])
 
     def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Converts notes (n, 4) from steps after the first bar line to ticks."""
+        """Convert notes (n, 4) from steps after the first bar line to ticks."""
         begins, ends = self.ticks(table[:, 0]), self.ticks(table[:, 0] + table[:, 1])
         return np.column_stack([begins, ends - begins, table[:, 2:]])
 
@@ -85,7 +85,7 @@ class BarMap(NamedTuple):
         return split_long_bars(self.starts, int(self.starts[-1]))
 
     def on_grid(self, score: Score) -> Score:
-        """The score in grid steps: twelve ticks per quarter, in bars of whole eighths.
+        """Return the score in grid steps: twelve ticks per quarter, in bars of whole eighths.
 
         Time signatures are the notated ones until their bars are no longer these bars. After the
         last bar line, where a note may end, bars continue in the length of the last bar of the
@@ -109,7 +109,7 @@ class BarMap(NamedTuple):
         )
 
     def _signatures(self, score: Score) -> tuple[TimeSignature, ...]:
-        """The notated time signatures, in steps."""
+        """Return the notated time signatures, in steps."""
         ticks = np.array([change.tick for change in score.time_signatures], np.int64)
         steps = self.steps(ticks).tolist()
         moved = [

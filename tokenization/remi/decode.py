@@ -67,7 +67,7 @@ class Bars(NamedTuple):
     """Number of bars at the start that come after the others in the music."""
 
     def in_music(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Times of the music, from those of the row."""
+        """Return the times of the music, from those of the row."""
         if not self.num_later:
             return steps
         start, end = self.lines[self.num_later], self.lines[-1]
@@ -146,7 +146,7 @@ class Notes(NamedTuple):
 
 
 def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
-    """Notes of any tokens.
+    """Return the notes of any tokens.
 
     A melodic note is a Pitch, Velocity and Duration in a row; its track is that of the last Program
     before it, or of program 0 if there is none. A drum note is a Drum and a Velocity, and lasts one
@@ -214,7 +214,7 @@ def _cut(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], ...]:
-    """Ends notes where their key is struck again; canonical sequences need no change."""
+    """End notes where their key is struck again; canonical sequences need no change."""
     packed = _SOUNDING.pack(keys, onsets, durations)
     packed.sort()
     places = _SOUNDING.above(packed, 2)

@@ -102,7 +102,7 @@ class Players(NamedTuple):
 def players(
     families: Families, ranks: frozenset[int] | None, silent: frozenset[int] = frozenset()
 ) -> Players:
-    """The tracks with some ranks (None: all) except the silent ones."""
+    """Return the tracks with some ranks (None: all) except the silent ones."""
     num_programs = families.part - families.program
     tracks = np.zeros(max(num_programs * NUM_PARTS, families.only_track + 1), bool)
     if families.only_track >= 0:
@@ -175,7 +175,7 @@ class RemiGrammar(_State):
         """Read-only mask (v,) of the tokens that may follow; at least one."""
 
     def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
-        """Allows more notes of the current track, and Programs of later tracks."""
+        """Allow more notes of the current track, and Programs of later tracks."""
         families = self.families
         self._allow_pitches(mask)
         if families.only_track < 0:
@@ -183,7 +183,7 @@ class RemiGrammar(_State):
             mask[families.program : families.part] = tracks.reshape(-1, NUM_PARTS).any(1)
 
     def _allow_track(self, mask: NDArray[np.bool_]) -> None:
-        """Allows the tokens after a Program or a Part: another Part, or the first pitch."""
+        """Allow the tokens after a Program or a Part: another Part, or the first pitch."""
         if self.after is After.PROGRAM:
             part = self.families.part
             tracks = self._tracks_after(self.last_track)
@@ -193,7 +193,7 @@ class RemiGrammar(_State):
         self._allow_pitches(mask)
 
     def _allow_pitches(self, mask: NDArray[np.bool_]) -> None:
-        """Allows pitches of the current track above the last one that do not sound."""
+        """Allow pitches of the current track above the last one that do not sound."""
         families, track = self.families, self.track
         if track == 0:
             mask[max(self.pitch + 1, families.drum) : families.velocity] = True

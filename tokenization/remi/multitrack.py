@@ -36,7 +36,7 @@ class MultitrackRemiConfig(RemiConfig):
     kind: Literal["multitrack_remi"] = "multitrack_remi"
 
     def build(self) -> MultitrackRemi:
-        """The tokenizer."""
+        """Return the tokenizer."""
         return MultitrackRemi(self)
 
 
@@ -69,7 +69,7 @@ class MultitrackRemi(Remi):
     def replace_program(
         self, ids: NDArray[np.integer], program: int, by: int | None
     ) -> NDArray[np.integer]:
-        """Replaces a program (128: drums) by another one, or removes its tracks (None).
+        """Replace a program (128: drums) by another one, or remove its tracks (None).
 
         For example, it removes the drums, or replaces piano by strings. `ids` and the result are
         canonical ids of a whole piece. Drums can be removed but not replaced, and no other program

@@ -43,7 +43,7 @@ class Packing:
         return [*columns, packed & self._last_mask]
 
     def above(self, packed: NDArray[np.int64], field: int) -> NDArray[np.int64]:
-        """The fields before the given one (n,), still packed."""
+        """Return the fields before the given one (n,), still packed."""
         return packed >> self._below[field - 1]
 
     def place(self, column: NDArray[np.int64], field: int) -> NDArray[np.int64]:
@@ -51,6 +51,6 @@ class Packing:
         return column << self._below[field]
 
     def row(self, *numbers: int) -> NDArray[np.int64]:
-        """A packed row () to be added to others; its numbers may be negative."""
+        """Return a packed row () to be added to others; its numbers may be negative."""
         shifted = (n << int(below) for n, below in zip(numbers, self._below, strict=True))
         return np.array(sum(shifted))

@@ -34,7 +34,7 @@ _NEAREST = np.searchsorted(
 
 
 def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
-    """Raises MidiError if one of the onsets (n,) is later than 65,536 quarters."""
+    """Raise MidiError if one of the onsets (n,) is later than 65,536 quarters."""
     last_beat = int(onset_ticks.max(initial=0)) // ticks_per_beat
     if last_beat >= MAX_BEATS:
         raise MidiError(
@@ -70,7 +70,7 @@ class SeparateNotes(NamedTuple):
     """In bins, unchanged."""
 
     def cut_at(self, step: int) -> SeparateNotes:
-        """The notes, with those that begin before a step ending there at the latest."""
+        """Return the notes, with those that begin before a step ending there at the latest."""
         room = np.where(self.onsets < step, step - self.onsets, _NEVER)
         return self._replace(
             durations=np.minimum(self.durations, room), gaps=np.minimum(self.gaps, room)
@@ -90,7 +90,7 @@ def separate_notes(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> SeparateNotes:
-    """Removes overlaps. Of notes with equal key and onset, keeps the longest, then the loudest.
+    """Remove overlaps. Of notes with equal key and onset, keeps the longest, then the loudest.
 
     Times are in steps, durations at most 1,023, and velocities in bins. The order of notes does not
     matter.
@@ -125,7 +125,7 @@ def quantize_notes(
 
 
 def part_of(score: Score, start: int, end: int) -> Score:
-    """The music of a score in grid steps from one step up to another, both bar lines.
+    """Return the music of a score in grid steps from one step up to another, both bar lines.
 
     What sounds beyond the end gets a length of the vocabulary that does not reach beyond it either,
     since the part would otherwise have another bar.

@@ -100,7 +100,7 @@ class RemiConfig(ABC):
 
     @abstractmethod
     def build(self) -> Remi:
-        """The tokenizer."""
+        """Return the tokenizer."""
 
 
 class Remi(ABC):
@@ -131,7 +131,7 @@ class Remi(ABC):
         ends: bool = True,
         num_bars: int | None = None,
     ) -> TokenSequence:
-        """Encodes a score; the sustain pedal is ignored.
+        """Encode a score; the sustain pedal is ignored.
 
         A tempo outside the range of the vocabulary is halved or doubled, together with its beats;
         see `in_tempo_range`.
@@ -227,7 +227,7 @@ class Remi(ABC):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Decodes any ids to a score with 12 ticks per quarter, in linear time; never raises.
+        """Decode any ids to a score with 12 ticks per quarter, in linear time; never raises.
 
         Only ids up to the first EOS count. `read_notes` defines notes; each ends where its pitch is
         struck again. Misplaced tokens are ignored. The score ends with its last bar or its last
@@ -248,7 +248,7 @@ class Remi(ABC):
         signatures: Sequence[TimeSignature],
         tracks: Sequence[Track],
     ) -> tuple[Score, NDArray[np.int64]]:
-        """The score of some tokens, and its bar lines in steps."""
+        """Return the score of some tokens, and its bar lines in steps."""
         table, ranks = by_track(notes._replace(onsets=bars.in_music(notes.onsets)))
         lines = bars.music_lines()
         score = Score(
@@ -266,7 +266,7 @@ class Remi(ABC):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Document:
-        """Decodes any ids to a document, the score as `decode` does; never raises."""
+        """Decode any ids to a document, the score as `decode` does; never raises."""
         tokens = Tokens.of(ids, self.families).to_end()
         bars = read_bars(tokens)
         notes = read_notes(tokens, bars, self.families)
@@ -346,7 +346,7 @@ class Remi(ABC):
         """Rank of each track among the tracks at one position; -1 if the track is not encoded."""
 
     def save(self, folder: Path) -> None:
-        """Writes the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
+        """Write the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
         content = {
             "format_version": FORMAT_VERSION,
             "config": asdict(self.config),
@@ -385,7 +385,7 @@ class Remi(ABC):
         return self._in_crop(np.concatenate([np.array(head, ids.dtype), ids[rest:stop]]))
 
     def _in_crop(self, ids: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Replaces the sources that are not in a crop by New, in place."""
+        """Replace the sources that are not in a crop by New, in place."""
         first = self.families.return_
         places = np.flatnonzero((ids > first) & (ids < self.families.chord))
         bar = (ids == BAR).cumsum() - 1
@@ -429,7 +429,7 @@ class PianoRemiConfig(RemiConfig):
     kind: Literal["piano_remi"] = "piano_remi"
 
     def build(self) -> PianoRemi:
-        """The tokenizer."""
+        """Return the tokenizer."""
         return PianoRemi(self)
 
 
@@ -456,7 +456,10 @@ class PianoRemi(Remi):
 def _heard(
     tracks: Sequence[Track], ranks: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Notes (n, 4) of the tracks that are encoded, and their keys (n,); drums have length 0."""
+    """Return the notes (n, 4) of the tracks that are encoded, and their keys (n,).
+
+    Drums have length 0.
+    """
     heard = [(rank, track) for rank, track in zip(ranks, tracks, strict=True) if rank >= 0]
     heard.sort(key=lambda of_track: of_track[0])
     table = all_notes(track for _, track in heard)

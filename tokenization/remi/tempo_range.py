@@ -21,12 +21,12 @@ _LARGEST_DENOMINATOR: Final = 128
 
 
 def tempos_out_of_range(score: Score) -> list[float]:
-    """The tempos (bpm) that `in_tempo_range` changes, in order."""
+    """Return the tempos (bpm) that `in_tempo_range` changes, in order."""
     return [tempo.bpm for tempo in score.tempos if _doublings(tempo.bpm)]
 
 
 def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
-    """The same music with all tempos in the range of the vocabulary; seconds do not change.
+    """Return the same music with all tempos in the range of the vocabulary; seconds do not change.
 
     A tempo outside the range is doubled or halved until it is inside, and so are the lengths in
     quarters of everything that is played in it: a quarter at 400 becomes an eighth at 200, and a
@@ -108,7 +108,7 @@ class _Sections(NamedTuple):
         return np.searchsorted(self.starts, ticks, side="right") - 1
 
     def moved(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The new time of each time."""
+        """Return the new time of each time."""
         at = self.at(ticks)
         return self.moved_starts[at] + _doubled(ticks - self.starts[at], self.doublings[at])
 

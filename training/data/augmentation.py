@@ -100,7 +100,7 @@ class Augmentation:
         return tracks
 
     def _changed(self, track: Track, draw: np.random.Generator) -> Track:
-        """The track with a random change of program and velocity."""
+        """Return the track with a random change of program and velocity."""
         other_program, other_loudness = draw.random(2) < (self.program, self.velocity)
         first = track.program - track.program % FAMILY
         program = int(draw.integers(first, first + FAMILY))

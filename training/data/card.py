@@ -12,7 +12,7 @@ from training.data.corpus_writer import COUNTS, LISTS
 
 
 def card(data: dict[str, Any], tokenizer: Remi) -> str:
-    """The data card of a corpus in Markdown; `data` is the contents of `data.json`."""
+    """Return the data card of a corpus in Markdown; `data` is the contents of `data.json`."""
     counts = data["listed"]
     columns = ("files", "bars", "notes", "tokens", *COUNTS)
     rows = [
@@ -77,7 +77,7 @@ def _whole(bpm: float) -> str:
 
 
 def _corpora(data: dict[str, Any]) -> list[str]:
-    """The section about the corpora, as Markdown."""
+    """Return the section about the corpora, as Markdown."""
     rows: list[str] = []
     for one in data["corpora"]:
         numbers = {
@@ -148,7 +148,7 @@ def _losses_of_corpora(data: dict[str, Any]) -> list[str]:
 
 
 def _losses(name: str, facts: Mapping[str, Any]) -> str:
-    """A row of the table of losses."""
+    """Return a row of the table of losses."""
     lost = Losses(**facts["losses"])
     numbers = " | ".join(f"{number:,}" for number in lost[:-2])
     shift = lost.onset_microseconds / 1e3 / max(facts["notes"], 1)
@@ -157,7 +157,7 @@ def _losses(name: str, facts: Mapping[str, Any]) -> str:
 
 
 def _listed(data: dict[str, Any], key: str) -> str:
-    """The first entries of a list, and the file that has the others."""
+    """Return the first entries of a list, and the file that has the others."""
     first = "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
     more = data["listed"][key] - len(data[key])
     return first + (f"- and {more:,} more in `{key}.txt`\n" if more else "")

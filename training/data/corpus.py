@@ -67,7 +67,7 @@ class Corpus:
         return np.append(0, np.cumsum([len(shard) for shard in self.shards]))
 
     def __len__(self) -> int:
-        """Number of pieces."""
+        """Return the number of pieces."""
         return int(self._first_pieces[-1])
 
     @property
@@ -86,7 +86,7 @@ class Corpus:
         return [name for shard in self.shards for name in shard.names()]
 
     def length(self, index: int) -> int:
-        """Number of tokens of a piece."""
+        """Return the number of tokens of a piece."""
         shard, number = self._shard_of(index)
         return int(shard.offsets[number + 1] - shard.offsets[number])
 
@@ -103,12 +103,12 @@ class Corpus:
         return PieceFacts(*shard.pieces[number].item())
 
     def piece_bars(self, index: int) -> NDArray[np.int64]:
-        """Indices of the Bar tokens within a piece."""
+        """Return the indices of the Bar tokens within a piece."""
         shard, number = self._shard_of(index)
         return shard.bars[shard.bar_offsets[number] : shard.bar_offsets[number + 1]]
 
     def _shard_of(self, index: int) -> tuple[Shard, int]:
-        """The shard of a piece, and the index of the piece in it."""
+        """Return the shard of a piece, and the index of the piece in it."""
         shard = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         return self.shards[shard], index - int(self._first_pieces[shard])
 

@@ -141,7 +141,7 @@ def _read_pieces(
 
 
 def _hashes(ids: NDArray[np.uint16], lengths: NDArray[np.int64]) -> list[bytes]:
-    """A hash of the tokens of each piece."""
+    """Return a hash of the tokens of each piece."""
     ends = np.cumsum(lengths).tolist()
     content, starts = ids.tobytes(), [0, *ends][:-1]
     return [
@@ -196,7 +196,7 @@ class _Counts:
 
     @staticmethod
     def summed(counts: Sequence[_Counts]) -> dict[str, Any]:
-        """Sums over all corpora."""
+        """Return the sums over all corpora."""
         lost = {key: sum(one.facts["losses"][key] for one in counts) for key in Losses._fields}
         return {key: sum(one.facts[key] for one in counts) for key in _COUNTED} | {"losses": lost}
 

@@ -98,7 +98,7 @@ class _Part(NamedTuple):
         return notated_lines(self.score, max(self.score.end_ticks, 1))
 
     def without(self, at_start: int, at_end: int) -> _Part:
-        """The part without some of its bars."""
+        """Return the part without some of its bars."""
         lines = self.lines
         stop = len(lines) - 1 - at_end
         score = part_of(self.score, int(lines[at_start]), int(lines[stop]))
@@ -122,7 +122,7 @@ class Documents(Examples):
         return np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
 
     def draw(self, draw: np.random.Generator) -> list[Drawn]:
-        """The documents of an example; only the last one may be too long."""
+        """Return the documents of an example; only the last one may be too long."""
         drawn, room = list[Drawn](), self.length + 1
         while not drawn or (room >= _LEAST_ROOM and drawn[-1].ids[-1] == EOS):
             drawn.append(self.draw_document(draw, room))
@@ -275,7 +275,7 @@ class Documents(Examples):
                     break
 
         def other() -> Score:
-            """A part of another piece of the same corpus."""
+            """Return a part of another piece of the same corpus."""
             nonlocal masked
             found = self._draw_piece(draw, facts.corpus)
             masked |= self.corpus.facts(found).masked & MASKED_VELOCITIES
@@ -295,7 +295,7 @@ class Documents(Examples):
     def _draw_selection(
         self, part: _Part, kind: Kind, gap: int, draw: np.random.Generator
     ) -> tuple[Selection | None, Kind]:
-        """What is to be written, and the kind of document that this gives.
+        """Return what is to be written, and the kind of document that this gives.
 
         A part of one bar has no gap, and tracks are given only where at least two play.
         """
@@ -355,7 +355,7 @@ class Documents(Examples):
         return Document(part.score, plan, header, selection, begins, part.ends)
 
     def _with_players(self, document: Document) -> Document:
-        """The document with the tracks that are to be written in its header."""
+        """Return the document with the tracks that are to be written in its header."""
         if not self._has_tracks:
             return document
         score, selection = document.score, document.selection
@@ -366,5 +366,5 @@ class Documents(Examples):
 
 
 def _moved(track: Track, semitones: int) -> Track:
-    """A transposed track."""
+    """Return a transposed track."""
     return replace(track, notes=np.add(track.notes, [0, 0, semitones, 0]))

@@ -71,7 +71,7 @@ class Examples(ABC):
 
     @abstractmethod
     def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
-        """An example, which may be too long."""
+        """Return an example, which may be too long."""
 
 
 def draw_bar(

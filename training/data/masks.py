@@ -24,7 +24,7 @@ def masked_ids(ids: NDArray[np.integer], flags: int, vocabulary: Vocabulary) -> 
 
 @lru_cache(maxsize=8)
 def _flags(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """The flag by which each id (v,) is masked; 0: none."""
+    """Return the flag by which each id (v,) is masked; 0: none."""
     families = {
         "Velocity": MASKED_VELOCITIES,
         "DrumVelocity": MASKED_VELOCITIES,

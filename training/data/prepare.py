@@ -194,7 +194,7 @@ def _empty_splits(facts: dict[str, Any]) -> list[str]:
 
 
 def _unlicensed(listings: Sequence[Listing]) -> list[str]:
-    """A warning about corpora without a licence; empty if all have one."""
+    """Return a warning about corpora without a licence; empty if all have one."""
     names = [listing.name for listing in listings if listing.config.licence == UNKNOWN]
     if not names:
         return []
@@ -205,7 +205,7 @@ def _unlicensed(listings: Sequence[Listing]) -> list[str]:
 
 
 def _described(listings: Sequence[Listing], facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a mixture says about its corpora, for `data.json`. Weights sum to 1."""
+    """Return what a mixture says about its corpora, for `data.json`. Weights sum to 1."""
     tokens = [corpus["splits"]["train"]["tokens"] for corpus in facts["corpora"]]
     weights = [
         (float(count) if listing.config.weight is None else listing.config.weight) * (count > 0)

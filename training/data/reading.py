@@ -27,11 +27,11 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, config: CorpusConfig) -> Reading:
-        """The settings of a corpus that change its tokens."""
+        """Return the settings of a corpus that change its tokens."""
         return cls(config.beats == "estimate", config.default_tempos)
 
     def prepared(self, score: Score) -> Score:
-        """The score as prompts are read: with notes held by the pedal, and counted in beats.
+        """Return the score as prompts are read: with notes held by the pedal, and counted in beats.
 
         Estimated beats have a single tempo, as in prompts, since their lengths all differ slightly.
 
@@ -46,7 +46,10 @@ class Reading(NamedTuple):
         return replace(counted, tempos=(Tempo(0, bpm),))
 
     def masked(self, score: Score, heard: Score) -> int:
-        """Flags of what is not to be predicted; `heard` has only the tracks that are encoded."""
+        """Return the flags of what is not to be predicted.
+
+        `heard` has only the tracks that are encoded.
+        """
         velocities = all_notes(heard.tracks)[:, 3]
         has_one_velocity = len(velocities) > 0 and bool((velocities == velocities[0]).all())
         tempos = {round(tempo.bpm, 2) for tempo in score.tempos}
@@ -92,6 +95,6 @@ def read_piece(
 
 
 def _with_ranks(score: Score, ranks: Sequence[int]) -> Score:
-    """The score without tracks that are not encoded, whose rank is -1."""
+    """Return the score without tracks that are not encoded, whose rank is -1."""
     pairs = zip(score.tracks, ranks, strict=True)
     return score.with_tracks(track for track, rank in pairs if rank >= 0)

@@ -103,7 +103,7 @@ class Shard:
     def of(
         cls, pieces: Sequence[NDArray[np.integer]], facts: Sequence[PieceFacts], bar: int
     ) -> Shard:
-        """A shard of these pieces in memory; `bar` is the id of the Bar token."""
+        """Return a shard of these pieces in memory; `bar` is the id of the Bar token."""
         bars = [np.flatnonzero(ids == bar) for ids in pieces]
         offsets, bar_offsets = (
             np.append(0, np.cumsum([len(part) for part in parts], dtype=np.int64))
@@ -119,7 +119,10 @@ class Shard:
         )
 
     def only(self, kept: NDArray[np.bool_]) -> Shard:
-        """The pieces for which `kept` (pieces,) is true; their tokens are copied to memory."""
+        """Return the pieces for which `kept` (pieces,) is true.
+
+        Their tokens are copied to memory.
+        """
         chosen, offsets, bar_offsets = np.flatnonzero(kept), self.offsets, self.bar_offsets
         tokens, bars = (
             np.concatenate([values[:0], *(values[of[i] : of[i + 1]] for i in chosen)])
@@ -147,7 +150,7 @@ class Shard:
         return Shard.load, (self.folder,)
 
     def __len__(self) -> int:
-        """Number of pieces."""
+        """Return the number of pieces."""
         return len(self.offsets) - 1
 
     def names(self) -> list[str]:

@@ -65,7 +65,7 @@ class Source:
         raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
 
     def part(self, names: Sequence[str]) -> Source:
-        """Some of the files, in the given order."""
+        """Return some of the files, in the given order."""
         if self.members is None:
             return Source(self.path, tuple(names))
         rows = [bisect_left(self.names, name) for name in names]

@@ -66,7 +66,7 @@ def costs(
 
 @contextmanager
 def _frozen(model: torch.nn.Module) -> Iterator[None]:
-    """A model without gradients: the counter follows those of all inputs of its modules."""
+    """Return a model without gradients: the counter follows those of all inputs of its modules."""
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learned:
         parameter.requires_grad_(False)

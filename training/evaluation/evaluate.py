@@ -171,7 +171,7 @@ def _described(
 
 
 def _notes(subject: _Subject) -> list[int]:
-    """Number of notes of each piece."""
+    """Return the number of notes of each piece."""
     notes = note_ids(subject.tokenizer)
     return [int(np.isin(piece[1:], notes).sum()) for piece in subject.pieces]
 
@@ -279,7 +279,7 @@ def _measure_likelihood(
 def _ngrams(
     order: int, data: Path, subject: _Subject, units: Mapping[str, int]
 ) -> dict[str, dict[str, float]]:
-    """The likelihood under n-gram models of the training split, by their names."""
+    """Return the likelihood under n-gram models of the training split, by their names."""
     models = ngram_nats(order, Corpus.load(data, "train"), subject.tokenizer, subject.pieces)
     summaries = {
         name: summary([predicted(values, subject.hidden)], units) for name, values in models.items()

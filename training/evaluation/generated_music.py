@@ -254,7 +254,7 @@ def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
 
 
 def _twins(scores: Sequence[Score], per_prompt: int, options: GenerationOptions) -> int:
-    """Number of continuations that are the same piece as another one of their prompt."""
+    """Return the number of continuations that are the same piece as another one of their prompt."""
     first, stop = options.prompt_bars, options.prompt_bars + options.bars
     groups = (scores[at : at + per_prompt] for at in range(0, len(scores), per_prompt))
     return sum(len({*chain(*twins(group, first, stop))}) for group in groups)
@@ -361,7 +361,7 @@ def _copies(index: NoteIndex, scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - values of JSON
-    """A value with None in place of NaN, which JSON does not have."""
+    """Return a value with None in place of NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -101,7 +101,7 @@ def pointer_nats(
 
 
 def _padded(decoder: Decoder, parts: Sequence[NDArray[np.int64]]) -> Tensor:
-    """The tokens of each part, padded to the longest: (b, l)."""
+    """Return the tokens of each part, padded to the longest: (b, l)."""
     tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
     for row, part in zip(tokens, parts, strict=True):
         row[: len(part)] = part

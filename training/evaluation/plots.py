@@ -124,7 +124,7 @@ class _MusicLine(NamedTuple):
         return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
 
     def shares(self, kind: str) -> NDArray[np.float64]:
-        """A histogram normalised to 1; zeros if it is empty."""
+        """Return a histogram normalised to 1; zeros if it is empty."""
         histogram = self.music["histograms"].get(kind, {self.group: []})
         counts = np.array(histogram[self.group], np.float64).ravel()
         return counts / max(counts.sum(), 1)
@@ -153,7 +153,7 @@ def _panels(
     colours: Colours,
     lines: Sequence[_MusicLine],
 ) -> Iterator[Panel]:
-    """The panels for which there are results."""
+    """Return the panels for which there are results."""
     if curves:
         yield partial(_draw_training, curves=curves, colours=colours)
     if any(of.get("by_position", {}).get("bins") for of in entries.values()):
@@ -316,5 +316,5 @@ def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
 
 
 def words(name: str) -> str:
-    """A name in results.json with spaces instead of underscores."""
+    """Return a name in results.json with spaces instead of underscores."""
     return name.replace("_", " ")

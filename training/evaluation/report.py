@@ -134,12 +134,12 @@ class Goal(NamedTuple):
     holds: bool
 
     def line(self) -> str:
-        """The goal as a line of text."""
+        """Return the goal as a line of text."""
         return f"{'holds' if self.holds else 'MISSED'}: {self.goal} ({self.figure})"
 
 
 def goals(results: Results) -> list[Goal]:
-    """The goals that can be checked with these results."""
+    """Return the goals that can be checked with these results."""
     found: list[Goal] = []
     for music in music_by_key(results).values():
         if music["protocol"]["takes"] > 1:  # goals are for music that was not selected
@@ -155,7 +155,7 @@ def goals(results: Results) -> list[Goal]:
 
 
 def goal_lines(results: Results) -> list[str]:
-    """The goals as a Markdown list, with those that the copier misses."""
+    """Return the goals as a Markdown list, with those that the copier misses."""
     lines = [f"- {goal.line()}" for goal in goals(results)]
     for music in music_by_key(results).values():
         is_plain = music["protocol"]["takes"] == 1
@@ -167,7 +167,7 @@ def goal_lines(results: Results) -> list[str]:
 
 
 def _after(music: Results) -> str:
-    """The bars of prompt and of new music, as text."""
+    """Return the bars of prompt and of new music, as text."""
     protocol = music["protocol"]
     return f"{protocol['bars']} bars after a prompt of {protocol['prompt_bars']}"
 
@@ -198,7 +198,7 @@ def _music_goals(music: Results) -> Iterator[Goal]:
 
 
 def form_goals(music: Results, group: str = "generated") -> list[Goal]:
-    """The goals of musical form of a group of figures; none if the group was not measured.
+    """Return the goals of musical form of a group of figures; none if the group was not measured.
 
     Where real music itself lies outside of a limit, its figure is the limit.
     """
@@ -224,7 +224,7 @@ def form_goals(music: Results, group: str = "generated") -> list[Goal]:
 
 
 def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[Limits]:
-    """A share at most `distance` from that of real music, if there is one."""
+    """Return a share at most `distance` from that of real music, if there is one."""
     value = real.get(name)
     return [] if value is None else [Limits(name, max(value - distance, 0.0), value + distance)]
 
@@ -252,7 +252,7 @@ class Row(NamedTuple):
 
 
 def figure(values: Mapping[str, float], name: str, digits: int) -> str:
-    """A figure of a summary, with its standard deviation if there is one."""
+    """Return a figure of a summary, with its standard deviation if there is one."""
     deviation = values.get(f"{name}_deviation")
     spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
     return f"{values[name]:.{digits}f}{spread}"
@@ -298,7 +298,7 @@ def _tokens_learnt(results: Results) -> str:
 
 
 def _runs(results: Results) -> tuple[PastRun, ...]:
-    """The runs that produced the measured weights; none if the model has changed since.
+    """Return the runs that produced the measured weights; none if the model has changed since.
 
     Raises:
         TrainingError: their record cannot be read.
@@ -327,7 +327,7 @@ def gain_table(gain: Gain) -> list[str]:
 
 
 def corpus_table(results: Results) -> list[str]:
-    """A Markdown table of nats per note with a row per corpus; empty for a single corpus."""
+    """Return a Markdown table of nats per note with a row per corpus; empty for a single corpus."""
     corpora = results.get("by_corpus", {})
     if not corpora:
         return []
@@ -415,7 +415,10 @@ def _number(value: float | None) -> str:
 
 
 def _difference(values: Mapping[str, float | None]) -> str:
-    """A difference from real music with its standard error, in brackets; "" if there is none."""
+    """Return a difference from real music with its standard error, in brackets.
+
+    "" if there is none.
+    """
     mean, error = values["mean"], values["standard_error"]
     if mean is None or not (mean or error):
         return ""
@@ -423,7 +426,7 @@ def _difference(values: Mapping[str, float | None]) -> str:
 
 
 def table(entries: Mapping[str, Results]) -> list[str]:
-    """A Markdown table with a row per fact or likelihood, and a column for each model."""
+    """Return a Markdown table with a row per fact or likelihood, and a column for each model."""
     columns = {name: {row.label: row.value for row in rows_of(of)} for name, of in entries.items()}
     return _table(columns)
 
@@ -447,7 +450,7 @@ def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
 
 
 def _table(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A Markdown table of the values by label of each column."""
+    """Return a Markdown table of the values by label of each column."""
     labels = dict.fromkeys(label for column in columns.values() for label in column)
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[label, *(of.get(label, "") for of in columns.values())] for label in labels]
@@ -455,7 +458,7 @@ def _table(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]:
-    """The music of some models, a heading and a table for each length of prompt."""
+    """Return the music of some models, a heading and a table for each length of prompt."""
     lines: list[str] = []
     for key in music_keys(entries):
         (protocol, *_) = (

@@ -24,7 +24,7 @@ def readings(results: Results) -> dict[str, Any]:
 
 
 def reading_label(key: str) -> str:
-    """What was read, by key of results.json: "whole pieces" or "windows of 1,024 tokens"."""
+    """Return what was read, by key of results.json: "whole pieces" or "windows of 1,024 tokens"."""
     return WHOLE.get(key) or f"windows of {int(key.removeprefix('windows_')):,} tokens"
 
 

@@ -52,14 +52,14 @@ def evaluate_run(options: RunOptions) -> list[str]:
 
 
 def task_of(results: Results) -> type[Task] | None:
-    """The class of the task of some results; None: music."""
+    """Return the class of the task of some results; None: music."""
     kind = results.get("settings", {}).get("task", {}).get("kind")
     task = TASKS.get(kind)
     return task if task is not None and issubclass(task, Task) else None
 
 
 def run_table(entries: Mapping[str, Results]) -> list[str]:
-    """A Markdown table: rows for each configuration, with mean and deviation over its seeds.
+    """Return a Markdown table: rows for each configuration, with mean and deviation over its seeds.
 
     The deviation is that of a sample, with n - 1; there is none for a single run.
     """
@@ -100,7 +100,7 @@ def write_runs(entries: Mapping[str, Results], output: Path) -> Path:
 def facts_of_run(
     model: str, experiment: ExperimentConfig, origin: Origin, costs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the results of any evaluation say about a run.
+    """Return what the results of any evaluation say about a run.
 
     The `settings` are equal for runs that differ in their seeds only.
     """

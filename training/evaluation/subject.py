@@ -59,7 +59,9 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
 def load_pieces(
     data: Path, split: str, option: str = "--split", only: Sequence[str] = ()
 ) -> tuple[Corpus, list[NDArray[np.int64]]]:
-    """A split of a corpus, and its pieces; of a mixture only the corpora `only`, or all if empty.
+    """Return a split of a corpus, and its pieces.
+
+    Of a mixture only the corpora `only`, or all if empty.
 
     Raises:
         TrainingError: there is no such split or corpus, or it is empty; the message names `option`.

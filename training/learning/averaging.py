@@ -49,7 +49,7 @@ class Average:
             mean.copy_(kept)
 
     def state(self) -> dict[str, Any]:
-        """The state for a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"mean": [whole(mean) for mean in self._mean], "updates": self._updates}
 
     def load(self, state: dict[str, Any]) -> None:

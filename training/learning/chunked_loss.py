@@ -22,17 +22,20 @@ from training.learning.positions import positions_of
 
 
 def tokens_of(batch: Tensor) -> Tensor:
-    """The tokens that the model reads, of the same shape."""
+    """Return the tokens that the model reads, of the same shape."""
     return batch ^ (batch >> 63)
 
 
 def targets_of(batch: Tensor) -> Tensor:
-    """The tokens that the model predicts, of the same shape; 0: none."""
+    """Return the tokens that the model predicts, of the same shape; 0: none."""
     return batch.clamp(min=0)
 
 
 def num_predicted(batch: Tensor) -> Tensor:
-    """Number of tokens (b, l + 1) of a batch that are predicted; the first of a row is not."""
+    """Return the number of tokens (b, l + 1) of a batch that are predicted.
+
+    The first of a row is not.
+    """
     return (batch[:, 1:] > 0).sum()
 
 

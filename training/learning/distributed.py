@@ -102,7 +102,7 @@ def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
 
 
 def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # noqa: ANN401
-    """The strategy for Fabric."""
+    """Return the strategy for Fabric."""
     if settings.strategy == "fsdp":
         return ModelParallelStrategy(shard, processes.world, tensor_parallel_size=1)
     if processes.world == 1 and settings.strategy == "auto":
@@ -139,7 +139,7 @@ def summed(fabric: Fabric, values: Tensor) -> Tensor:
 
 
 def total(fabric: Fabric, *values: float) -> list[float]:
-    """Sums over all processes, in float64; every process must call this."""
+    """Return the sums over all processes, in float64; every process must call this."""
     mine = torch.tensor(values, dtype=torch.float64)
     return summed(fabric, mine if fabric.world_size == 1 else mine.to(fabric.device)).tolist()
 
@@ -167,7 +167,10 @@ def shard(module: nn.Module, mesh: Any) -> nn.Module:  # noqa: ANN401 - a Device
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A whole tensor from one that may be sharded; if it is, every process must call this."""
+    """Return a whole tensor from one that may be sharded.
+
+    If it is, every process must call this.
+    """
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

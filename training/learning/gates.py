@@ -82,7 +82,7 @@ def examples(
     nats: Sequence[NDArray[np.float64]],
     advance: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Sources and nats of all tokens except the first of each piece.
+    """Return the sources and nats of all tokens except the first of each piece.
 
     `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. Tokens for
     which they are NaN are left out. `advance` is called after each piece with its number of tokens.

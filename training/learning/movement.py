@@ -43,7 +43,7 @@ class Movement:
         return {of: math.sqrt(changes[of] / norm) for of, norm in norms.items() if norm}
 
     def state(self) -> dict[str, Tensor]:
-        """The state for a checkpoint."""
+        """Return the state for a checkpoint."""
         return self._start or {}
 
     def load(self, state: dict[str, Tensor]) -> None:

@@ -282,7 +282,7 @@ def _train(segment: _Segment, *, show: bool) -> int | None:
 
 
 def _start_processes(segment: _Segment) -> Fabric:
-    """The device and the processes of a run, which start if they have not been started."""
+    """Return the device and the processes of a run, which start if they have not been started."""
     processes = segment.processes
     environment = choose_environment(processes, os.environ)
     fabric = Fabric(

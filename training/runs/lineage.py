@@ -47,7 +47,7 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> 
 
 
 def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
-    """The runs that produced the weights of a run or of a released model, first to last.
+    """Return the runs that produced the weights of a run or of a released model, first to last.
 
     `origin` comes from `load_decoder`. A model that `save_model` wrote has one unknown run.
     """
@@ -104,7 +104,10 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:
-    """Number of tokens of all runs, as text; a lower bound if it is unknown for a run."""
+    """Return the number of tokens of all runs, as text.
+
+    A lower bound if it is unknown for a run.
+    """
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)
     return f"{total:,}" if known else f"at least {total:,}"

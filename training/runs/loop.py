@@ -115,7 +115,7 @@ class Loop:
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """The first signal ends the run after the step, the second immediately."""
+        """Return the first signal ends the run after the step, the second immediately."""
         handlers: dict[int, Any] = {}
 
         def note(number: int, frame: FrameType | None) -> None:

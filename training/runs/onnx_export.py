@@ -109,7 +109,7 @@ class _OnOneGrid(nn.Module):
 def _computed_once(
     function: Callable[..., Any], key_of: Callable[..., object]
 ) -> Callable[..., Any]:
-    """A function that returns the result of the first call with the same key."""
+    """Return a function that returns the result of the first call with the same key."""
     found: dict[object, Any] = {}
 
     def run(*arguments: object) -> Any:  # noqa: ANN401

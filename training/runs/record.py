@@ -127,7 +127,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def used_corpora(data: dict[str, Any]) -> tuple[UsedCorpus, ...]:
-    """The corpora in the contents of data.json."""
+    """Return the corpora in the contents of data.json."""
     words = [field.name for field in fields(UsedCorpus)]
     return tuple(
         UsedCorpus(
@@ -139,12 +139,12 @@ def used_corpora(data: dict[str, Any]) -> tuple[UsedCorpus, ...]:
 
 
 def past_segment(segment: dict[str, Any]) -> PastSegment:
-    """The segment that an entry of run.json describes."""
+    """Return the segment that an entry of run.json describes."""
     return PastSegment(**{field.name: segment[field.name] for field in fields(PastSegment)})
 
 
 def this_segment(arithmetic: Arithmetic) -> PastSegment:
-    """The command that is running, as the only segment of a run."""
+    """Return the command that is running, as the only segment of a run."""
     return PastSegment(
         command=current_command(),
         commit=current_commit(),
@@ -202,7 +202,7 @@ def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:
-    """Settings of an experiment that may not change when a run is resumed."""
+    """Return the settings of an experiment that may not change when a run is resumed."""
     plain = to_plain(config)
     del plain["task"]["data"]  # the folder may be moved; its hash is compared
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
@@ -289,7 +289,7 @@ def _environment() -> dict[str, Any]:
 
 
 def current_command() -> str:
-    """The command that is running, as text."""
+    """Return the command that is running, as text."""
     return shlex.join(["relpe-train", *sys.argv[1:]])
 
 

@@ -51,7 +51,7 @@ class Origin(NamedTuple):
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder of a run or of a released model, which may be given by its name.
+    """Return the folder of a run or of a released model, which may be given by its name.
 
     Raises:
         CheckpointError: there is no such model.

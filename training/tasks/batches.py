@@ -39,7 +39,7 @@ class StepData:
         self._processes = processes
 
     def train_dataloader(self, step: int) -> DataLoader[Any]:
-        """The rows of this process: one batch per step, from `step` on."""
+        """Return the rows of this process: one batch per step, from `step` on."""
         return DataLoader(
             self.examples,
             batch_size=None,
@@ -50,7 +50,7 @@ class StepData:
         )
 
     def validation_loader(self, rows: NDArray[np.int64]) -> DataLoader[Tensor]:
-        """This process's share of the rows for validation (n, ...).
+        """Return this process's share of the rows for validation (n, ...).
 
         All processes have the same number of rows, since they run the model together. The last ones
         may be padding (zeros).
@@ -79,7 +79,7 @@ class TensorBatch:
     """
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return the number of examples."""
         return len(self._first)
 
     @property
@@ -92,15 +92,18 @@ class TensorBatch:
         return getattr(self, fields(self)[0].name)
 
     def to(self, device: Any, **options: Any) -> Self:  # noqa: ANN401 - as of Tensor.to
-        """A copy on a device."""
+        """Return a copy on a device."""
         return self._map(lambda x: x.to(device, **options))
 
     def pin_memory(self) -> Self:
-        """A copy in pinned memory, from which copies to a GPU do not wait."""
+        """Return a copy in pinned memory, from which copies to a GPU do not wait."""
         return self._map(Tensor.pin_memory)
 
     def chunk(self, parts: int) -> list[Self]:
-        """The batch split into at most `parts` parts of equal size; the last may be smaller."""
+        """Return the batch split into at most `parts` parts of equal size.
+
+        The last may be smaller.
+        """
         count = len(self)
         size = -(-count // parts)
         whole = self._map(lambda x: x.expand(count, *x.shape[1:]))

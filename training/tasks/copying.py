@@ -39,7 +39,7 @@ class CopyingTask(GeneratedTask):
         return 1 / self.num_symbols
 
     def length_of(self, size: int) -> int:
-        """The string, the separator, and the string without its last symbol."""
+        """Return the string, the separator, and the string without its last symbol."""
         return 2 * size
 
     def examples(self, draws: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:

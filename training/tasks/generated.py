@@ -43,14 +43,14 @@ class GeneratedModule(TaskModule[Decoder]):
         return positions_of(tokens, self.decoder.num_axes)
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
-        """The negative log-likelihood of the targets, in nats."""
+        """Return the negative log-likelihood of the targets, in nats."""
         tokens, targets = batch.unbind(-1)
         logits, _ = self.decoder(tokens, self.positions(tokens), state)
         logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
         yield cross_entropy(logits, targets.flatten(), ignore_index=NO_TARGET, reduction="sum")
 
     def num_targets(self, batch: Tensor) -> Tensor:
-        """Number of positions that have a target."""
+        """Return the number of positions that have a target."""
         return (batch[..., 1] != NO_TARGET).sum()
 
 
@@ -195,7 +195,7 @@ class GeneratedTask(DrawnTask):
         return Measured(results, lambda: model(tokens, positions, state), len(tokens))
 
     def summary(self, results: Results) -> list[str]:
-        """A Markdown table."""
+        """Return a Markdown table."""
         lines = ["| size | token accuracy | exact match |", "|---|---|---|"]
         for size, values in results["answers"].items():
             note = beyond(size, results)
@@ -204,12 +204,12 @@ class GeneratedTask(DrawnTask):
 
 
 def beyond(size: str, results: Results) -> str:
-    """A note behind a size that is larger than those in training."""
+    """Return a note behind a size that is larger than those in training."""
     return "" if int(size) <= results["size"] else ", beyond training"
 
 
 def split_of(inputs: NDArray[np.integer[Any]]) -> Split:
-    """The split of a sequence of inputs (l,), by a hash of its content."""
+    """Return the split of a sequence of inputs (l,), by a hash of its content."""
     part = hashlib.blake2b(inputs.tobytes(), digest_size=1).digest()[0] % 16
     return "train" if part > 1 else ("validation", "test")[part]
 
@@ -221,7 +221,7 @@ class Batches:
         self._task, self._seed, self._rows = task, seed, rows
 
     def __getitem__(self, step: int) -> Tensor:
-        """The rows (b, l, 2) of this process."""
+        """Return the rows (b, l, 2) of this process."""
         task, draws = self._task, generator(self._seed, step, "data")
         size = int(draws.integers(task.smallest, task.size + 1))
         batch = task.draw(draws, task.batch_size, size, "train")

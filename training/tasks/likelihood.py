@@ -66,7 +66,7 @@ class LikelihoodTask(Task):
 
     @abstractmethod
     def rows(self, name: Split) -> Rows:
-        """The rows of a split.
+        """Return the rows of a split.
 
         Raises:
             TrainingError: the data are missing or damaged.
@@ -74,7 +74,7 @@ class LikelihoodTask(Task):
 
     @abstractmethod
     def figures(self, name: Split, nats: NDArray[np.float64]) -> dict[str, float]:
-        """What `relpe-train evaluate` prints, by name.
+        """Return what `relpe-train evaluate` prints, by name.
 
         `nats` (n, l) are those of the targets of the rows of a split, 0 where there is none.
         """
@@ -89,7 +89,7 @@ class LikelihoodTask(Task):
         return self.batch_size * self.length
 
     def training_examples(self) -> Rows:
-        """The rows of the training split."""
+        """Return the rows of the training split."""
         return self.rows("train")
 
     def held_out(self, world: int) -> Rows:
@@ -132,7 +132,7 @@ class LikelihoodTask(Task):
         return Measured(results, lambda: model(tokens, positions, state), len(tokens))
 
     def summary(self, results: Results) -> list[str]:
-        """The figures in one line."""
+        """Return the figures in one line."""
         figures = ", ".join(
             f"{value:.4f} {name.replace('_', ' ')}" for name, value in results["figures"].items()
         )

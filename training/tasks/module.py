@@ -34,12 +34,15 @@ class Buildable(Protocol[BuiltT]):
     """The configuration of a model."""
 
     def build(self) -> BuiltT:
-        """A model with new weights. Raises ValueError if the configuration is inconsistent."""
+        """Return a model with new weights.
+
+        Raise ValueError if the configuration is inconsistent.
+        """
         ...
 
 
 def new_model(config: Buildable[BuiltT], seed: int, axes: int) -> BuiltT:
-    """A model with random weights that depend only on the seed.
+    """Return a model with random weights that depend only on the seed.
 
     `axes` is the number of axes of the positions in the data of its task.
 
@@ -67,7 +70,7 @@ class _Call(nn.Module):
         self.decoder = decoder
 
     def forward(self, function: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """What the function returns."""
+        """Return what the function returns."""
         return function()
 
 
@@ -148,18 +151,18 @@ class TaskModule(ABC, Generic[ModelT]):
 
     @abstractmethod
     def losses(self, batch: Any, state: Any) -> Iterator[Tensor]:  # noqa: ANN401 - of the task
-        """Sums of the negative log-likelihood of the targets of a batch, in nats.
+        """Return the sums of the negative log-likelihood of the targets of a batch, in nats.
 
         Their gradients are computed one after another, before the next sum is requested.
         """
 
     def num_losses(self, batch: Any) -> int:  # noqa: ANN401
-        """Number of these sums."""
+        """Return the number of these sums."""
         return 1
 
     @abstractmethod
     def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
-        """Number of targets of a batch: tokens or examples that are predicted."""
+        """Return the number of targets of a batch: tokens or examples that are predicted."""
 
     def train_step(self, batch: Any) -> float:  # noqa: ANN401
         """Train one step, the same in all processes; return the loss.
@@ -216,7 +219,7 @@ class TaskModule(ABC, Generic[ModelT]):
     def _next(
         self, losses: Iterator[Tensor], count: Tensor, *, last: bool
     ) -> tuple[Tensor, Tensor]:
-        """The next sum, and what has its gradient: strategies average those of processes."""
+        """Return the next sum, and what has its gradient: strategies average those of processes."""
         value = next(losses)
         loss = value * (self.fabric.world_size / count).to(value.dtype)
         if self.window is not None and last:

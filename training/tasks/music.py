@@ -90,7 +90,7 @@ class MusicTask:
         return MusicData(self, trainer, processes)
 
     def decoder_config(self, folder: Path) -> DecoderConfig:
-        """The configuration of the decoder.
+        """Return the configuration of the decoder.
 
         If the config does not state which tokens close an event, these are taken from the tokenizer
         in `folder`, which is that of the data or of a run.
@@ -161,12 +161,12 @@ class MusicData(StepData):
         return len(self.held_out) > 0
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """The validation windows of this process."""
+        """Return the validation windows of this process."""
         return self.validation_loader(self.held_out)
 
 
 def _examples(task: MusicTask, tokenizer: Remi, rows: range, seed: int) -> Documents:
-    """The training examples of one process. Raises TrainingError."""
+    """Return the training examples of one process. Raises TrainingError."""
     settings: dict[str, Any] = {
         "corpus": Corpus.load(task.data, "train", task.corpora),
         "tokenizer": tokenizer,
@@ -196,7 +196,10 @@ class MusicModule(TaskModule[Decoder]):
         self._families = families
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
-        """Sums of the negative log-likelihood of tokens; see `negative_log_likelihoods`."""
+        """Return the sums of the negative log-likelihood of tokens.
+
+        See `negative_log_likelihoods`.
+        """
         return negative_log_likelihoods(
             self.decoder,
             batch,
@@ -212,5 +215,5 @@ class MusicModule(TaskModule[Decoder]):
         return math.ceil((batch.shape[1] - 1) / (cut or batch.shape[1]))
 
     def num_targets(self, batch: Tensor) -> Tensor:
-        """Number of tokens that are predicted; the first of a row is not."""
+        """Return the number of tokens that are predicted; the first of a row is not."""
         return num_predicted(batch)

@@ -95,7 +95,10 @@ class Task(ABC):
 
     @abstractmethod
     def training_examples(self) -> Any:  # noqa: ANN401 - of the task
-        """The examples from which batches are made; raises TrainingError if they are damaged."""
+        """Return the examples from which batches are made.
+
+        Raise TrainingError if they are damaged.
+        """
 
     @abstractmethod
     def held_out(self, world: int) -> Any:  # noqa: ANN401
@@ -106,10 +109,10 @@ class Task(ABC):
 
     @abstractmethod
     def batch(self, examples: Any, numbers: Sequence[int]) -> Any:  # noqa: ANN401
-        """A batch of the examples with these numbers."""
+        """Return a batch of the examples with these numbers."""
 
     def content(self, examples: Any) -> Iterable[bytes]:  # noqa: ANN401
-        """What identifies the training examples besides the settings of the task."""
+        """Return what identifies the training examples besides the settings of the task."""
         return ()
 
     def passes(self, examples: Any, seed: int) -> Passes | NewNumbers:  # noqa: ANN401
@@ -117,7 +120,7 @@ class Task(ABC):
         return Passes(len(examples), self.batch_size, seed)
 
     def batches(self, examples: Any, seed: int, rows: range) -> Any:  # noqa: ANN401
-        """The batches of a process by step; they depend on the seed and the step only."""
+        """Return the batches of a process by step; they depend on the seed and the step only."""
         return Batches(self, examples, seed, rows)
 
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> TaskData:
@@ -138,7 +141,7 @@ class Task(ABC):
         return self.module(new_model(self.model, trainer.seed, self.axes), self, optimizer, trainer)
 
     def decoder_config(self, folder: object) -> Any:  # noqa: ANN401
-        """The configuration of the model; it needs nothing from a folder."""
+        """Return the configuration of the model; it needs nothing from a folder."""
         return self.model
 
     @abstractmethod
@@ -150,7 +153,7 @@ class Task(ABC):
         """
 
     def summary(self, results: Results) -> list[str]:
-        """What is printed after an evaluation; empty: the table of the report."""
+        """Return what is printed after an evaluation; empty: the table of the report."""
         return []
 
     @staticmethod
@@ -188,7 +191,7 @@ class TaskData(StepData):
         return {"hash": digest.hexdigest(), "source": self._task.source, "splits": {}}
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """The batches for validation of this process."""
+        """Return the batches for validation of this process."""
         world, size = self._processes.world, self._rows
         numbers = range(self._processes.rank, len(self._held_out) // world * world, world)
         if not numbers:
@@ -207,7 +210,7 @@ class Batches:
         self._passes = task.passes(examples, seed)
 
     def __getitem__(self, step: int) -> Any:  # noqa: ANN401
-        """The rows of this process."""
+        """Return the rows of this process."""
         numbers = self._passes[step][self._rows.start : self._rows.stop]
         return self._task.batch(self._examples, [*map(int, numbers)])
 

@@ -46,7 +46,7 @@ class Tuned:
         return 1 - self.after.decoder / self.before.decoder
 
     def line(self) -> str:
-        """The result in one line."""
+        """Return the result in one line."""
         return (
             f"{self.before.decoder:.3f} nats per note before, {self.after.decoder:.3f} after "
             f"({self.gain:.1%} fewer) on {_counted(len(self.held_back))} held back, step "

@@ -210,7 +210,7 @@ def _store(subject: Subject, balance: BalanceConfig) -> None:
 
 
 def balance_table(fitted: FittedBalance) -> Sequence[str]:
-    """The distance before and after, and the balance, as lines."""
+    """Return the distance before and after, and the balance, as lines."""
     single = {
         name: value
         for name, value in to_plain(fitted.balance).items()

@@ -123,7 +123,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 
 
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
-    """A pointer for music, whose units are bars; it ignores differences of velocity and duration.
+    """Return a pointer for music, whose units are bars.
+
+    It ignores differences of velocity and duration.
 
     A Return names an earlier bar. A match ignores what Returns name, so that each bar
     begins with a match. Its gates are not fitted; its balance is that of `before`.

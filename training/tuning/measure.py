@@ -47,7 +47,7 @@ class Measure:
 
     @classmethod
     def of(cls, corpus: Corpus, tokenizer: Remi, pointer: PointerConfig | None) -> Measure:
-        """A measure of all pieces of a corpus, up to `MOST_PIECES`, evenly spaced.
+        """Return a measure of all pieces of a corpus, up to `MOST_PIECES`, evenly spaced.
 
         Raises:
             TrainingError: there are no notes in them.
@@ -85,7 +85,7 @@ class Measure:
 
 
 def of_corpus(data: Path, tokenizer: Remi, decoder: Decoder) -> Measure:
-    """A measure of the validation split of a prepared corpus.
+    """Return a measure of the validation split of a prepared corpus.
 
     Raises:
         TrainingError: it is not a prepared corpus with this vocabulary.

@@ -217,7 +217,7 @@ class _Tuning:
         return False
 
     def best(self) -> Decoder:
-        """The decoder with the best weights, as an ordinary one."""
+        """Return the decoder with the best weights, as an ordinary one."""
         self.decoder.load_state_dict(self._best)
         merge_corrections(self.decoder)
         return self.decoder.eval()

@@ -26,7 +26,7 @@ class ToneCache:
     def get(
         self, key: Hashable, count: int, make: Callable[[int], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """A read-only array of at least `count` items, or of all items if there are fewer.
+        """Return a read-only array of at least `count` items, or of all items if there are fewer.
 
         If necessary, it is made by `make(n)`, which returns the first n items, or all if fewer.
         """

@@ -31,7 +31,7 @@ class Envelope(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[int, int], first: int, key: int) -> Envelope:
-        """The envelope at a key, from eight generators starting with `first`."""
+        """Return the envelope at a key, from eight generators starting with `first`."""
         delay, attack, hold, decay, sustain, release, key_to_hold, key_to_decay = (
             values[first + index] for index in range(8)
         )
@@ -83,5 +83,5 @@ def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
 
 
 def seconds_of(timecents: int) -> float:
-    """Converts timecents to seconds, limited to the range from 1 ms to about 100 s."""
+    """Convert timecents to seconds, limited to the range from 1 ms to about 100 s."""
     return 2 ** (min(max(timecents, -12000), 8000) / 1200)

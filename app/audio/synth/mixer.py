@@ -58,7 +58,7 @@ class Mixer:
         return mixed
 
     def voices_of(self, tracks: Collection[int]) -> int:
-        """Number of voices of some tracks, as an estimate of the work."""
+        """Return the number of voices of some tracks, as an estimate of the work."""
         return sum(int(np.count_nonzero(tone.of(tracks))) for tone in self._tones)
 
 
@@ -81,7 +81,7 @@ def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[n
 
 
 def _add(mixed: NDArray[np.float32], tone: NDArray[np.float32], gain: np.float32) -> None:
-    """Adds a tone to the start of a mix, in blocks to avoid a second copy in memory."""
+    """Add a tone to the start of a mix, in blocks to avoid a second copy in memory."""
     for start in range(0, len(tone), BLOCK):
         block = tone[start : start + BLOCK]
         mixed[start : start + len(block)] += block * gain
@@ -116,7 +116,7 @@ class _Tone:
     def add_to(
         self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None, begin: int = 0
     ) -> None:
-        """Adds the voices of all or some tracks to a mix (2, n) that starts at sample `begin`."""
+        """Add the voices of all or some tracks to a mix (2, n) that starts at sample `begin`."""
         chosen = self.of(tracks)
         if not chosen.any():
             return

@@ -44,7 +44,9 @@ def wave(
     bend_cents: NDArray[np.float64] | None = None,
     held: int | None = None,
 ) -> NDArray[np.float32]:
-    """The first `count` samples of a zone at a key, without envelope; fewer if the zone ends.
+    """Return the first `count` samples of a zone at a key, without envelope.
+
+    Fewer if the zone ends.
 
     `bend_cents` has one value for each of `control_seconds`. `held` is the sample at which the key
     is released, for zones that leave their loop at that point. Full scale is 1.
@@ -62,7 +64,7 @@ def wave(
 def _resampled(
     soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], held: int | None
 ) -> NDArray[np.float32]:
-    """The sample data, read at positions that are interpolated linearly between `places`.
+    """Return the sample data, read at positions that are interpolated linearly between `places`.
 
     `places` has one position per CONTROL_SAMPLES samples. Between data points, the waveform is a
     Catmull-Rom cubic through four of them.
@@ -158,7 +160,7 @@ class _Modulation:
         return cents
 
     def tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Applies the modulation of the volume, in place."""
+        """Apply the modulation of the volume, in place."""
         if not self.values[Generator.MOD_LFO_TO_VOLUME]:
             return sound
         decibels = self.values[Generator.MOD_LFO_TO_VOLUME] / 10 * self._mod_oscillator()
@@ -166,7 +168,7 @@ class _Modulation:
         return sound
 
     def filtered(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Applies the two-pole low-pass filter in place; its cutoff moves in small steps.
+        """Apply the two-pole low-pass filter in place; its cutoff moves in small steps.
 
         Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients.
         The resonance, and the gain that compensates half of it, follow section 8.1.3 of the

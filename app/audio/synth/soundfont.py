@@ -175,11 +175,14 @@ class Zone:
         return self.loops and self.values[_G.SAMPLE_MODES] & 3 == _LOOP_UNTIL_RELEASE
 
     def played_key(self, key: int) -> int:
-        """The key to play for a note on `key`; some zones have a fixed key."""
+        """Return the key to play for a note on `key`; some zones have a fixed key."""
         return self.values[_G.KEY] if self.values[_G.KEY] >= 0 else key
 
     def played_velocities(self, velocities: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The velocities to play for notes of `velocities`; some zones have a fixed velocity."""
+        """Return the velocities to play for notes of `velocities`.
+
+        Some zones have a fixed velocity.
+        """
         fixed = self.values[_G.VELOCITY]
         return np.full_like(velocities, fixed) if fixed > 0 else velocities
 
@@ -195,7 +198,7 @@ class SoundFont:
     """An open SoundFont file; samples are read from disk when they are played."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a file. Raises SoundError if it is not a playable SoundFont."""
+        """Open a file. Raises SoundError if it is not a playable SoundFont."""
         self.path = path
         chunks = _read_chunks(path)
         missing = [name.decode() for name in (b"smpl", *_RECORDS) if name not in chunks]
@@ -318,7 +321,7 @@ def default_soundfont() -> Path:
 
 
 def open_soundfont(path: Path) -> SoundFont:
-    """The SoundFont at a path, cached. Raises SoundError if it cannot be played."""
+    """Return the SoundFont at a path, cached. Raises SoundError if it cannot be played."""
     try:
         status = path.stat()
     except OSError as error:

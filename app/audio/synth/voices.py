@@ -29,7 +29,7 @@ class Steps(NamedTuple):
     first: float
 
     def at(self, seconds: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """The values at `seconds`, in the same shape."""
+        """Return the values at `seconds`, in the same shape."""
         place = np.searchsorted(self.seconds, seconds, side="right")
         return np.concatenate([[self.first], self.values])[place]
 
@@ -93,7 +93,7 @@ def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
 
 
 def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[Voices]:
-    """The voices of the tracks of one channel."""
+    """Return the voices of the tracks of one channel."""
     tracks = [score.tracks[number] for number in numbers]
     notes = np.concatenate([track.notes for track in tracks])
     if not len(notes):
@@ -148,7 +148,7 @@ def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[
 def _held_by_pedal(
     ends: NDArray[np.float64], pedal: Steps, score_end: float
 ) -> NDArray[np.float64]:
-    """Ends of notes, delayed to the next pedal release if the pedal is down."""
+    """Return the ends of notes, delayed to the next pedal release if the pedal is down."""
     is_down = np.concatenate([[False], pedal.values >= 64])
     before = np.searchsorted(pedal.seconds, ends, side="left")
     lifts = np.append(pedal.seconds[pedal.values < 64], np.inf)
@@ -159,7 +159,7 @@ def _held_by_pedal(
 def _until_let_go(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, but no later than the end of another note on the same key."""
+    """Return the ends of notes, but no later than the end of another note on the same key."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -172,7 +172,7 @@ def _until_let_go(
 def _until_struck_again(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, but no later than the next onset on the same key."""
+    """Return the ends of notes, but no later than the next onset on the same key."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -207,7 +207,7 @@ def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]
 
 
 def _bent(channel: Channel, score: Score, note_bends: NDArray[np.int64], key: int) -> Channel:
-    """A channel with the bends of the notes of a key."""
+    """Return a channel with the bends of the notes of a key."""
     of_key = note_bends[note_bends[:, 1] == key]
     key_bends = Steps(score.seconds_at(of_key[:, 0]), of_key[:, 2].astype(np.float64), 0.0)
     seconds = np.union1d(key_bends.seconds, channel.bend_cents.seconds)

@@ -67,7 +67,7 @@ class Gap(NamedTuple):
         stop: int,
         tokenizer: Remi,
     ) -> Gap:
-        """The gap of a passage that ends before the bar `stop`, from 0.
+        """Return the gap of a passage that ends before the bar `stop`, from 0.
 
         `lines` are the bar lines of the piece and the passage, in ticks of `timing.counted`.
 
@@ -194,7 +194,7 @@ class Gap(NamedTuple):
     def _around(
         self, lengths: NDArray[np.int64], most_tokens: int, most_bars: int
     ) -> tuple[int, int]:
-        """The notated bars that the model reads: as many as fit, on both sides alike."""
+        """Return the notated bars that the model reads: as many as fit, on both sides alike."""
         before = np.cumsum(lengths[: self.first][::-1])
         after = np.cumsum(lengths[self.stop :])
         room = most_tokens - int(lengths[self.first : self.stop].sum())
@@ -208,7 +208,7 @@ class Gap(NamedTuple):
 
 
 def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
-    """What is fixed in a bar with given notes, which are empty if there are none."""
+    """Return what is fixed in a bar with given notes, which are empty if there are none."""
     if not given:
         return FixedBar(given=given)
     has_chords = any(chord is not None for _, chord in plan.chords)
@@ -229,7 +229,7 @@ def _numbers(passage: Passage, file: Score, tokenizer: Remi) -> frozenset[int]:
 
 
 def _check_length(bars: BarMap, first: int, stop: int) -> None:
-    """Raises MidiError if a document cannot have so long a gap."""
+    """Raise MidiError if a document cannot have so long a gap."""
     edges = bars.starts[[first, stop]]
     count = int(np.diff(np.searchsorted(bars.vocabulary_lines(), edges))[0])
     if count > MAX_GAP and (first, stop) != (0, len(bars.starts) - 1):
@@ -246,7 +246,7 @@ def _check_ranks(
     rests: frozenset[int],
     tokenizer: Remi,
 ) -> None:
-    """Raises an error if the model cannot write the chosen tracks without those that are kept."""
+    """Raise an error if the model cannot write the chosen tracks without those that are kept."""
     names = track_names(tracks)
     by_rank: dict[int, list[int]] = {}
     for at, rank in enumerate(ranks):
@@ -281,7 +281,7 @@ def _check_ranks(
 
 
 def _kept(timing: Timing, bars: BarMap, first: int, stop: int, numbers: frozenset[int]) -> Score:
-    """The counted score without the notes that are to be replaced.
+    """Return the counted score without the notes that are to be replaced.
 
     Notes are sustained by the pedal, but not across the edges of the gap.
     """
@@ -315,7 +315,7 @@ def _steady(tempos: tuple[Tempo, ...], start: int, stop: int) -> tuple[Tempo, ..
 
 
 def _edge(bars: BarMap, bar: int) -> int:
-    """The first tick that counts as the start of a bar, half a grid step before its line."""
+    """Return the first tick that counts as the start of a bar, half a grid step before its line."""
     if not bar:
         return 0
     size = int(bars.sizes[bar - 1])

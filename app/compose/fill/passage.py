@@ -55,7 +55,7 @@ class Passage:
 
 
 def parse_bars(text: str) -> tuple[int, int]:
-    """The first and last of some bars, such as `9-16` or `9`, from 1. Raises ValueError."""
+    """Return the first and last of some bars, such as `9-16` or `9`, from 1. Raises ValueError."""
     match = _BARS.fullmatch(text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
@@ -99,7 +99,7 @@ def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
 
 
 def find_instrument(text: str) -> int:
-    """The General MIDI program of an instrument, or `DRUMS`, by its name or a part of it.
+    """Return the General MIDI program of an instrument, or `DRUMS`, by its name or a part of it.
 
     The part may be in the plural.
     Raises ValueError if no instrument fits, or several.
@@ -124,7 +124,7 @@ def find_instrument(text: str) -> int:
 
 
 def _listed(tracks: Sequence[Track]) -> str:
-    """The numbers and names of tracks, with their instruments where they differ."""
+    """Return the numbers and names of tracks, with their instruments where they differ."""
     said: list[str] = []
     for number, (track, name) in enumerate(zip(tracks, track_names(tracks), strict=True), 1):
         instrument = instrument_name(track)

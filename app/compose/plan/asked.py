@@ -58,7 +58,7 @@ def lacks_style(style: str, tokenizer: Remi) -> bool:
 
 
 def check_style(options: MusicOptions, model: str, tokenizer: Remi) -> None:
-    """Raises TokenizerError if the model of this name lacks the style that is asked."""
+    """Raise TokenizerError if the model of this name lacks the style that is asked."""
     style, styles = options.style or "", styles_of(tokenizer)
     if lacks_style(style, tokenizer):
         choose = "choose a model with styles, such as piano or groove, or leave that out"
@@ -68,7 +68,7 @@ def check_style(options: MusicOptions, model: str, tokenizer: Remi) -> None:
 
 
 def cannot_write(style: str, model: str) -> str:
-    """That a model of this name cannot write in a style."""
+    """Return that a model of this name cannot write in a style."""
     return f"the {model} model cannot write in the style {style[:40]!r}"
 
 
@@ -80,7 +80,7 @@ def styles_of(tokenizer: Remi) -> tuple[str, ...]:
 def with_style(
     ids: NDArray[np.integer], options: MusicOptions, tokenizer: Remi
 ) -> NDArray[np.integer]:
-    """The ids of a context, of which the header names the style."""
+    """Return the ids of a context, of which the header names the style."""
     if options.style is None:
         return ids
     style = tokenizer.families.style + styles_of(tokenizer).index(options.style)
@@ -98,7 +98,7 @@ class Heard(NamedTuple):
 
 
 def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list[Heard]:
-    """The first bars of a piece; `sections` that are known keep their letters."""
+    """Return the first bars of a piece; `sections` that are known keep their letters."""
     phrases = find_form(plan, sections)
     letters = [phrase.letter for phrase in phrases for _ in range(phrase.num_bars)]
     chords = [bar.chords for bar in plan.bars]
@@ -111,7 +111,7 @@ def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list
 
 
 def closing_key(options: MusicOptions, piece: Score | None = None) -> Key | None:
-    """The key in which the new music after a piece is to close; None: it need not.
+    """Return the key in which the new music after a piece is to close; None: it need not.
 
     Scales other than major and minor have no tonic chord here.
     """
@@ -198,7 +198,7 @@ def _closing_bars(options: MusicOptions, count: int, key: Key | None) -> int:
 
 
 def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
-    """The sources of the last bar: the earlier ones with its chords, and none."""
+    """Return the sources of the last bar: the earlier ones with its chords, and none."""
     asked = _kinds(bars[-1])
     near = bars[-1 - MAX_DISTANCE : -1][::-1]
     return 0, *(back for back, one in enumerate(near, 1) if one and _kinds(one) == asked)
@@ -207,7 +207,7 @@ def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
 def asked_chords(
     options: MusicOptions, planned: Sequence[PlannedBar] | int, key: Key | None = None
 ) -> list[tuple[PlannedChord, ...] | None]:
-    """The chords that are asked for each new bar of the vocabulary; empty if none are.
+    """Return the chords that are asked for each new bar of the vocabulary; empty if none are.
 
     A chart with fewer bars repeats. A bar that is left to the model has no chords, and one that
     continues a notated bar has None. With a cadence in a `key`, the last bar has its tonic and, of
@@ -270,12 +270,12 @@ def form_met(
 
 
 def form_bars(form: str, before: Sequence[Heard]) -> int:
-    """Number of bars of a form. Raises ValueError."""
+    """Return the number of bars of a form. Raises ValueError."""
     return len(_sources(form, before))
 
 
 def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
-    """A warning if the form has more bars than the `count` written ones, otherwise empty."""
+    """Return a warning if the form has more bars than the `count` written ones, otherwise empty."""
     if options.form is None:
         return ""
     asked = form_bars(options.form, before)
@@ -285,13 +285,13 @@ def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
 
 
 def _sources(form: str, before: Sequence[Heard]) -> tuple[int, ...]:
-    """The source of each bar of a form. Raises ValueError."""
+    """Return the source of each bar of a form. Raises ValueError."""
     starts = {bar for bar, heard in enumerate(before) if heard.begins}
     return parse_form(form, [heard.letter for heard in before], starts)
 
 
 def _origin(sheet: LeadSheet, bar: int) -> int:
-    """The first bar that a bar repeats, directly or by others between them."""
+    """Return the first bar that a bar repeats, directly or by others between them."""
     while bar < len(sheet.returns) and sheet.returns[bar]:
         bar = sheet.returns[bar] - 1
     return bar
@@ -302,5 +302,5 @@ def _kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | Non
 
 
 def _kind(chord: Chord | None) -> tuple[int, bool] | None:
-    """The root of a chord, and whether its third is minor; None for no chord."""
+    """Return the root of a chord, and whether its third is minor; None for no chord."""
     return None if chord is None else (chord.root, chord.quality in _MINOR)

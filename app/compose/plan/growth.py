@@ -28,7 +28,7 @@ class Preset(NamedTuple):
 
 
 def presets(sheet: LeadSheet, num_bars: int) -> dict[Growth, Preset]:
-    """The ways to continue the first bars of a piece.
+    """Return the ways to continue the first bars of a piece.
 
     A loop of up to 16 bars is followed by as many bars, a longer piece by as many as its last
     section has.
@@ -49,7 +49,7 @@ def presets(sheet: LeadSheet, num_bars: int) -> dict[Growth, Preset]:
 
 
 def loop_bars(sheet: LeadSheet, num_bars: int) -> int:
-    """Number of bars by which a piece grows."""
+    """Return the number of bars by which a piece grows."""
     if num_bars <= _MOST_LOOP_BARS:
         return max(num_bars, 1)
     last = [phrase for phrase in sheet.phrases if phrase.first_bar < num_bars]
@@ -58,5 +58,5 @@ def loop_bars(sheet: LeadSheet, num_bars: int) -> int:
 
 
 def new_letter(letters: Sequence[str]) -> str:
-    """The first letter that no section has."""
+    """Return the first letter that no section has."""
     return next((one for one in ascii_uppercase if one not in letters), ascii_uppercase[-1])

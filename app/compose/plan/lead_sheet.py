@@ -26,7 +26,7 @@ AS_BEFORE = "%"
 
 
 def plan_of(score: Score) -> Plan:
-    """The plan of a score, whose notes sound as long as the sustain pedal holds them.
+    """Return the plan of a score, whose notes sound as long as the sustain pedal holds them.
 
     Last notes that ring over the bar line belong to their bar, unless they are held to the end of
     another one, to which a quarter note may lack.
@@ -41,7 +41,7 @@ def plan_of(score: Score) -> Plan:
 
 
 def _end_of_bars(score: Score) -> int:
-    """The bar line at which the bars of a score end; see `plan_of`."""
+    """Return the bar line at which the bars of a score end; see `plan_of`."""
     sounding = [track for track in score.tracks if len(track)]
     end = max((track.end_ticks for track in sounding), default=0)
     if not sounding or score.end_ticks > end:  # it has rests at the end
@@ -79,7 +79,7 @@ class LeadSheet:
 
     @classmethod
     def of(cls, score: Score, known: Sequence[Phrase] = ()) -> LeadSheet:
-        """The lead sheet of a score, see `plan_of`.
+        """Return the lead sheet of a score, see `plan_of`.
 
         A notated bar of more than eight quarters is several bars, as for the model. `known` phrases
         stay as they are, see `find_form`.
@@ -88,7 +88,7 @@ class LeadSheet:
 
     @classmethod
     def of_plan(cls, plan: Plan, known: Sequence[Phrase] = ()) -> LeadSheet:
-        """The lead sheet of a plan."""
+        """Return the lead sheet of a plan."""
         symbols = {
             chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
             for chords in {bar.chords for bar in plan.bars}
@@ -106,7 +106,7 @@ class LeadSheet:
         return sections_text(self.phrases)
 
     def rows(self) -> Iterator[Row]:
-        """The chart, in rows of `ROW_BARS` bars; each phrase begins a row."""
+        """Return the chart, in rows of `ROW_BARS` bars; each phrase begins a row."""
         if not any(self.chords):
             return
         for letter, first, count in self.phrases or (Phrase("", 0, len(self.chords)),):

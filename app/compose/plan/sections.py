@@ -42,12 +42,12 @@ def with_tail(phrases: Sequence[Phrase], bars: int) -> tuple[Phrase, ...]:
 
 
 def until(phrases: Sequence[Phrase], stop: int) -> list[Phrase]:
-    """The phrases before the bar `stop`, of which the last may be cut."""
+    """Return the phrases before the bar `stop`, of which the last may be cut."""
     return _cut(phrases, 0, stop)
 
 
 def _cut(phrases: Sequence[Phrase], first: int, stop: int) -> list[Phrase]:
-    """The parts of phrases that lie in the bars from `first` to before `stop`."""
+    """Return the parts of phrases that lie in the bars from `first` to before `stop`."""
     ends = ((letter, max(at, first), min(at + count, stop)) for letter, at, count in phrases)
     return [Phrase(letter, begin, end - begin) for letter, begin, end in ends if begin < end]
 
@@ -58,7 +58,7 @@ def sections_text(phrases: Sequence[Phrase]) -> str:
 
 
 def read_sections(text: str) -> tuple[Phrase, ...]:
-    """The phrases of `sections_text`, which begin with the first bar. Raises ValueError."""
+    """Return the phrases of `sections_text`, which begin with the first bar. Raises ValueError."""
     found: list[Phrase] = []
     place = 0
     for section in text.split():

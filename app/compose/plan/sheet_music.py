@@ -22,7 +22,7 @@ class SheetMusicError(UserError):
 
 
 def check_piano(score: Score) -> None:
-    """Raises SheetMusicError unless a piece is for the piano alone and short enough."""
+    """Raise SheetMusicError unless a piece is for the piano alone and short enough."""
     others = {
         instrument_name(track)
         for track in score.tracks
@@ -48,7 +48,7 @@ def is_for_piano(score: Score) -> bool:
 
 
 def sheet_music(score: Score, title: str = "") -> bytes:
-    """Writes a piece as MusicXML, in two staves.
+    """Write a piece as MusicXML, in two staves.
 
     If its beats are meaningless, as in a recording, they are estimated. Raises SheetMusicError.
     """

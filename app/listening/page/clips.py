@@ -49,13 +49,13 @@ class Material:
         return {row.file: row for rows in self.clips.values() for row in rows}
 
     def clip(self, condition: int, item: int, turn: int) -> Row:
-        """The clip of a condition and an item; the repetitions take turns."""
+        """Return the clip of a condition and an item; the repetitions take turns."""
         rows = self.clips[condition, item]
         return rows[turn % len(rows)]
 
 
 def read_material(folder: Path) -> Material:
-    """Reads a study that `relpe batch` has made.
+    """Read a study that `relpe batch` has made.
 
     Raises CommandError if it is not complete, has no audio, or if files are missing.
     """
@@ -114,7 +114,7 @@ def _item(row: Row) -> str:
 
 
 def with_tones(path: Path) -> bytes:
-    """A clip as a WAV file in which three tones replace the music for two seconds."""
+    """Return a clip as a WAV file in which three tones replace the music for two seconds."""
     import soundfile
 
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)

@@ -12,7 +12,7 @@ from app.web.guard.arguments import accounts_of, add_address, announce, check_ad
 
 
 def add_listen(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     parser.description = (
         "Serve a page on which listeners judge the clips of a study. Each answer is written to "
         "answers.sqlite in the folder of the study at once; when the command ends, all answers are "
@@ -35,7 +35,7 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 
 def listen_command(options: argparse.Namespace) -> None:
-    """Serves the page until it is interrupted. Raises CommandError if it cannot."""
+    """Serve the page until it is interrupted. Raises CommandError if it cannot."""
     if not options.export:
         check_address(options)
     accounts = accounts_of(options)

@@ -33,7 +33,7 @@ class Accounts:
         return self.auth is None or cookies.get(self.cookie) in self.tokens
 
     def login(self, user: object, password: object) -> str | None:
-        """The value of a cookie, or None for a wrong user or password."""
+        """Return the value of a cookie, or None for a wrong user or password."""
         wanted = self._passwords.get(user) if isinstance(user, str) else None
         given = password if isinstance(password, str) else ""
         right = hmac.compare_digest((wanted or "").encode(), given.encode())

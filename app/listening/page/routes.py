@@ -11,7 +11,7 @@ _CALLS = ("/listeners", "/answers", "/next")
 
 
 def listening_route(method: str, path: str) -> Route:
-    """The route of a request. Raises RefusedError if there is none."""
+    """Return the route of a request. Raises RefusedError if there is none."""
     if method in ("GET", "HEAD"):
         if path in _READ_BY_ALL:
             return Route(is_public=True)

@@ -57,7 +57,7 @@ class ListeningServing:
 
 
 def guarded(material: Material, store: Store, serving: ListeningServing) -> Guard:
-    """The rating page of a study, behind its guard."""
+    """Return the rating page of a study, behind its guard."""
     accounts = Accounts(serving.accounts)
     root = urlsplit(serving.root_path).path
     server = ListeningServer(material, store, accounts, root)
@@ -93,11 +93,11 @@ class ListeningServer:
         self._starlette = Starlette(routes=routes)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The app; a proxy may leave the path of the page in requests."""
+        """Return the app; a proxy may leave the path of the page in requests."""
         await self._starlette({**scope, "root_path": self._root}, receive, send)
 
     def health(self) -> dict[str, object]:
-        """The state of the page."""
+        """Return the state of the page."""
         listeners, completed = self.store.counts()
         return {"status": "ok", "listeners": listeners, "completed": completed}
 
@@ -149,7 +149,7 @@ class ListeningServer:
         )
 
     def _seconds(self) -> float:
-        """An estimate of the duration of the test: each clip once, and time to answer."""
+        """Return an estimate of the duration of the test: each clip once, and time to answer."""
         clips = list(self.material.rows.values())
         mean = sum(float(row.clip_seconds) for row in clips) / len(clips)
         trials = trials_of(self.material, 0)
@@ -170,7 +170,7 @@ class ListeningServer:
         return _json(self._state(await self._found(request)))
 
     async def _found(self, request: Request) -> Listener:
-        """The listener of a request. Raises RefusedError for an unknown code."""
+        """Return the listener of a request. Raises RefusedError for an unknown code."""
         address = _address(request)
         self._wrong_codes.check(address, "Too many wrong codes came from here")
         try:
@@ -204,7 +204,7 @@ class ListeningServer:
         }
 
     def _facts(self, file: str) -> dict[str, float]:
-        """What listeners may know of a clip; it is the same for all conditions."""
+        """Return what listeners may know of a clip; it is the same for all conditions."""
         row = self._row(file)
         return {"seconds": float(row.clip_seconds), "new_seconds": float(row.new_seconds or 0)}
 
@@ -215,7 +215,7 @@ class ListeningServer:
             raise RefusedError(410, "This clip is no longer part of the study.") from None
 
     async def _clip(self, request: Request) -> Response:
-        """The audio of a clip; browsers load that of the next trial in advance."""
+        """Return the audio of a clip; browsers load that of the next trial in advance."""
         listener = await self._found(request)
         number, side = request.path_params["trial"], request.path_params["side"]
         if not 1 <= number <= min(listener.position + 1, len(listener.trials)):
@@ -244,7 +244,10 @@ class ListeningServer:
     def _checked(
         self, told: dict[str, object], code: str, number: int, trial: Trial, now: str
     ) -> Answer:
-        """An answer as it is written. Raises RefusedError if it is malformed or comes too early."""
+        """Return an answer as it is written.
+
+        Raise RefusedError if it is malformed or comes too early.
+        """
         chosen = self.material.listening
         question = told.get("question")
         if question not in trial.questions(chosen.questions):
@@ -302,7 +305,7 @@ def _json(content: object) -> JSONResponse:
 
 
 def _code(request: Request) -> str:
-    """The code of a listener, which people may type with spaces and hyphens."""
+    """Return the code of a listener, which people may type with spaces and hyphens."""
     typed = request.headers.get("listener", "")[:64]
     return typed.replace(" ", "").replace("-", "").lower()
 

@@ -17,7 +17,7 @@ class Cell(NamedTuple):
 
 @cache
 def latin_square(size: int) -> tuple[tuple[int, ...], ...]:
-    """A balanced Latin square: orders of `size` treatments.
+    """Return a balanced Latin square: orders of `size` treatments.
 
     Each treatment occurs equally often in each column, and equally often directly after each other
     treatment. There are `size` rows, or twice as many if `size` is odd and above 1.

@@ -91,7 +91,7 @@ class Store:
     """The database of a study. Its methods may be called from several threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens or creates the database. Raises CommandError if it cannot be used."""
+        """Open or create the database. Raises CommandError if it cannot be used."""
         self.folder = folder
         self._lock = threading.Lock()
         path = folder / DATABASE
@@ -110,13 +110,13 @@ class Store:
             ) from error
 
     def close(self) -> None:
-        """Closes the database."""
+        """Close the database."""
         with self._lock:
             self._connection.close()
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on the disk at the end of the block."""
+        """Return a transaction that is on the disk at the end of the block."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -127,7 +127,7 @@ class Store:
             self._connection.execute("COMMIT")
 
     def join(self, plan: Callable[[int], Sequence[Trial]], completion_code: str | None) -> str:
-        """Adds a listener and returns their code.
+        """Add a listener and return their code.
 
         `plan` returns the trials of a listener by number. The number is the lowest that is free: no
         listener has it, or only listeners who gave up. So the trials of those who complete the test
@@ -152,7 +152,7 @@ class Store:
         return code
 
     def listener(self, code: str) -> Listener:
-        """A listener by code. Raises NoListenerError if there is none."""
+        """Return a listener by code. Raises NoListenerError if there is none."""
         with self._lock:
             return self._listener(code)
 
@@ -178,7 +178,7 @@ class Store:
         )
 
     def answer(self, code: str, trial: int, make: Callable[[Trial, str], Answer]) -> None:
-        """Writes an answer to the current trial; `make` gets the trial and the time.
+        """Write an answer to the current trial; `make` gets the trial and the time.
 
         Raises NoListenerError, PastTrialError, or an error of `make`.
         """
@@ -192,7 +192,7 @@ class Store:
             )
 
     def advance(self, code: str, trial: int, questions: Callable[[Trial], Sequence[str]]) -> None:
-        """Ends the current trial; `questions` returns those that must be answered.
+        """End the current trial; `questions` returns those that must be answered.
 
         Does nothing if it has ended before. Raises NoListenerError or PastTrialError.
         """
@@ -212,14 +212,14 @@ class Store:
             )
 
     def counts(self) -> tuple[int, int]:
-        """The numbers of listeners and of those who completed the test."""
+        """Return the numbers of listeners and of those who completed the test."""
         with self._lock:
             return self._connection.execute(
                 "SELECT COUNT(*), COALESCE(SUM(completed_at != ''), 0) FROM listeners"
             ).fetchone()
 
     def export(self) -> None:
-        """Writes the tables of answers and listeners. Raises CommandError if it cannot."""
+        """Write the tables of answers and listeners. Raises CommandError if it cannot."""
         names = [field.name for field in fields(_Person)]
         with self._lock:
             people = self._connection.execute(
@@ -244,6 +244,6 @@ def _random_code() -> str:
 
 
 def _now(later: timedelta = timedelta(0)) -> str:
-    """The time in UTC, in milliseconds."""
+    """Return the time in UTC, in milliseconds."""
     now = datetime.now(UTC) + later
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")

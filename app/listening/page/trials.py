@@ -44,11 +44,11 @@ class Trial:
         return "second" if self.second and self.expected == "first" else "first"
 
     def file(self, side: Side) -> str:
-        """The clip of a side."""
+        """Return the clip of a side."""
         return self.first if side == "first" else self.second
 
     def questions(self, of_rating: Sequence[Question]) -> tuple[str, ...]:
-        """The questions of this trial; `of_rating` are those about a rated clip."""
+        """Return the questions of this trial; `of_rating` are those about a rated clip."""
         return (PREFERENCE,) if self.second else tuple(of_rating)
 
 
@@ -91,7 +91,7 @@ class _Block:
 
 
 def _block(all_trials: list[Trial], count: int, training: int) -> _Block:
-    """The first `count` trials; practice and spare trials are taken from the end."""
+    """Return the first `count` trials; practice and spare trials are taken from the end."""
     if not count or not all_trials:
         return _Block([], [], [])
     spare = all_trials[::-1]

@@ -36,7 +36,7 @@ class Interval(NamedTuple):
     """Two-sided, of the test that there is no difference; nan if it means nothing."""
 
     def through(self, function: Callable[[float], float]) -> Interval:
-        """The interval on another, increasing, scale."""
+        """Return the interval on another, increasing, scale."""
         return Interval(function(self.value), function(self.low), function(self.high), self.p)
 
 

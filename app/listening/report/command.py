@@ -19,7 +19,7 @@ PAGE, TABLE, EVERYTHING = "report.html", "results.csv", "results.json"
 
 
 def add_listen_report(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `relpe listen-report`."""
+    """Add the arguments of `relpe listen-report`."""
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="folder of the study, with the answers"
     )
@@ -59,7 +59,7 @@ def add_listen_report(parser: argparse.ArgumentParser) -> None:
 
 
 def listen_report_command(options: argparse.Namespace) -> None:
-    """Writes the report on a listening test, and prints what was found."""
+    """Write the report on a listening test, and print what was found."""
     from tqdm import tqdm
 
     from app.listening.report.judgements import read_test

@@ -98,7 +98,7 @@ def rank_biserial(values: NDArray[np.float64]) -> float:
 def differences(
     judged: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
 ) -> list[Difference]:
-    """The mean of each listener's numbers, for each pair of conditions.
+    """Return the mean of each listener's numbers, for each pair of conditions.
 
     `judged` maps pairs of conditions to listeners and their numbers.
     """
@@ -118,7 +118,7 @@ def compared(
     answers: Sequence[int],
     power: Callable[[NDArray[np.float64], int], Power],
 ) -> list[Comparison]:
-    """Tests each difference, with Holm's correction for all that listeners have judged.
+    """Return the tests each difference, with Holm's correction for all that listeners have judged.
 
     Args:
         told: the differences; those without listeners are left out.

@@ -30,7 +30,7 @@ def findings(report: Report) -> list[str]:
 
 
 def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
-    """The results as subjects and their sentences."""
+    """Return the results as subjects and their sentences."""
     found = []
     if report.preferences:
         found.append(("Preferences", _of_preferences(report.preferences)))
@@ -159,7 +159,7 @@ def _points(one: Comparison, forward: bool) -> str:
 
 
 def signed(value: float) -> str:
-    """A number with its sign and two digits: `+0.25`, `−0.25`."""
+    """Return a number with its sign and two digits: `+0.25`, `−0.25`."""
     return f"{value:+.2f}".replace("-", "−")
 
 

@@ -81,7 +81,7 @@ class Judgements:
 
 
 def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
-    """Reads a listening test from the folder of its study.
+    """Read a listening test from the folder of its study.
 
     Args:
         folder: the folder that `relpe batch` and `relpe listen` filled.
@@ -127,7 +127,7 @@ def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
 
 
 def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
-    """The judgements of these listeners, without practice, attention and repeated trials.
+    """Return the judgements of these listeners, without practice, attention and repeated trials.
 
     Raises CommandError if they are of fewer than two listeners or two conditions.
     """

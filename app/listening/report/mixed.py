@@ -55,7 +55,7 @@ class Mixed:
 
 
 def mixed_models(judged: Judgements) -> list[Mixed]:
-    """The models of ratings and of preferences, of those that there are."""
+    """Return the models of ratings and of preferences, of those that there are."""
     found = []
     rated = [r for r in judged.ratings if r.question == OVERALL]
     if len({r.clip.condition for r in rated}) > 1:
@@ -149,6 +149,6 @@ def _indicators(names: list[str]) -> NDArray[np.float64]:
 
 
 def _crossed(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A column for each pair of columns that occurs."""
+    """Return a column for each pair of columns that occurs."""
     both = (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)
     return both[:, np.abs(both).sum(0) > 0]

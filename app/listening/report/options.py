@@ -16,7 +16,7 @@ class OptionError(ValueError):
 
 
 def _option(default: Any, text: str, least: float = 0, most: float = 1, reason: str = "") -> Any:  # noqa: ANN401 - a field of any type
-    """Declares a field with its help and range.
+    """Declare a field with its help and range.
 
     `reason` is that for leaving out a listener, with places for the value and the limit.
     """

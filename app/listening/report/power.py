@@ -48,7 +48,7 @@ def least_listeners(tests: int) -> int:
 def power_of(
     values: NDArray[np.float64], of_interest: float, tests: int, *, are_shares: bool = False
 ) -> Power:
-    """The power of a comparison, at the level of the first step of Holm's correction.
+    """Return the power of a comparison, at the level of the first step of Holm's correction.
 
     It is that of a t test, with fewer listeners by the efficiency of the signed rank test. To find
     a difference in the wrong direction does not count.

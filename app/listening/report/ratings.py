@@ -99,7 +99,7 @@ def _of_question(
 def _totals(
     ratings: list[Rating], judged: Judgements, place: dict[str, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums and counts by listener and prompt in one axis, and condition."""
+    """Return the sums and counts by listener and prompt in one axis, and condition."""
     listeners = {name: index for index, name in enumerate(judged.listeners)}
     prompts = {name: index for index, name in enumerate(judged.prompts)}
     shape = (len(listeners) * len(prompts), len(place))
@@ -114,7 +114,7 @@ def _totals(
 def _comparisons(
     ratings: list[Rating], both: list[tuple[str, str]], apart: list[Interval], of_interest: float
 ) -> list[Comparison]:
-    """Compares the means of each listener's ratings of two conditions.
+    """Compare the means of each listener's ratings of two conditions.
 
     Listeners may rate conditions after different prompts: what a prompt adds to all conditions is
     subtracted. If a listener rated both after the same prompts, this changes nothing.

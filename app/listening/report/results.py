@@ -42,7 +42,7 @@ class Line(NamedTuple):
 
 
 def as_table(report: Report) -> str:
-    """The results as CSV, a row per estimate."""
+    """Return the results as CSV, a row per estimate."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Line._fields)
@@ -122,7 +122,7 @@ def _preferences(report: Report) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a report
-    """A part of a report as JSON takes it."""
+    """Return a part of a report as JSON takes it."""
     if is_dataclass(value):
         return {name: _plain(part) for name, part in vars(value).items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -137,7 +137,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a report
 
 
 def summary(report: Report) -> str:
-    """The findings for a terminal."""
+    """Return the findings for a terminal."""
     judged = report.judged
     head = (
         f"{report.title}: {plural(len(judged.listeners), 'listener')}, "

@@ -20,7 +20,7 @@ class AlertError(Exception):
 
 @contextmanager
 def alerting() -> Iterator[None]:
-    """Turns every error into an `AlertError`, and logs it unless the user's input caused it."""
+    """Turn every error into an `AlertError`, and log it unless the user's input caused it."""
     try:
         yield
     except AlertError:

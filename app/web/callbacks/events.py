@@ -10,12 +10,12 @@ _MOST_BARS = 1_000_000
 
 
 def values_of(event: gr.EventData) -> dict[str, object]:
-    """The values of an event by name."""
+    """Return the values of an event by name."""
     return event._data if isinstance(event._data, dict) else {}
 
 
 def whole_number(event: gr.EventData, name: str, most: int) -> int | None:
-    """An integer from 0 to `most`; None for any other value."""
+    """Return an integer from 0 to `most`; None for any other value."""
     value = values_of(event).get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
@@ -31,7 +31,7 @@ def track_numbers(event: gr.EventData, name: str) -> frozenset[int] | None:
 
 
 def chosen_passage(event: gr.EventData) -> Passage | None:
-    """The bars and tracks that are to be written; None if no bars are chosen."""
+    """Return the bars and tracks that are to be written; None if no bars are chosen."""
     first, last = (whole_number(event, name, _MOST_BARS) for name in ("first", "last"))
     if first is None or last is None or not 1 <= first <= last:
         return None

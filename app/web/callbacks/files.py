@@ -71,7 +71,7 @@ class FileCallbacks:
         return answer
 
     def _opened(self, job: str) -> str:
-        """The id of a job; an example of the empty page becomes a job when it is played."""
+        """Return the id of a job; an example of the empty page becomes a job when it is played."""
         path = finished_file(job)
         if path is None:
             return job
@@ -84,7 +84,7 @@ class FileCallbacks:
 
 @contextmanager
 def _answered() -> Iterator[dict[str, object]]:
-    """An answer to the player; an error becomes its sentence."""
+    """Return an answer to the player; an error becomes its sentence."""
     answer: dict[str, object] = {}
     try:
         yield answer

@@ -24,7 +24,7 @@ TRACKS_ANEW = (
 
 
 def shown(upload: Upload, job: str) -> Frame:
-    """The frame of an upload, with the id of the job that plays it."""
+    """Return the frame of an upload, with the id of the job that plays it."""
     frame = upload.frame() | Frame(job=job)
     if "prompt" not in frame:
         return frame
@@ -34,7 +34,7 @@ def shown(upload: Upload, job: str) -> Frame:
 
 
 def for_model(models: Models, upload: Upload, name: str, style: str = "") -> Upload:
-    """The whole file for the model of this name, or for the automatic choice."""
+    """Return the whole file for the model of this name, or for the automatic choice."""
     score = upload.whole.score
     model = models.to_continue(score, style) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)
@@ -67,7 +67,7 @@ def to_write(
 
 
 def fitted(models: Models, step: Step, style: str) -> tuple[Step, str]:
-    """A step with its upload for its model, or for the automatic choice, and a note.
+    """Return a step with its upload for its model, or for the automatic choice, and a note.
 
     Raises MidiError if the model cannot continue it.
     """
@@ -83,7 +83,7 @@ def fitted(models: Models, step: Step, style: str) -> tuple[Step, str]:
 
 
 def fit(models: Models, work: Workspace) -> None:
-    """Takes the automatic choice for what is needed. Raises MidiError if it cannot continue."""
+    """Take the automatic choice for what is needed. Raises MidiError if it cannot continue."""
     if work.upload is None or work.model != AUTOMATIC:
         return
     step, note = fitted(models, work.step, work.asked_style)

@@ -16,7 +16,7 @@ class HistoryCallbacks:
         self._view = view
 
     def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Shows one of the session's results again."""
+        """Show one of the session's results again."""
         with self._view.locked(request) as session:
             index = whole_number(event, "index", len(session.results) - 1)
             if index is None or session.asked is not None:
@@ -28,7 +28,7 @@ class HistoryCallbacks:
             return self._view.show(session)
 
     def favour(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Adds a variation of the result that is shown to the favourites, or removes it."""
+        """Add a variation of the result that is shown to the favourites, or remove it."""
         with self._view.locked(request) as session:
             frame = session.work.frame
             index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
@@ -44,14 +44,14 @@ class HistoryCallbacks:
             return self._view.show(session)
 
     def redo(self, request: gr.Request) -> tuple[object, ...]:
-        """Takes back the last undo."""
+        """Take back the last undo."""
         with self._view.locked(request) as session:
             if session.work.future and session.asked is None:
                 session.redo()
             return self._view.show(session)
 
     def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Opens a page, with a new `token` for its browser tab.
+        """Open a page, with a new `token` for its browser tab.
 
         The page takes over the session of the page with the token `before`, which the browser tab
         showed earlier, if that one is closed: the server has noticed it, or `is_gone` says so.
@@ -72,7 +72,7 @@ class HistoryCallbacks:
             return self._view.show(session)
 
     def leave(self, request: gr.Request) -> None:
-        """Ends a page: its browser tab was closed, or the connection was lost."""
+        """End a page: its browser tab was closed, or the connection was lost."""
         self._leave(session_of(request))
 
     def _leave(self, name: str) -> None:

@@ -37,7 +37,9 @@ class JobCallbacks:
         fresh: bool,
         *values: Any,  # noqa: ANN401
     ) -> tuple[object, ...]:
-        """Requests a job with the values of a form; returns the seed of the job, and `View.show`.
+        """Return the requests a job with the values of a form.
+
+        Return the seed of the job, and `View.show`.
 
         Raises gr.Error, which is not shown, if it cannot begin: the only callback that follows
         is then `refuse`, which shows the reason.
@@ -85,13 +87,13 @@ class JobCallbacks:
             raise gr.Error(str(alert), visible=False, print_exception=False) from alert
 
     def refuse(self, request: gr.Request) -> tuple[object, ...]:
-        """Shows why `begin` has failed."""
+        """Show why `begin` has failed."""
         session = self._view.session(request)
         alert, session.alert = session.alert, ""  # the next call may fail before `begin`
         return self._view.show(session, alert=alert or BROKEN)
 
     def compose(self, request: gr.Request, listens: bool = False) -> Iterator[object]:
-        """Generates the music of the session's job; yields values of the player.
+        """Generate the music of the session's job; yield values of the player.
 
         With `listens`, they have sound of the bars that are finished.
         """
@@ -116,7 +118,7 @@ class JobCallbacks:
             yield self._show(session, asked, asked.before.frame | Frame(alert=str(alert)))
 
     def _show(self, session: Session, asked: Asked, frame: Frame) -> object:
-        """A frame of a job that was not discarded."""
+        """Return a frame of a job that was not discarded."""
         with session.lock:
             if session.dropped or session.asked is not asked:
                 return gr.skip()
@@ -124,7 +126,7 @@ class JobCallbacks:
             return session.shown()
 
     def end(self, request: gr.Request) -> tuple[object, ...]:
-        """Ends the session's job, with or without music."""
+        """End the session's job, with or without music."""
         with self._view.locked(request) as session:
             if (asked := session.asked) is None:
                 return self._view.show(session)
@@ -138,7 +140,7 @@ class JobCallbacks:
             return self._view.show(session, alert=NOT_TAKEN if never_taken else alert)
 
     def stop_job(self, request: gr.Request) -> None:
-        """Stops the session's job; music that it has generated is kept."""
+        """Stop the session's job; music that it has generated is kept."""
         self._studio.stop(session_of(request))
 
     def discard(self, request: gr.Request) -> tuple[object, ...]:

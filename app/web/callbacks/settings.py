@@ -48,7 +48,7 @@ class SettingsCallbacks:
         self._models = view.studio.models
 
     def take(self, session: Session, path: Path) -> None:
-        """Fills a form with settings from a file. Raises AlertError or ReplayError."""
+        """Fill a form with settings from a file. Raises AlertError or ReplayError."""
         saved = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
         if saved.model not in self._models.names:
             raise AlertError(
@@ -117,7 +117,7 @@ class SettingsCallbacks:
         session.fill = saved.options
 
     def bring_to(self, session: Session, saved: Replay) -> None:
-        """Applies settings to a file that was uploaded after them; it may be the wrong file."""
+        """Apply settings to a file that was uploaded after them; it may be the wrong file."""
         work = session.work
         assert work.upload is not None
         if saved.fits(work.upload.whole.data):
@@ -127,7 +127,7 @@ class SettingsCallbacks:
             session.fill = saved.options
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Fills the form with the settings of a variation of the result that is shown."""
+        """Fill the form with the settings of a variation of the result that is shown."""
         with self._view.locked(request) as session:
             frame = session.work.frame
             options = session.options.get(frame.get("job", ""), [])
@@ -137,7 +137,7 @@ class SettingsCallbacks:
             return self._view.show(session)
 
     def fill_form(self, request: gr.Request) -> tuple[object, ...]:
-        """The values of the form: see `widget_values`."""
+        """Return the values of the form: see `widget_values`."""
         with self._view.locked(request) as session:
             wanted, session.fill = session.fill, None
             cleared, session.cleared = session.cleared, ()
@@ -151,7 +151,7 @@ class SettingsCallbacks:
         )
 
     def clear(self, session: Session, texts: Collection[str] = ASKED) -> str:
-        """Takes back what was asked of a piece, before another one is shown; returns a note of it.
+        """Take back what was asked of a piece, before another one is shown; return a note of it.
 
         Clears the ending and the fields named in `texts`. If a way to continue a loop was asked
         for, its length and distance go as well.
@@ -181,7 +181,7 @@ class SettingsCallbacks:
         study: object,
         request: gr.Request,
     ) -> str:
-        """The estimated time to generate the music, as HTML; values are as sent."""
+        """Return the estimated time to generate the music, as HTML; values are as sent."""
         with self._view.locked(request) as session:
             work = session.work
             work.length = None
@@ -234,7 +234,7 @@ class SettingsCallbacks:
             return self._view.player(session), *self._view.unchanged[1:]
 
     def ask(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The values of `ASKED_BY_ROWS` after they were changed in the player.
+        """Return the values of `ASKED_BY_ROWS` after they were changed in the player.
 
         The player sends the new form, the new chords, or the name of a way to continue. The length
         grows with the form.
@@ -273,7 +273,7 @@ PLANNED = (*ASKED_BY_ROWS, "style")
 
 
 def _text(name: str, value: object) -> str:
-    """A text that was sent for an option; empty if it is none, or too long."""
+    """Return a text that was sent for an option; empty if it is none, or too long."""
     widget = OPTIONS[name].widget
     most = widget.letters if widget else 0
     return value if isinstance(value, str) and len(value) <= most and value.isprintable() else ""

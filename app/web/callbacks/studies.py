@@ -25,7 +25,10 @@ class StudyCallbacks:
         self._studies = view.studio.studies
 
     def count_clips(self, files: list[dict[str, Any]] | None, *values: Any) -> str:  # noqa: ANN401
-        """The number of clips, as HTML; values are as sent. Empty while one cannot be used."""
+        """Return the number of clips, as HTML.
+
+        Values are as sent. Empty while one cannot be used.
+        """
         try:
             study, names = study_of(dict(zip(FIELDS, values, strict=True)), _paths(files))
         except Exception:  # noqa: BLE001 - `make_study` says why
@@ -38,7 +41,7 @@ class StudyCallbacks:
         request: gr.Request,
         *values: Any,  # noqa: ANN401
     ) -> Iterator[tuple[object, ...]]:
-        """Makes a study; yields the button to make, the button to stop, and the result."""
+        """Make a study; yield the button to make, the button to stop, and the result."""
         running = gr.Button(visible=False), gr.Button(visible=True)
         resting = gr.Button(visible=True), gr.Button(visible=False)
         yield *running, progress(0, 0, "Starting …")
@@ -63,11 +66,11 @@ class StudyCallbacks:
         yield *resting, told
 
     def stop_study(self, request: gr.Request) -> None:
-        """Stops the study of the session."""
+        """Stop the study of the session."""
         self._studies.stop(session_of(request))
 
     def refuse_study(self) -> tuple[object, ...]:
-        """The widgets after a study that could not begin."""
+        """Return the widgets after a study that could not begin."""
         return gr.Button(visible=True), gr.Button(visible=False), NOTHING
 
 

@@ -48,17 +48,17 @@ class UploadCallbacks:
         self._max_bytes = max_upload_bytes
 
     def reading(self, path: str, request: gr.Request) -> tuple[object, ...]:
-        """Shows that a file is being read."""
+        """Show that a file is being read."""
         with self._view.locked(request) as session:
             session.work.note = said(f"Reading {Path(path).name} …")
             return self._view.show(session, reading=True)
 
     def read(self, path: str, request: gr.Request) -> tuple[object, ...]:
-        """Reads an uploaded file; the first value empties the box for the next one."""
+        """Read an uploaded file; the first value empties the box for the next one."""
         return None, *self._take(Path(path), request)
 
     def take_example(self, example: str, request: gr.Request) -> tuple[object, ...]:
-        """Shows an example as if it had been uploaded, with its label as its name."""
+        """Show an example as if it had been uploaded, with its label as its name."""
         return self._take(example_file(example), request, label_of(example))
 
     def too_large(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
@@ -99,11 +99,11 @@ class UploadCallbacks:
         return self._view.show(session)
 
     def _opened(self, upload: Upload, request: gr.Request) -> Frame:
-        """The frame of an upload, with a new job that plays it."""
+        """Return the frame of an upload, with a new job that plays it."""
         return shown(upload, self._studio.opened(session_of(request), upload).id)
 
     def forget(self, request: gr.Request) -> tuple[object, ...]:
-        """Removes the file."""
+        """Remove the file."""
         with self._view.locked(request) as session:
             work = session.work
             if session.asked is not None:
@@ -115,7 +115,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def plan_new(self, request: gr.Request) -> tuple[object, ...]:
-        """Shows the bars of a piece from nothing, whose form and chords can be chosen."""
+        """Show the bars of a piece from nothing, whose form and chords can be chosen."""
         with self._view.locked(request) as session:
             if session.asked is not None:
                 return self._view.show(session, alert=BUSY)
@@ -125,7 +125,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def count_anew(self, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
-        """Takes beats from another source, which changes the bars but not the tracks."""
+        """Take beats from another source, which changes the bars but not the tracks."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
@@ -138,7 +138,7 @@ class UploadCallbacks:
         return self._change(request, change)
 
     def choose_drums(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Takes a track, and those that share its channel, for drums or for a melody."""
+        """Take a track, and those that share its channel, for drums or for a melody."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             number = whole_number(event, "track", len(upload.score.tracks) - 1)
@@ -225,7 +225,7 @@ class UploadCallbacks:
         keeps_note: bool = False,
         sounds_new: bool = False,
     ) -> tuple[object, ...]:
-        """Changes the upload, or shows why it cannot.
+        """Change the upload, or show why it cannot.
 
         `change` returns the next step, without its frame, and a note for the card, which replaces
         the note that is there unless it `keeps_note`. If the file `sounds_new`, its sound is made
@@ -257,7 +257,7 @@ class UploadCallbacks:
             return self._view.show(session, alert=str(alert))
 
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Makes a variation the prompt of the next job."""
+        """Make a variation the prompt of the next job."""
         with self._view.locked(request) as session:
             frame = session.work.frame
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
@@ -280,7 +280,7 @@ class UploadCallbacks:
     def _take_shown(
         self, session: Session, frame: Frame, index: int, edit: Edit, request: gr.Request
     ) -> tuple[object, ...]:
-        """Makes an edited piece of the session the prompt of the next job.
+        """Make an edited piece of the session the prompt of the next job.
 
         A result has the form and the ending that were asked for, so they are cleared.
         """
@@ -313,7 +313,7 @@ class UploadCallbacks:
 
 
 def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:
-    """The sections over the roll, of a variation or the prompt; they keep their letters."""
+    """Return the sections over the roll, of a variation or the prompt; they keep their letters."""
     shown = frame.get("prompt") if index == PROMPT_ALONE else frame.get("variations", [])[index]
     sheet = shown.get("sheet") if shown else None
     if sheet is None:

@@ -29,7 +29,7 @@ _SAME_SITE = re.compile(r"; *samesite=\w+", re.IGNORECASE)
 
 
 def policy(scripts: Iterable[bytes] = ()) -> str:
-    """The Content-Security-Policy of a page with these inline scripts and no others."""
+    """Return the Content-Security-Policy of a page with these inline scripts and no others."""
     hashes = (base64.b64encode(hashlib.sha256(code).digest()).decode() for code in scripts)
     inline = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return "; ".join(
@@ -49,7 +49,7 @@ def policy(scripts: Iterable[bytes] = ()) -> str:
 
 
 def gradio_policy(scripts: Iterable[bytes] = ()) -> str:
-    """The policy of Gradio's page, with `unsafe-eval`.
+    """Return the policy of Gradio's page, with `unsafe-eval`.
 
     Only `gr.HTML` needs it, of which the player, the cards and the results are made: Gradio
     compiles the template and the `js_on_load` of each by `Function(...)` (6.31.0,
@@ -75,7 +75,7 @@ class Sent:
         self._held: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
-        """Sends a message, or holds it back."""
+        """Send a message, or hold it back."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(raw=message["headers"])
@@ -89,7 +89,7 @@ class Sent:
             await self._send(message)
 
     async def end(self) -> None:
-        """Sends what is held back; Gradio answers calls that it refuses with 500 instead of 400."""
+        """Send what is held back; Gradio answers calls that it refuses with 500 instead of 400."""
         if not self._held:
             return
         start, *parts = self._held
@@ -136,5 +136,5 @@ async def respond(send: Send, status: int, data: bytes, headers: Mapping[str, st
 
 
 def error(message: str) -> dict[str, str]:
-    """An error for Gradio's clients, and in FastAPI's form."""
+    """Return an error for Gradio's clients, and in FastAPI's form."""
     return {"error": message, "detail": message}

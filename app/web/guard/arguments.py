@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    """Adds --host, --port, --allow-host, --auth-file, --root-path and --open."""
+    """Add --host, --port, --allow-host, --auth-file, --root-path and --open."""
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
     )
@@ -50,12 +50,12 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def announce(address: str) -> None:
-    """Prints the address of a page that is ready."""
+    """Print the address of a page that is ready."""
     print(f"relpe: {address.rstrip('/')} (press Ctrl+C to stop)", file=sys.stderr)
 
 
 def not_served(options: argparse.Namespace) -> CommandError:
-    """The error of a page that cannot be served, although its address was free before."""
+    """Return the error of a page that cannot be served, although its address was free before."""
     return CommandError(
         f"--host {options.host} --port {options.port}: the page cannot be served at this "
         "address; choose another --port"
@@ -63,12 +63,12 @@ def not_served(options: argparse.Namespace) -> CommandError:
 
 
 def accounts_of(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    """The users and passwords of --auth-file. Raises CommandError for an unusable file."""
+    """Return the users and passwords of --auth-file. Raises CommandError for an unusable file."""
     return _read_accounts(options.auth_file) if options.auth_file else ()
 
 
 def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
-    """Reads users and passwords from a file of lines `user:password`.
+    """Read users and passwords from a file of lines `user:password`.
 
     Empty lines and lines that begin with # are skipped. Logs a warning if other users may read the
     file. Raises CommandError for an unusable file; no message contains a password.
@@ -99,7 +99,7 @@ def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def check_address(options: argparse.Namespace) -> None:
-    """Raises CommandError for an address that this machine cannot listen on."""
+    """Raise CommandError for an address that this machine cannot listen on."""
     host, port = options.host, options.port
     address = f"--host {host} --port {port}"
     try:

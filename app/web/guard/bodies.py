@@ -22,7 +22,7 @@ class Body:
         self._complete = False
 
     async def __call__(self) -> Message:
-        """The next message; waits for the end of the connection after the last part."""
+        """Return the next message; waits for the end of the connection after the last part."""
         message = await self._next()
         if self.size > self._most:
             raise too_large(self._most)
@@ -35,7 +35,7 @@ class Body:
         return message
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         parts: list[bytes] = []
         while not self._complete:
             message = await self()
@@ -45,7 +45,7 @@ class Body:
         return b"".join(parts)
 
     async def discard(self) -> None:
-        """Reads the rest of a body of moderate size, before a refusal is sent.
+        """Read the rest of a body of moderate size, before a refusal is sent.
 
         A connection that is closed while it has unread bytes is reset, and the client would lose
         the answer.
@@ -55,7 +55,7 @@ class Body:
 
 
 def too_large(most_bytes: int) -> RefusedError:
-    """The refusal of a body that is too large."""
+    """Return the refusal of a body that is too large."""
     return RefusedError(413, f"found more than {most_bytes:,} bytes, expected at most that many")
 
 

@@ -13,7 +13,7 @@ MAX_SESSION = 64
 
 
 def check_call(body: bytes, uploads: Path) -> None:
-    """Raises RefusedError unless a call is a JSON object that names only files in `uploads`.
+    """Raise RefusedError unless a call is a JSON object that names only files in `uploads`.
 
     It is checked here since Gradio's own check is off in a page that is mounted in another app
     (6.31.0, `processing_utils._check_allowed`): a call could name any file of the machine, and

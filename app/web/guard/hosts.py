@@ -34,7 +34,7 @@ class Hosts:
 
     @classmethod
     def of(cls, listening: str, allowed: Iterable[str], root_path: str) -> Hosts:
-        """The names for an address to listen on, and those that the user allows."""
+        """Return the names for an address to listen on, and those that the user allows."""
         everywhere = listening in ("0.0.0.0", "::", "[::]")
         machine = socket.gethostname()
         names = [machine, f"{machine}.local"] if everywhere else [listening]
@@ -49,7 +49,7 @@ class Hosts:
         return name in self._names or _is_address(name)
 
     def check(self, method: str, path: str, headers: MutableHeaders) -> None:
-        """Removes the headers that are checked, so that nothing later relies on them.
+        """Remove the headers that are checked, so that nothing later relies on them.
 
         Raises:
             RefusedError: the request is for another host, or comes from another website.

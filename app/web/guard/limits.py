@@ -29,14 +29,14 @@ class Recent:
         """By address: the start of its time, and the amount since then."""
 
     def check(self, address: str, complaint: str) -> None:
-        """Raises RefusedError if an address has used up its amount."""
+        """Raise RefusedError if an address has used up its amount."""
         began, used = self._current(address)
         if used >= self.most:
             left = began + self._seconds - self._clock()
             raise RefusedError(429, f"{complaint}; try again in {left:.0f} s", retry_after=left)
 
     def add(self, address: str, amount: int = 1) -> None:
-        """Adds an amount."""
+        """Add an amount."""
         began, used = self._current(address)
         self._used[address] = began, used + amount
         self._used.move_to_end(address)
@@ -54,7 +54,7 @@ class Recent:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """The address of a client; one user of IPv6 has all addresses of a /64 network."""
+    """Return the address of a client; one user of IPv6 has all addresses of a /64 network."""
     host = client[0] if client else ""
     try:
         address = ipaddress.ip_address(host)

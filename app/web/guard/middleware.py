@@ -63,7 +63,7 @@ class Guard:
         root_path: str = "",
         make_room: Callable[[], object] = lambda: None,
     ) -> None:
-        """Puts a guard in front of `app`.
+        """Put a guard in front of `app`.
 
         Args:
             app: the page's server.
@@ -127,7 +127,7 @@ class Guard:
             await answer(send, 400, error(FAILED))
 
     async def _answer(self, path: str, send: Send) -> bool:
-        """Answers a health check, or a request for a module; returns whether it was one."""
+        """Answers a health check, or a request for a module; return whether it was one."""
         if path == HEALTH:
             await answer(send, 200, self.health())
             return True
@@ -139,7 +139,7 @@ class Guard:
         return False
 
     async def _pass(self, scope: Scope, body: Body, sent: Sent, route: Route) -> None:
-        """Passes a request to the page, if its address is within the limits."""
+        """Pass a request to the page, if its address is within the limits."""
         address = address_of(scope.get("client"))
         if route.kind == "upload":
             self.uploads.check(address, f"found over {self.uploads.most:,} bytes of uploads")

@@ -20,14 +20,14 @@ ENDING_SECONDS = 2
 
 
 def wait_for_interruption() -> None:
-    """Waits for Ctrl+C, which raises KeyboardInterrupt."""
+    """Wait for Ctrl+C, which raises KeyboardInterrupt."""
     while True:  # `threading.Event.wait` cannot be interrupted on Windows
         time.sleep(0.2)
 
 
 @contextmanager
 def served(app: Guard, host: str, port: int | None) -> Iterator[str]:
-    """Serves a guarded app during the block; yields its address.
+    """Serve a guarded app during the block; yield its address.
 
     If `port` is None, it is the first free one from `FIRST_PORT` on. Raises OSError if it is taken.
     """
@@ -58,7 +58,7 @@ def served(app: Guard, host: str, port: int | None) -> Iterator[str]:
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """A socket at this port, or at the first free one. Raises OSError if there is none."""
+    """Return a socket at this port, or at the first free one. Raises OSError if there is none."""
     ports = range(FIRST_PORT, FIRST_PORT + 100) if port is None else [port]
     for number in ports:
         family, _, _, _, where = socket.getaddrinfo(
@@ -73,7 +73,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
 
 def _address(listening: socket.socket, host: str) -> str:
-    """The address at which a browser on this machine finds the page."""
+    """Return the address at which a browser on this machine finds the page."""
     name = host.strip("[]")
     name = {"0.0.0.0": "localhost", "::": "localhost"}.get(name, name)
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}/"

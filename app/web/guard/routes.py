@@ -37,7 +37,7 @@ class Route(NamedTuple):
 
 
 def gradio_route(method: str, path: str, max_upload_bytes: int) -> Route:
-    """The route of a request to Gradio's page. Raises RefusedError if there is none."""
+    """Return the route of a request to Gradio's page. Raises RefusedError if there is none."""
     if method in ("GET", "HEAD"):
         if path == "/" or path.startswith(_READ_BY_ALL):
             return Route(is_public=True)

@@ -52,7 +52,7 @@ _NOTHING = _Label("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
-    """The HTML of the About tab; `keep`: whether the page keeps the music."""
+    """Return the HTML of the About tab; `keep`: whether the page keeps the music."""
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
@@ -61,7 +61,7 @@ def about(models: Models, *, keep: bool = False) -> str:
 
 
 def model_line(models: Models, name: str) -> str:
-    """A model in one line: its purpose and size."""
+    """Return a model in one line: its purpose and size."""
     parts = [
         _MEANT_FOR.get(name, ""),
         _weights(models.load(name).parameters),
@@ -72,7 +72,7 @@ def model_line(models: Models, name: str) -> str:
 
 
 def _abilities(tokenizer: Remi) -> str:
-    """What a model can be asked for."""
+    """Return what a model can be asked for."""
     families, styles = tokenizer.families, styles_of(tokenizer)
     can = ["continue a piece", "write one from nothing", "write bars again", "follow a form"]
     can.append("end a piece")
@@ -84,7 +84,7 @@ def _abilities(tokenizer: Remi) -> str:
 
 
 def _weights(number: int) -> str:
-    """The number of weights, rounded."""
+    """Return the number of weights, rounded."""
     return f"{number / 1e6:.1f} M weights" if number >= 1e5 else f"{number:,} weights"
 
 
@@ -116,7 +116,7 @@ def _card(models: Models, name: str) -> str:
 
 
 def _shown(label: _Label) -> str:
-    """The words, with the exact term as their tooltip."""
+    """Return the words, with the exact term as their tooltip."""
     if not label.exact:
         return html.escape(label.words)
     return f"<span title='{html.escape(label.exact)}'>{html.escape(label.words)}</span>"
@@ -136,7 +136,10 @@ def _text(folder: Path | None, name: str) -> str:
 
 
 def _described(folder: Path | None) -> dict[str, _Label]:
-    """Encoding, attention and size of a model on disk, in words; empty if it is not on disk."""
+    """Return the encoding, attention and size of a model on disk, in words.
+
+    Empty if it is not on disk.
+    """
     text = _text(folder, "model.json")
     if not text or folder is None:
         return {}
@@ -167,7 +170,7 @@ def _encoding(encoding: dict[str, Any]) -> _Label:
 
 
 def _attention(attention: dict[str, Any], unit: str) -> _Label:
-    """What a layer remembers, in units of its positions, and the kind of its attention."""
+    """Return what a layer remembers, in units of its positions, and the kind of its attention."""
     kind: str = attention["kind"]
     exact = f"{kind} attention"
     if kind == "windowed":
@@ -193,14 +196,14 @@ def _training(folder: Path | None) -> str:
 
 
 def _said(readme: str, what: str) -> str:
-    """The text of the line `- What: …` in a model's README, without backquotes."""
+    """Return the text of the line `- What: …` in a model's README, without backquotes."""
     match = re.search(rf"^- {re.escape(what)}: (.+)$", readme, re.MULTILINE)
     text = re.sub(r"; prepared corpus `\w+`", "", match[1]) if match else ""
     return text.replace("`", "")
 
 
 def _plain(cell: str) -> _Label:
-    """A cell of the table of results, with names from the reports in plain words."""
+    """Return a cell of the table of results, with names from the reports in plain words."""
     if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
         how = count[2].replace("_", " ").title().replace(" ", "-")
         keys = ", in all 12 keys" if count[3] != "untransposed" else ""
@@ -215,7 +218,7 @@ def _plain(cell: str) -> _Label:
 
 
 def _results(readme: str) -> str:
-    """The first table below the heading `Measured …` of a model's README."""
+    """Return the first table below the heading `Measured …` of a model's README."""
     _, _, measured = readme.partition("\n## Measured")
     table = re.search(r"(?:^\|.+\n)+", measured, re.MULTILINE)
     if table is None:

@@ -106,7 +106,7 @@ class MusicWidgets(NamedTuple):
 
 
 def build_music_tab(models: Models) -> MusicWidgets:
-    """Builds the tab in which music is continued, written again, or generated from nothing."""
+    """Build the tab in which music is continued, written again, or generated from nothing."""
     with gr.Tab("Write", id="write", elem_id="write-tab", render_children=True):
         # a script of the lead sets the tooltips of the tab
         lead = f"<p class='lead'>{html.escape(_LEAD)}</p>"
@@ -169,7 +169,7 @@ def _titles_of(models: Models) -> list[tuple[str, str]]:
 
 
 def _model(models: Models) -> gr.Radio:
-    """The choice of a model; its line says what the model is for, and its size."""
+    """Return the choice of a model; its line says what the model is for, and its size."""
     return gr.Radio(
         [("Automatic", AUTOMATIC), *((name, name) for name in models.names)],
         value=AUTOMATIC,
@@ -197,7 +197,7 @@ FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not No
 
 
 def _form() -> Form:
-    """The widgets of all options, with a length in bars."""
+    """Return the widgets of all options, with a length in bars."""
     made: dict[str, Component] = {}
 
     def add(section: str) -> None:
@@ -266,7 +266,7 @@ def _widget(option: Option) -> Component:
 
 
 def form_problem(unit: object, values: Mapping[str, object]) -> str:
-    """The first field whose value cannot be used, in one sentence; empty if there is none.
+    """Return the first field whose value cannot be used, in one sentence; empty if there is none.
 
     Values are as sent, and may have any type. Lengths may be as long as for scripts.
     """
@@ -291,7 +291,7 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
 
 
 def _text_problem(name: str, text: str | None) -> str:
-    """What is wrong with the text of an option, in one sentence; empty if nothing is."""
+    """Return what is wrong with the text of an option, in one sentence; empty if nothing is."""
     if text is None or not text.strip():
         return ""
     asked: dict[str, Any] = {name: text.strip()}
@@ -303,7 +303,7 @@ def _text_problem(name: str, text: str | None) -> str:
 
 
 def _number_problem(name: str, value: object, unit: object) -> str:
-    """What is wrong with the value of a field for numbers; empty if nothing is."""
+    """Return what is wrong with the value of a field for numbers; empty if nothing is."""
     if value is None or value == "" or value != value:  # NaN
         return "empty; enter a number"
     of_seconds = name == "bars" and unit == "seconds"
@@ -321,7 +321,7 @@ def _number_problem(name: str, value: object, unit: object) -> str:
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
-    """The options of a form, from the values of its widgets by name.
+    """Return the options of a form, from the values of its widgets by name.
 
     Raises ValueError for a value out of its range.
     """
@@ -337,7 +337,7 @@ def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
 
 
 def widget_values(options: MusicOptions) -> list[object]:
-    """The settings of a piece as the values of `Form.filled`."""
+    """Return the settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
     values |= {name: "" for name, value in values.items() if value is None}
     values["bars"] = length_slider(options)
@@ -346,12 +346,12 @@ def widget_values(options: MusicOptions) -> list[object]:
 
 
 def of_unit(unit: str) -> gr.Slider:
-    """The slider of the length, in bars or seconds."""
+    """Return the slider of the length, in bars or seconds."""
     return length_slider(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
 
 
 def length_slider(options: MusicOptions) -> gr.Slider:
-    """The slider of the length, with the bars or seconds of the options."""
+    """Return the slider of the length, with the bars or seconds of the options."""
     if options.seconds is not None:
         least, most, _ = SECONDS
         least, most = min(least, options.seconds), max(most, options.seconds)
@@ -362,17 +362,17 @@ def length_slider(options: MusicOptions) -> gr.Slider:
 
 
 def mood_of(temperature: float, top_p: float) -> str | None:
-    """The choice of creativity with this temperature and top-p; None if there is none."""
+    """Return the choice of creativity with this temperature and top-p; None if there is none."""
     return next((name for name, pair in CREATIVITY.items() if pair == (temperature, top_p)), None)
 
 
 def roll_dice() -> tuple[int, bool]:
-    """A random seed, and False for "new each time"."""
+    """Return a random seed, and False for "new each time"."""
     return new_seed(), False
 
 
 def key_problem(key: object) -> str:
-    """The problem with the name of a key, in one short sentence; empty if there is none."""
+    """Return the problem with the name of a key, in one short sentence; empty if there is none."""
     if not isinstance(key, str) or not key.strip():
         return ""
     try:
@@ -384,13 +384,13 @@ def key_problem(key: object) -> str:
 
 
 def key_note(key: str | None) -> str:
-    """The same as HTML, for the place below the field."""
+    """Return the same as HTML, for the place below the field."""
     problem = key_problem(key)
     return f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
 
 
 def not_of_page(options: MusicOptions) -> str:
-    """The options beyond the page's ranges, in one sentence; empty if there are none.
+    """Return the options beyond the page's ranges, in one sentence; empty if there are none.
 
     Lengths may be as long as for scripts.
     """

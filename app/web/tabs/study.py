@@ -65,7 +65,7 @@ class StudyForm(NamedTuple):
 
 
 def build_study_tab(models: Sequence[str]) -> StudyForm:
-    """Builds the tab; `models` are the names that can be chosen."""
+    """Build the tab; `models` are the names that can be chosen."""
     with (
         gr.Tab("Study", id="study", elem_id="study-tab", render_children=True) as tab,
         gr.Row(elem_id="study"),
@@ -135,12 +135,12 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
 
 
 def _number(label: str, info: str) -> gr.Number:
-    """A whole number that is not negative, at first 0."""
+    """Return a whole number that is not negative, at first 0."""
     return gr.Number(0, label=label, info=info, precision=0, minimum=0, buttons=[])
 
 
 def _slider(most: int, value: int, label: str, info: str) -> gr.Slider:
-    """A number from 1 to `most`."""
+    """Return a number from 1 to `most`."""
     return gr.Slider(1, most, value=value, step=1, label=label, info=info, buttons=[])
 
 
@@ -159,7 +159,7 @@ def _several(
 
 
 def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig, list[str]]:
-    """The configuration of a form, and the names of its prompts in the order of `files`.
+    """Return the configuration of a form, and the names of its prompts in the order of `files`.
 
     Raises CommandError, in one sentence, if a value cannot be used.
     """

@@ -25,7 +25,7 @@ class DeltaState(NamedTuple):
     memory: Tensor  # (b, h, d, e), float32 or wider: what is stored for each key
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> DeltaState:
-        """The state with `change` applied to each of its tensors."""
+        """Return the state with `change` applied to each of its tensors."""
         return DeltaState(change(self.memory))
 
 
@@ -74,11 +74,11 @@ class DeltaAttentionConfig(Checked):
         return self.kind
 
     def build(self) -> DeltaOperation:
-        """The operation."""
+        """Return the operation."""
         return DeltaOperation()
 
     def build_gates(self, width: int, num_heads: int) -> DeltaGates:
-        """The gates of a layer with inputs of `width`."""
+        """Return the gates of a layer with inputs of `width`."""
         return DeltaGates(self, width, num_heads)
 
 
@@ -132,7 +132,7 @@ class DeltaOperation:
         lengths: Tensor | None = None,
         gates: Gates | None = None,
     ) -> tuple[Tensor, DeltaState]:
-        """Outputs (b, l, h, e) for encoded q and k (b, l, h, d), and the new state.
+        """Return the outputs (b, l, h, e) for encoded q and k (b, l, h, d), and the new state.
 
         `lengths` (b,) is the number of positions of each row; see `SelfAttention`. Outputs are no
         means of values.

@@ -72,7 +72,7 @@ def delta_step(
     log_decay: Float[Tensor, "b h"],
     state: Float[Tensor, "b h d e"],
 ) -> tuple[Float[Tensor, "b h e"], Float[Tensor, "b h d e"]]:
-    """The rule at one position, in the dtype of the state."""
+    """Return the rule at one position, in the dtype of the state."""
     q, k, v, strength, log_decay = (x.to(state.dtype) for x in (q, k, v, strength, log_decay))
     state = log_decay.exp()[..., None, None] * state
     correction = v - (k[..., None, :] @ state)[..., 0, :]
@@ -93,7 +93,7 @@ class _Part(NamedTuple):
 
     @staticmethod
     def of(inputs: tuple[Tensor, ...], span: slice, chunk: int, dtype: torch.dtype) -> _Part:
-        """A part of q, k, v (b, l, h, f) and of strengths and log decays (b, l, h)."""
+        """Return a part of q, k, v (b, l, h, f) and of strengths and log decays (b, l, h)."""
         q, k, v, strength, log_decay = (_tiled(x[:, span], chunk, dtype) for x in inputs)
         total = log_decay.cumsum(-2)
         # above the diagonal, the exponential could overflow
@@ -120,7 +120,7 @@ class _Part(NamedTuple):
         return self.decay * (self.q @ solution.states[:-1]) + self.scores @ solution.corrections
 
     def put(self, x: Tensor, into: Tensor) -> None:
-        """Writes x (g, n, c, f) to `into` (b, l, h, f), or (b, l, h) if f is 1."""
+        """Write x (g, n, c, f) to `into` (b, l, h, f), or (b, l, h) if f is 1."""
         b, length, h = into.shape[:3]
         size = x.shape[2]
         into = into if into.ndim == 4 else into[..., None]
@@ -162,7 +162,7 @@ class _Solution(NamedTuple):
 
 
 def _solve(part: _Part, solution: _Solution) -> None:
-    """Computes the solution of a part, whose first state is given."""
+    """Compute the solution of a part, whose first state is given."""
     corrections, inverse, states = solution
     eye = torch.eye(part.k.shape[2], dtype=states.dtype, device=states.device)
     # the diagonal of the matrix is taken as 1

@@ -65,7 +65,7 @@ class _Part(NamedTuple):
     decay: Tensor | None  # (n, g): weight of the old sums in the next sums
 
     def of(self, rows: slice) -> _Part:
-        """The part for a slice of rows, which contains all s scales if rows share them."""
+        """Return the part for a slice of rows, which contains all s scales if rows share them."""
         within, before, after, decay = self.within, self.before, self.after, self.decay
         if before is None or after is None or decay is None:
             return self
@@ -147,7 +147,7 @@ def _parts(
 def _sums_met(
     part: _Part, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The sums (n * g, ., .) before each chunk, in the dtype of `like`, and the final sums.
+    """Return the sums (n * g, ., .) before each chunk, in the dtype of `like`, and the final sums.
 
     Each chunk adds its `added` (n * g, ., .) to `sums` (n, ., .). `backwards` reverses the order,
     for the gradient.

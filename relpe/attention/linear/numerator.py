@@ -25,7 +25,7 @@ def numerator_only_attention(
     state: LinearState,
     log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
-    """Sums of values weighted by rotated features, divided by sums of plain features.
+    """Return the sums of values weighted by rotated features, divided by sums of plain features.
 
     Otherwise like `causal_linear_attention`. In the state, `kv` has rotated keys and `k_sum` plain
     ones.
@@ -58,7 +58,7 @@ def numerator_only_attention(
 def _one_position(
     now: list[Tensor], state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """The same for one position: (b, h, e) from features (b, h, f) and values (b, h, e)."""
+    """Return the same for one position: (b, h, e) from features (b, h, f) and values (b, h, e)."""
     q, k, turned_q, turned_k, v = now
     _, turned = step(turned_q, turned_k, v, state, log_scale)
     _, plain = step(q, k, v[..., :0], state._replace(kv=state.kv[..., :0]), log_scale)

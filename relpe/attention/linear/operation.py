@@ -35,7 +35,7 @@ class LinearAttentionState(NamedTuple):
     projection: Tensor | None  # (d, n): the random projection with which the sums were computed
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> LinearAttentionState:
-        """The state with `change` applied to each tensor that belongs to rows."""
+        """Return the state with `change` applied to each tensor that belongs to rows."""
         return self._replace(sums=LinearState(*map(change, self.sums)))
 
 
@@ -68,11 +68,11 @@ class LinearAttentionConfig(Checked):
             raise ValueError("gated is true without half_lives, expected both or neither")
 
     def build(self) -> LinearOperation:
-        """The operation on encoded queries and keys."""
+        """Return the operation on encoded queries and keys."""
         return LinearOperation(self.feature_map.build(), self.half_lives)
 
     def build_gates(self, width: int, num_heads: int) -> DecayGates | None:
-        """The gates of a layer with inputs of `width`; None without `gated`."""
+        """Return the gates of a layer with inputs of `width`; None without `gated`."""
         if not self.gated or self.half_lives is None:
             return None
         return DecayGates(self.half_lives, width, num_heads)
@@ -217,7 +217,10 @@ class LinearOperation:
         key_mask: Tensor | None = None,
         turn: Rotation | None = None,
     ) -> LinearAttentionState:
-        """Sums over all of k and v (b, s, h, ·), to which `recall` attends; see `between`."""
+        """Return the sums over all of k and v (b, s, h, ·), to which `recall` attends.
+
+        See `between`.
+        """
         if self.half_lives is not None:
             raise ValueError("half_lives are defined within one sequence; leave them out")
         with without_autocast(k.device):
@@ -260,5 +263,5 @@ def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
 
 @kept_on_device
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
-    """The same on a device; cached because a CUDA graph cannot copy from the host."""
+    """Return the same on a device; cached because a CUDA graph cannot copy from the host."""
     return torch.from_numpy(fading_rates(first, last, heads)).to(device)

@@ -37,7 +37,7 @@ class WindowedAttentionConfig(Checked):
         at_least(1, span=self.span)
 
     def build(self) -> WindowedOperation:
-        """The operation."""
+        """Return the operation."""
         return WindowedOperation(self.span)
 
 
@@ -49,7 +49,7 @@ class WindowedAttentionState(NamedTuple):
     seen: Tensor  # (b,) int64: number of the keys that exist in each row
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> WindowedAttentionState:
-        """The state with `change` applied to each of its tensors."""
+        """Return the state with `change` applied to each of its tensors."""
         return WindowedAttentionState(*map(change, self))
 
 
@@ -128,7 +128,7 @@ class WindowedOperation:
         state: WindowedAttentionState,
         lengths: Tensor | None,
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A first call within the span: ordinary attention, by the fastest kernel."""
+        """Return a first call within the span: ordinary attention, by the fastest kernel."""
         heads_first = [for_heads(x, q.shape[2]).transpose(1, 2) for x in (q, k, v.to(q.dtype))]
         out = functional.scaled_dot_product_attention(
             heads_first[0], heads_first[1], heads_first[2], is_causal=True
@@ -142,7 +142,7 @@ class WindowedOperation:
     def _one_query(
         self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A single position, which attends to all keys of the state."""
+        """Return a single position, which attends to all keys of the state."""
         dtype, history = state.keys.dtype, min(state.keys.shape[1], self.span - 1)
         keys, values = (
             torch.cat([past[:, past.shape[1] - history :], new.to(dtype)], 1)
@@ -201,7 +201,7 @@ def windowed_attention(
 
 
 def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | None = None) -> Box:
-    """The smallest box with all visible keys.
+    """Return the smallest box with all visible keys.
 
     In raster order these are the rows up to the query; in product order, a quadrant.
     """
@@ -243,7 +243,7 @@ def _in_head_groups(
     table: OffsetTable,
     span: int,
 ) -> Tensor:
-    """Makes one call for each distinct span of the heads."""
+    """Make one call for each distinct span of the heads."""
     spans = table.head_spans
     if spans is None or len(set(spans)) == 1:
         return _causal(q, k, v, seen, table, span if spans is None else min(span, spans[0]))
@@ -259,7 +259,7 @@ def _in_head_groups(
 
 
 def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
-    """Selects heads without an index tensor, which would have to be copied to the device."""
+    """Select heads without an index tensor, which would have to be copied to the device."""
     every = x.unbind(dim)
     return torch.stack([every[head] for head in heads], dim)
 
@@ -290,7 +290,7 @@ def _causal(
 
 
 def _places(table: OffsetTable, default: int) -> int:
-    """Number of positions up to a query, itself included, that the table scores."""
+    """Return the number of positions up to a query, itself included, that the table scores."""
     if table.rows is not None:
         return table.rows.shape[2]
     by_place = (getattr(table, name) for name in _BY_HEAD)
@@ -300,7 +300,10 @@ def _places(table: OffsetTable, default: int) -> int:
 def _ended(
     state: WindowedAttentionState, lengths: Tensor | None, length: int
 ) -> WindowedAttentionState:
-    """The state without the keys after the end of each row; the last of `length` keys are new."""
+    """Return the state without the keys after the end of each row.
+
+    The last of `length` keys are new.
+    """
     if lengths is None:
         return state
     padding = length - lengths

@@ -70,7 +70,7 @@ class _Block(NamedTuple):
     sample_mask: Tensor
 
     def hide(self, scores: Tensor) -> Tensor:
-        """Adds -inf, in place, to the scores of keys that a query does not attend to."""
+        """Add -inf, in place, to the scores of keys that a query does not attend to."""
         for side, mask in self.edges:
             scores[:, side].add_(mask)
         return scores
@@ -168,11 +168,11 @@ class _Workspace:
         self._blocks = {missing: list(self._cut(missing)) for missing in set(shape.missing)}
 
     def blocks(self, missing: int) -> list[_Block]:
-        """The blocks of a head without its first `missing` keys."""
+        """Return the blocks of a head without its first `missing` keys."""
         return self._blocks[missing]
 
     def matrix(self, block: _Block, number: int = 0) -> Tensor:
-        """A matrix with a row for each query and a column for each key."""
+        """Return a matrix with a row for each query and a column for each key."""
         rows = block.queries.stop - block.queries.start
         columns = block.keys.stop - block.keys.start
         return self._memory[number, : rows * columns].view(rows, columns)
@@ -207,14 +207,14 @@ class _Workspace:
 
 
 def _with_ones(x: Tensor) -> Tensor:
-    """Adds columns to x (n, l, f): two of ones, then zeros."""
+    """Add columns to x (n, l, f): two of ones, then zeros."""
     x = functional.pad(x, (0, FURTHER))
     x[..., -FURTHER : 2 - FURTHER] = 1
     return x
 
 
 def _with_offset(x: Tensor, offset: Tensor) -> Tensor:
-    """Adds columns to x (n, l, f): `offset` (n, l), rounded and what is left, then zeros."""
+    """Add columns to x (n, l, f): `offset` (n, l), rounded and what is left, then zeros."""
     rounded = offset.to(x.dtype)
     x = functional.pad(x, (0, FURTHER))
     x[..., -FURTHER] = rounded

@@ -224,7 +224,10 @@ def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
 
 
 def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
-    """The tensors of one group: slices of queries, keys, values and masks; others are whole."""
+    """Return the tensors of one group: slices of queries, keys, values and masks.
+
+    Others are whole.
+    """
     q, k, v, *shared, valid, rows = tensors
     return [
         q[:, queries],
@@ -311,7 +314,7 @@ def _skew(x: Tensor, axes: int) -> Tensor:
 
 
 def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
-    """Moves offset o of query c to key c + o on each axis, by reading rows as one longer."""
+    """Move offset o of query c to key c + o on each axis, by reading rows as one longer."""
     for axis in range(axes):
         pair = (axis - 2 * axes, axis - axes)
         x = x.movedim(pair, (-2, -1))
@@ -331,7 +334,7 @@ def _by_key(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fil
 
 
 def _pad_grid(x: Tensor, beyond: tuple[int, ...], inner: int) -> Tensor:
-    """Pads x (b, *grid, ...) with `beyond` zeros at the end of each axis of the grid."""
+    """Pad x (b, *grid, ...) with `beyond` zeros at the end of each axis of the grid."""
     if not any(beyond):
         return x
     pads = [0] * (2 * inner)

@@ -106,7 +106,7 @@ class AlgebraicConfig(Checked):
             raise ValueError(f"decay is {self.decay}, expected more than 0 and at most 1")
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Algebraic:
-        """Module for heads of this size.
+        """Return the module for heads of this size.
 
         Raises:
             ValueError: the head cannot be divided as configured.
@@ -165,7 +165,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def codes_at(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState | NoState
     ) -> tuple[AlgebraicCodes, AlgebraicState | NoState]:
-        """Maps at `positions`, which may be in any order and repeat; further axes are ignored.
+        """Map at `positions`, which may be in any order and repeat; further axes are ignored.
 
         Raises:
             ValueError: `decay` does not allow these positions.
@@ -249,7 +249,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
         return factors[:, None].expand(-1, self.num_heads)
 
     def _follow(self, positions: Tensor, state: AlgebraicState) -> AlgebraicState:
-        """The state after `positions`, which must be consecutive if there is a table."""
+        """Return the state after `positions`, which must be consecutive if there is a table."""
         place = positions[..., 0]
         first = place[:, :1] if state.first is None else state.first
         length = state.length + place.shape[1]

@@ -181,7 +181,7 @@ class Rotations(nn.Module):
 
     @torch.no_grad()
     def load(self, spectra: Sequence[Spectrum]) -> None:
-        """Loads planes and angles of every block; the angles of cycles do not change.
+        """Load planes and angles of every block; the angles of cycles do not change.
 
         Raises:
             ValueError: planes are not pairs of adjacent features, and there is no basis.
@@ -204,7 +204,7 @@ class Rotations(nn.Module):
 
 @kept_on_device
 def _on(numbers: Numbers, device: torch.device) -> NumberTensors:
-    """The numbers as tensors, cached because a CUDA graph cannot copy from the host.
+    """Return the numbers as tensors, cached because a CUDA graph cannot copy from the host.
 
     They are no buffers, since these would be lost when a module is built on the meta device.
     """
@@ -212,7 +212,7 @@ def _on(numbers: Numbers, device: torch.device) -> NumberTensors:
 
 
 def _of_layer(x: Tensor, layer: int) -> Tensor:
-    """The values of a layer, from x (layers or 1, ...)."""
+    """Return the values of a layer, from x (layers or 1, ...)."""
     return x[0 if len(x) == 1 else layer]
 
 
@@ -228,7 +228,7 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 
 def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
-    """Number of turns of each pair within a period."""
+    """Return the number of turns of each pair within a period."""
     if cycle.harmonics is not None:
         if not cycle.harmonics:
             raise ValueError("harmonics of a cycle are empty, expected at least one, or None")

@@ -41,7 +41,7 @@ def triangle_from_skew(skew: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n t"]:
 
 
 def skew_of_spectrum(spectrum: Spectrum) -> Float[Tensor, "*n d d"]:
-    """The skew matrix S = P A P^T; exp(p S) is the rotation for p steps."""
+    """Return the skew matrix S = P A P^T; exp(p S) is the rotation for p steps."""
     basis, angles = spectrum
     inner = torch.zeros_like(basis)
     even = torch.arange(0, basis.shape[-1], 2, device=basis.device)
@@ -51,7 +51,7 @@ def skew_of_spectrum(spectrum: Spectrum) -> Float[Tensor, "*n d d"]:
 
 
 def matrices(spectrum: Spectrum, positions: Float[Tensor, " l"]) -> Float[Tensor, "l *n d d"]:
-    """The maps P R(p a) P^T of real positions p, as dense matrices."""
+    """Return the maps P R(p a) P^T of real positions p, as dense matrices."""
     basis, angles = spectrum
     phases = positions.view(-1, *[1] * angles.ndim) * angles
     inner = torch.zeros(len(positions), *basis.shape, dtype=phases.dtype, device=basis.device)
@@ -113,7 +113,7 @@ def proper(spectrum: Spectrum) -> Spectrum:
 
 
 def absorb(weight: Float[Tensor, "n m"], basis: Float[Tensor, "h d d"]) -> Float[Tensor, "n m"]:
-    """The projection (h * d, m) of queries or keys, into the basis of each head.
+    """Return the projection (h * d, m) of queries or keys, into the basis of each head.
 
     With both projections changed, plain rotary embedding by the angles gives the same scores.
     """

@@ -94,7 +94,7 @@ class Leaf(NamedTuple):
 
 
 def num_axes(structure: Structure) -> int:
-    """Number of positional axes (p) of a structure."""
+    """Return the number of positional axes (p) of a structure."""
     if isinstance(structure, GridStructure):
         return structure.num_axes
     if isinstance(structure, TreeStructure):
@@ -233,7 +233,7 @@ def words_of_heap(ids: Int[Tensor, "*n"], branching: int) -> Int[Tensor, "*n t"]
 
 
 def steps(queries: Int[Tensor, "*b l t"], keys: Int[Tensor, "*b s u"]) -> Int[Tensor, "*b l s"]:
-    """Number of edges between nodes: the sum of depths minus twice the common prefix."""
+    """Return the number of edges between nodes: the sum of depths minus twice the common prefix."""
     letters = max(queries.shape[-1], keys.shape[-1])
     queries, keys = (
         functional.pad(words, (0, letters - words.shape[-1]), value=-1) for words in (queries, keys)

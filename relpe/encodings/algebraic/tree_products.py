@@ -22,7 +22,7 @@ class Level(NamedTuple):
     counts: list[int]  # number of nodes at the end of each branch
 
     def branches(self) -> list[tuple[int, slice]]:
-        """The branches that occur, and the nodes at their ends."""
+        """Return the branches that occur, and the nodes at their ends."""
         ends = accumulate(self.counts)
         return [
             (branch, slice(end - count, end))

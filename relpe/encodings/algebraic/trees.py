@@ -44,7 +44,7 @@ class TreeCodes(NamedTuple):
 
 
 def grouped(nodes: Int[Tensor, " n"], total: int) -> Groups:
-    """Groups of tokens by their nodes, of which there are `total`.
+    """Return the groups of tokens by their nodes, of which there are `total`.
 
     The size of a group is the mean number of tokens of a node.
     """
@@ -92,11 +92,11 @@ class TreeMaps(nn.Module):
 
     @torch.no_grad()
     def load(self, skew: Float[Tensor, "*n k d d"]) -> None:
-        """Loads the logarithms (h, k, d, d) of the rotations of the branches."""
+        """Load the logarithms (h, k, d, d) of the rotations of the branches."""
         self.triangle.copy_(triangle_from_skew((skew - skew.mT) / 2))
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> TreeCodes:
-        """Maps of the nodes at `positions`."""
+        """Return the maps of the nodes at `positions`."""
         axes = self.structure.word_axes or 1
         own = positions[..., self.first_axis : self.first_axis + axes]
         words = tree_words(self.structure, own)
@@ -109,7 +109,7 @@ class TreeMaps(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: TreeCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """The vectors x, each multiplied by the map of its node."""
+        """Return the vectors x, each multiplied by the map of its node."""
         maps = codes.maps[0 if len(codes.maps) == 1 else layer]
         x = x.to(maps.dtype)
         # columns (n, h, c, d) of each token: rows that share positions become columns of one
@@ -160,7 +160,7 @@ class _Mapped(torch.autograd.Function):
 
 
 def _in_groups(x: Float[Tensor, "n h c d"], groups: Groups) -> Float[Tensor, "h g r d"]:
-    """The rows of all tokens of each group; those of free places are 0."""
+    """Return the rows of all tokens of each group; those of free places are 0."""
     _, heads, columns, features = x.shape
     rows = x.new_zeros(heads, groups.num_groups * groups.size, columns, features)
     rows[:, groups.places] = x.transpose(0, 1)
@@ -170,13 +170,13 @@ def _in_groups(x: Float[Tensor, "n h c d"], groups: Groups) -> Float[Tensor, "h 
 def _by_token(
     rows: Float[Tensor, "h g r d"], groups: Groups, shape: torch.Size
 ) -> Float[Tensor, "n h c d"]:
-    """The inverse of `_in_groups`."""
+    """Return the inverse of `_in_groups`."""
     _, heads, columns, features = shape
     return rows.view(heads, -1, columns, features)[:, groups.places].transpose(0, 1)
 
 
 def _of(maps: Tensor, groups: Groups, part: slice) -> Float[Tensor, "h g d d"]:
-    """Maps of some of the groups."""
+    """Return the maps of some of the groups."""
     return maps[:, part] if groups.nodes is None else maps[:, groups.nodes[part]]
 
 

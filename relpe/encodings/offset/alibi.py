@@ -22,7 +22,7 @@ class AlibiConfig(Checked):
     """Number of keys that a query attends to, itself included; None: all."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Alibi:
-        """Module without parameters."""
+        """Return the module without parameters."""
         return Alibi(self, num_layers, num_heads, head_dim)
 
 

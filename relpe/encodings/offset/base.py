@@ -119,7 +119,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         return codes.tables[layer]
 
     def scoring(self, codes: OffsetCodes, layer: int) -> Scoring:
-        """The table of the layer."""
+        """Return the table of the layer."""
         return Scoring(table=self.table(codes, layer))
 
     def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable:

@@ -27,7 +27,10 @@ class KerpleConfig(Checked):
     """Number of keys that a query attends to, itself included; None: all."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Kerple:
-        """Module for a model of this shape; each head of each layer has its own function."""
+        """Return the module for a model of this shape.
+
+        Each head of each layer has its own function.
+        """
         return Kerple(self, num_layers, num_heads, head_dim)
 
 

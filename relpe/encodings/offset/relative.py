@@ -70,12 +70,12 @@ class RelativeEncoding(OffsetEncoding):
         return super().codes_at(positions, state)
 
     def before_call(self) -> None:
-        """Counts a training step for the window."""
+        """Count a training step for the window."""
         if self.window is not None and self.training and torch.is_grad_enabled():
             self.window.advance()
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:
-        """The spans of the window."""
+        """Return the spans of the window."""
         return None if self.window is None else self.window.keys_per_head(layer)
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
@@ -114,5 +114,5 @@ class RelativeEncoding(OffsetEncoding):
         return tuple(max(axes) for axes in zip(*heads, strict=True))
 
     def reach(self, layer: int) -> tuple[int, ...] | None:
-        """The half widths of the window, if there is one."""
+        """Return the half widths of the window, if there is one."""
         return super().reach(layer) if self.window is None else self.half_widths(layer)

@@ -24,7 +24,7 @@ class ShawConfig(Checked):
     """Number of keys that a query attends to, itself included; None: all."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> Shaw:
-        """Module for a model of this shape; heads and layers share the vectors.
+        """Return the module for a model of this shape; heads and layers share the vectors.
 
         Raises:
             ValueError: the window is less than 1.
@@ -46,7 +46,7 @@ class Shaw(OffsetEncoding):
         self.vectors = nn.Parameter(torch.randn(2 * config.window + 1, head_dim) * head_dim**-0.5)
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """The vectors of the offsets, the same for all heads and layers."""
+        """Return the vectors of the offsets, the same for all heads and layers."""
         rows = (-points[0][:, 0]).clamp(-self.window, self.window).long() + self.window
         scaled = self.vectors[rows] * self.vectors.shape[1] ** 0.5
         return OffsetTable(features=scaled[:, None].expand(-1, self.num_heads, -1))

@@ -39,7 +39,7 @@ class SirenConfig(Checked):
     """Number of keys that a query attends to without a window, itself included; None: all."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> RelativeEncoding:
-        """Module for a model of this shape.
+        """Return the module for a model of this shape.
 
         Raises:
             ValueError: the number of values does not match the number of axes or layers.

@@ -50,7 +50,7 @@ class SirenNetworkConfig(Checked):
     def build(
         self, *, in_features: int, out_features: int, reference_length: Sequence[float]
     ) -> SirenNetwork:
-        """A network of coordinates (..., in_features) to features (..., out_features).
+        """Return a network of coordinates (..., in_features) to features (..., out_features).
 
         `reference_length` is the number of steps per unit of each coordinate, or one value for all
         of them. It does not depend on the length of a sequence.
@@ -156,7 +156,7 @@ class SirenNetwork(nn.Module):
             return last(x)
 
     def linears(self) -> list[nn.Linear]:
-        """The linear layers in order."""
+        """Return the linear layers in order."""
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
 

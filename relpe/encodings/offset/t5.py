@@ -35,7 +35,7 @@ class T5Config(Checked):
         at_least(self.num_buckets // 2 + 1, max_distance=self.max_distance)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> T5:
-        """Module for a model of this shape; layers share the biases."""
+        """Return the module for a model of this shape; layers share the biases."""
         return T5(self, num_layers, num_heads, head_dim)
 
 
@@ -53,7 +53,7 @@ class T5(OffsetEncoding):
         self.biases = nn.Parameter(torch.zeros(config.num_buckets, num_heads))
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """The biases as logarithmic weights (o, h), the same in all layers."""
+        """Return the biases as logarithmic weights (o, h), the same in all layers."""
         return OffsetTable(log_weight=self.biases[self.buckets(points[0][:, 0].abs())])
 
     def buckets(self, distances: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class TransformerXLConfig(Checked):
     """Number of keys that a query attends to without a window, itself included; None: all."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> RelativeEncoding:
-        """Module for a model of this shape."""
+        """Return the module for a model of this shape."""
         return RelativeEncoding(
             lambda layer, axis: SinusoidNetwork(
                 self.num_sinusoids, num_heads * head_dim, base=self.base, origin=self.origin

@@ -59,7 +59,7 @@ class WindowConfig(Checked):
     """Weight in the loss of the mean half width, in units of `max_span`."""
 
     def build(self, *, num_layers: int, num_heads: int, num_axes: int = 1) -> Window:
-        """Module for a model of this shape.
+        """Return the module for a model of this shape.
 
         Raises:
             ValueError: a value is out of range, or the number of widths does not match.
@@ -176,7 +176,7 @@ class Window(nn.Module):
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Counts a training step, and refreshes the spans every `span_refresh` steps."""
+        """Count a training step, and refreshes the spans every `span_refresh` steps."""
         if self._held:
             return
         now = self._in_training
@@ -195,7 +195,7 @@ class Window(nn.Module):
             self._held = False
 
     def current(self) -> Spans:
-        """The current spans: in training those of the last refresh, else from the widths."""
+        """Return the current spans: in training those of the last refresh, else from the widths."""
         if self.training:
             if self._in_training.spans is None:
                 self._in_training = self._refreshed(self._in_training)
@@ -215,7 +215,7 @@ class Window(nn.Module):
         return groups * (self.num_heads if len(groups) == 1 else 1)
 
     def span_state(self) -> dict[str, Any]:
-        """The spans during training, for resuming a run.
+        """Return the spans during training, for resuming a run.
 
         They consist of lists and numbers, so that a checkpoint can be loaded without unpickling.
         """
@@ -333,7 +333,7 @@ def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
 
 
 def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Rounds sizes up to at most `groups` different values, adding as little as possible."""
+    """Round sizes up to at most `groups` different values, adding as little as possible."""
     values = sorted(set(sizes))
     if len(values) <= groups:
         return tuple(sizes)

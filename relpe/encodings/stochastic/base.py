@@ -66,7 +66,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> StateT:
-        """The noise for `seed`.
+        """Return the noise for `seed`.
 
         `num_realizations`, the number of features after `encode`, replaces that of the config.
 
@@ -104,7 +104,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         """Sums over features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
 
     def encode(self, q: Tensor, k: Tensor, codes: NoiseCodesT, layer: int) -> tuple[Tensor, Tensor]:
-        """Encodes queries and keys (b, l, h, d) as (b, l, h, r).
+        """Encode queries and keys (b, l, h, d) as (b, l, h, r).
 
         Their scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
@@ -138,7 +138,7 @@ def raw_gates(shape: tuple[int, int, int], initial: float | None = None) -> nn.P
 
 
 def check_initial_gate(initial: float | None, *, gated: bool) -> None:
-    """Checks the `initial_gate` of a config.
+    """Check the `initial_gate` of a config.
 
     Raises:
         ValueError: it is out of range, or there are no gates.
@@ -151,7 +151,7 @@ def check_initial_gate(initial: float | None, *, gated: bool) -> None:
 
 
 def checked_draws(default: int, wanted: int | None) -> int:
-    """Number of realisations of a state (r): `wanted`, or else `default`.
+    """Return the number of realisations of a state (r): `wanted`, or else `default`.
 
     Raises:
         ValueError: it is less than 1.

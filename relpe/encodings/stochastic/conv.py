@@ -38,7 +38,9 @@ class ConvSPEConfig(FilteredNoiseConfig):
                 raise ValueError("shortest_wave is inf, expected a finite number")
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> ConvSPE:
-        """Module for a model of this shape, shared by its layers; gates are always per layer.
+        """Return the module for a model of this shape, shared by its layers.
+
+        Gates are always per layer.
 
         Raises:
             ValueError: there are not one to three axes, or an axis has no taps.
@@ -82,7 +84,7 @@ class ConvSPE(FilteredNoise):
         self.query_filter, self.key_filter = nn.Parameter(query_filter), nn.Parameter(key_filter)
 
     def filters(self) -> Filters:
-        """The filters, which read the noise from the position onwards."""
+        """Return the filters, which read the noise from the position onwards."""
         return Filters(torch.stack([self.query_filter, self.key_filter]), (0,) * self.axes)
 
 

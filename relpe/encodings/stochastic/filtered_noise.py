@@ -136,7 +136,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
 
     @abstractmethod
     def filters(self) -> Filters:
-        """The filters, in the dtype of the parameters."""
+        """Return the filters, in the dtype of the parameters."""
 
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None

@@ -88,12 +88,12 @@ class Piece(NamedTuple):
         return torch.cat([sites, sites + SITES])
 
     def gather(self, q: Tensor, k: Tensor) -> Tensor:
-        """Queries and keys (b, l, h, f) at the places of the piece, as (h, m, b, f)."""
+        """Return the queries and keys (b, l, h, f) at the places of the piece, as (h, m, b, f)."""
         both = torch.stack([q[:, self.rows], k[:, self.rows]])
         return both.unflatten(2, (self.tiles, -1)).permute(4, 2, 0, 3, 1, 5).flatten(1, 3)
 
     def scatter(self, x: Tensor, queries: Tensor, keys: Tensor) -> None:
-        """The reverse of `gather`: writes (h, m, b, f) back."""
+        """Return the reverse of `gather`: writes (h, m, b, f) back."""
         both = x.unflatten(1, (self.tiles, 2, -1)).permute(2, 4, 1, 3, 0, 5).flatten(2, 3)
         queries[:, self.rows], keys[:, self.rows] = both[0], both[1]
 
@@ -118,7 +118,7 @@ def _is_whole(sites: Tensor | slice) -> bool:
 
 
 def _held_run(halos: Halos, first: int, stop: int) -> Tensor | None:
-    """The noise (h, d, t, n, r) around consecutive tiles; None if it is not held in memory.
+    """Return the noise (h, d, t, n, r) around consecutive tiles; None if it is not held in memory.
 
     Also None if the device is not a CPU, since there one call for all features of a tile is cheaper
     than one for each feature of a run.
@@ -195,7 +195,7 @@ def shared_codes(matrices: Tensor, plan: Plan) -> Tensor:
 def project(
     q: Tensor, k: Tensor, shared: Tensor | None, matrices: Tensor | None, plan: Plan | None
 ) -> tuple[Tensor, Tensor]:
-    """Sums over features of q and k (b, l, h, d) times their codes: (b, l, h, r)."""
+    """Return the sums over features of q and k (b, l, h, d) times their codes: (b, l, h, r)."""
     if shared is not None:
         return (
             torch.einsum("blhd,lhdr->blhr", q.to(shared), shared[0]),
@@ -308,7 +308,7 @@ class _FusedProjection(torch.autograd.Function):
 def _add_grad(
     grad_matrices: Tensor, grad_codes: Tensor, piece: Piece, heads: slice, features: slice
 ) -> None:
-    """Adds the gradient of the matrices, given that of the codes (h, d, m, r) of a part."""
+    """Add the gradient of the matrices, given that of the codes (h, d, m, r) of a part."""
     if not piece.whole:
         some = grad_codes
         grad_codes = some.new_zeros(*some.shape[:2], 2 * SITES, some.shape[-1])

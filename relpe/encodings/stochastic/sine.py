@@ -63,7 +63,10 @@ class SineSPEConfig(Checked):
         check_initial_gate(self.initial_gate, gated=self.gated)
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SineSPE:
-        """Module for a model of this shape, shared by its layers; gates are always per layer."""
+        """Return the module for a model of this shape, shared by its layers.
+
+        Gates are always per layer.
+        """
         return SineSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
@@ -275,7 +278,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         )
 
     def _code_dtype(self) -> torch.dtype:
-        """The dtype of the parameters, but at least float32."""
+        """Return the dtype of the parameters, but at least float32."""
         return torch.promote_types(self.frequencies.dtype, torch.float32)
 
     def _frequencies(self) -> Tensor:

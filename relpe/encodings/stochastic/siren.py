@@ -43,7 +43,9 @@ class SirenSPEConfig(FilteredNoiseConfig):
     sequence."""
 
     def build(self, *, num_layers: int = 1, num_heads: int, head_dim: int) -> SirenSPE:
-        """Module for a model of this shape, shared by its layers; gates are always per layer.
+        """Return the module for a model of this shape, shared by its layers.
+
+        Gates are always per layer.
 
         Raises:
             ValueError: there are not one to three axes, or an axis has no taps.
@@ -101,7 +103,9 @@ class SirenSPE(FilteredNoise):
         return self.log_widths.exp() + NARROWEST
 
     def steps_back(self) -> Tensor:
-        """The filters phi (2, h, d, *steps); entry s is the weight of the noise s steps back.
+        """Return the filters phi (2, h, d, *steps).
+
+        Entry s is the weight of the noise s steps back.
 
         If layers have their own filters, the second axis is that of layers.
         """
@@ -124,7 +128,7 @@ class SirenSPE(FilteredNoise):
         return sets[0] if self.shared_by_layers else torch.stack(sets, 1)
 
     def filters(self) -> Filters:
-        """The reversed filters, which are correlated with the noise.
+        """Return the reversed filters, which are correlated with the noise.
 
         They read from the offset 1 - taps up to the position itself.
         """

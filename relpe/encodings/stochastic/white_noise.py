@@ -47,7 +47,10 @@ def white_noise(
 
 
 def _mixed_seed(seed: int, place: Sequence[int]) -> int:
-    """A seed of 32 bits, the limit of torch; on one axis, different places have different seeds."""
+    """Return a seed of 32 bits, the limit of torch.
+
+    On one axis, different places have different seeds.
+    """
     folded = 0
     for index in place:
         folded = (_mix(folded) + index) & 0xFFFFFFFF
@@ -56,7 +59,7 @@ def _mixed_seed(seed: int, place: Sequence[int]) -> int:
 
 
 def _mix(x: int) -> int:
-    """A bijection of 32-bit integers in which every bit depends on all bits of x.
+    """Return a bijection of 32-bit integers in which every bit depends on all bits of x.
 
     Without it, neighbouring places would have neighbouring seeds. Source: MurmurHash3 (Appleby).
     """
@@ -81,7 +84,7 @@ class Stencil(NamedTuple):
 
 @kept_on_device
 def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
-    """The stencil of filters with `taps` per axis that begin to read at offset `first`."""
+    """Return the stencil of filters with `taps` per axis that begin to read at offset `first`."""
     tile = TILES[len(taps)]
     spans = [
         range(begin // c, (c - 1 + begin + n - 1) // c + 1)
@@ -134,7 +137,7 @@ class Placement(NamedTuple):
 
 
 def _indices(index: Tensor, device: torch.device) -> Tensor | slice:
-    """A slice if possible, since it copies nothing, else the index on the device."""
+    """Return a slice if possible, since it copies nothing, else the index on the device."""
     first = int(index[0])
     if bool((index == torch.arange(first, first + len(index))).all()):
         return slice(first, first + len(index))
@@ -189,11 +192,11 @@ class Halos:
                 self._values[:, :, row] = field.tile(index)
 
     def tiles(self, index: int) -> list[tuple[int, ...]]:
-        """Indices of the tiles in the halo of the index-th tile."""
+        """Return the indices of the tiles in the halo of the index-th tile."""
         return self._wanted[index]
 
     def noise(self, index: int) -> Tensor:
-        """The noise (h, d, n, r) of that halo, tile after tile."""
+        """Return the noise (h, d, n, r) of that halo, tile after tile."""
         wanted = self._wanted[index]
         if self._values is not None:
             rows = [self._row[tile] for tile in wanted]
@@ -224,18 +227,18 @@ class NoiseLine:
         self._held = range(0)
 
     def tiles(self, index: int) -> list[tuple[int, ...]]:
-        """Indices of the tiles in the halo of the index-th tile."""
+        """Return the indices of the tiles in the halo of the index-th tile."""
         return [(self._tiles[index] + offset,) for offset in self._reach]
 
     def noise(self, index: int) -> Tensor:
-        """The noise (h, d, n, r) of that halo, tile after tile."""
+        """Return the noise (h, d, n, r) of that halo, tile after tile."""
         wanted = [tile for (tile,) in self.tiles(index)]
         # tiles of the last call and of the last run are not redrawn
         self._few = {tile: self._tile(tile) for tile in wanted}
         return torch.cat(list(self._few.values()), 2)
 
     def run(self, first: int, stop: int) -> Tensor:
-        """The noise (h, d, t, n, r) around each of the tiles `first` to `stop` - 1."""
+        """Return the noise (h, d, t, n, r) around each of the tiles `first` to `stop` - 1."""
         begin = self._tiles[first] + self._reach[0]
         wanted = range(begin, begin + stop - first + len(self._reach) - 1)
         if begin < self._held.start:
@@ -266,7 +269,7 @@ def noise_around(
     *,
     passes: int | None,
 ) -> Halos | NoiseLine:
-    """The noise around tiles for a number of passes; None: several, with a backward pass."""
+    """Return the noise around tiles for a number of passes; None: several, with a backward pass."""
     on_line = len(neighbours[0]) == 1 and tiles[-1][0] - tiles[0][0] == len(tiles) - 1 > 0
     if passes is None or not on_line or field.like.device.type != "cpu":
         return Halos(field, tiles, neighbours)

@@ -99,7 +99,7 @@ class EncoderDecoderConfig(Checked):
         return max(self.vocabulary_size, self.width, self.hidden)
 
     def build(self) -> EncoderDecoder:
-        """A model with new weights.
+        """Return a model with new weights.
 
         Raises:
             ValueError: the encoding or the attention does not fit two sequences.
@@ -119,11 +119,11 @@ class EncoderDecoderState(NamedTuple):
     after: Tensor | None = None  # (1 or b,): position after the last that was given; None: length
 
     def rows(self, index: Tensor) -> EncoderDecoderState:
-        """The rows of `index` (n,), int64, in that order; indices may repeat."""
+        """Return the rows of `index` (n,), int64, in that order; indices may repeat."""
         return self.map_rows(lambda x: x[index])
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> EncoderDecoderState:
-        """The state with `change` applied to each tensor that belongs to rows."""
+        """Return the state with `change` applied to each tensor that belongs to rows."""
         encoding = self.encoding
         if hasattr(encoding, "map_rows"):
             encoding = encoding.map_rows(change)
@@ -220,7 +220,7 @@ class EncoderDecoder(nn.Module):
         return None
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The last training step at which random features were redrawn; see `Decoder`."""
+        """Return the last training step at which random features were redrawn; see `Decoder`."""
         features = getattr(self.config.attention, "feature_map", None)
         return features.last_redraw(step, seed) if isinstance(features, FavorConfig) else step
 
@@ -255,7 +255,7 @@ class EncoderDecoder(nn.Module):
         positions: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> EncoderDecoderState:
-        """The state after the whole source (b, s), before the first target token.
+        """Return the state after the whole source (b, s), before the first target token.
 
         - `positions` (1 or b, s, p): None: 0, 1, 2, ...
         - `mask` (b, s), bool: False at padding, which follows the source and has no effect.
@@ -340,7 +340,7 @@ class EncoderDecoder(nn.Module):
         )
 
     def _check_layers(self, state: EncoderDecoderState) -> None:
-        """Raises TypeError if a state is that of another model."""
+        """Raise TypeError if a state is that of another model."""
         check_state(
             [type(layer.operation) for layer in state.layers],
             [block.attention.operation.state_type for block in self.decoder_blocks],

@@ -192,7 +192,7 @@ class PointerConfig:
                 )
 
     def check(self, vocabulary_size: int) -> None:
-        """Raises a ValueError if ids of the config are not in a vocabulary, or it is too large."""
+        """Raise a ValueError if ids of the config are not in a vocabulary, or it is too large."""
         if vocabulary_size > MOST_IDS:
             raise ValueError(
                 f"vocabulary_size is {vocabulary_size}, expected at most {MOST_IDS} with a pointer"

@@ -27,7 +27,7 @@ class PointerOdds(NamedTuple):
 
 
 def pointer_odds(config: PointerConfig, piece: NDArray[np.int64]) -> PointerOdds:
-    """The odds of the pointer, which do not depend on the decoder.
+    """Return the odds of the pointer, which do not depend on the decoder.
 
     They are those of `Pointer` without the balance of generation. Generation applies the mask of
     its grammar before it mixes.

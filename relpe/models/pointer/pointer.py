@@ -80,18 +80,18 @@ class Pointer:
         return self._arithmetic.sections(self._memory, self.config.reach)
 
     def copy(self) -> Pointer:
-        """A pointer that continues on its own."""
+        """Return a pointer that continues on its own."""
         new = object.__new__(Pointer)
         new.__dict__ |= self.__dict__
         new._memory = self._memory.copy()
         return new
 
     def end_prompt(self) -> None:
-        """Marks the tokens that follow as generated."""
+        """Mark the tokens that follow as generated."""
         self._first_generated = self.count
 
     def extend(self, tokens: Sequence[int] | NDArray[np.integer], *, imposed: bool = False) -> None:
-        """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1.
+        """Append tokens (n,), ids from 0 to `MOST_IDS` - 1.
 
         `imposed`: a unit that they name is to come back as closely as possible; see
         `BalanceConfig.imposed`.
@@ -104,11 +104,11 @@ class Pointer:
         self.count += len(added)
 
     def sources(self) -> Sources:
-        """The sources of the next token."""
+        """Return the sources of the next token."""
         return Sources(*self._sections().sources.copy())
 
     def proposals(self) -> Proposals:
-        """What may come next; empty where nothing matches."""
+        """Return what may come next; empty where nothing matches."""
         parts = self._sections()
         number = parts.proposed[-1]
         return Proposals(parts.proposed[:number].copy(), parts.odds[:number].copy())

@@ -30,7 +30,7 @@ _PART = 32_768  # frames at a time, to bound the memory for hours of music
 
 @cache
 def load() -> dict[str, NDArray[np.float32]]:
-    """The weights of the network, and the coefficients of `confidence`."""
+    """Return the weights of the network, and the coefficients of `confidence`."""
     with np.load(WEIGHTS) as file:
         return {name: file[name].astype(np.float32) for name in file.files}
 

@@ -36,7 +36,7 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def before(cls, ids: Sequence[int] | NDArray[np.integer], families: Families) -> Self:
-        """The state before the first token of a document, or of the given part of one.
+        """Return the state before the first token of a document, or of the given part of one.
 
         In an infilling, the bars before the first one with a Write come before the gap; without a
         Write, all bars do.
@@ -83,7 +83,7 @@ class Coordinates(NamedTuple):
         return np.column_stack([bar, places]), state
 
     def advance(self, token: int) -> Coordinates:
-        """The state after one token; faster than `read` for a single one."""
+        """Return the state after one token; faster than `read` for a single one."""
         families = self.families
         if token == BAR:
             return self._replace(bars=self.bars + 1, is_later=False, place=0)

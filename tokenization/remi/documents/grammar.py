@@ -178,7 +178,7 @@ class DocumentGrammar(RemiGrammar):
         return mask
 
     def _allow_head(self, mask: NDArray[np.bool_]) -> None:
-        """Allows further tokens of the head of a bar, and what follows if it may end here."""
+        """Allow further tokens of the head of a bar, and what follows if it may end here."""
         after, families, document = self.after, self.families, self.document
         if after is After.BAR and document.gap and document.main == 1 and not document.has_ended:
             mask[families.later] = True
@@ -205,7 +205,7 @@ class DocumentGrammar(RemiGrammar):
         mask |= self._times
 
     def _allow_metres(self, mask: NDArray[np.bool_]) -> bool:
-        """Allows TimeSignatures; returns whether one must follow."""
+        """Allow TimeSignatures; return whether one must follow."""
         document = self.document
         must = document.is_first
         shortest = 0
@@ -221,7 +221,7 @@ class DocumentGrammar(RemiGrammar):
         return must
 
     def _allow_returns(self, mask: NDArray[np.bool_]) -> None:
-        """Allows New and the distances to bars that are in the document so far."""
+        """Allow New and the distances to bars that are in the document so far."""
         document, first = self.document, self.families.return_
         earlier = (document.later if document.is_later else document.main) - 1
         mask[first : first + min(earlier, MAX_DISTANCE) + 1] = True
@@ -430,7 +430,7 @@ class DocumentGrammar(RemiGrammar):
         return state
 
     def _with_cursor(self, before: Self, token: int) -> Self:
-        """Counts a token of the given tracks of a bar."""
+        """Count a token of the given tracks of a bar."""
         fixed = self.rules.bars.get(before.bar)
         if fixed is None or not fixed.given or before.document.has_write or token == BAR:
             return self
@@ -440,7 +440,7 @@ class DocumentGrammar(RemiGrammar):
         return self._replace(document=document)
 
     def _at_next_bar(self) -> DocumentState:
-        """The document after a Bar; it is not a Later bar unless a Later follows."""
+        """Return the document after a Bar; it is not a Later bar unless a Later follows."""
         document = self.document
         is_first = not document.main and not document.later
         bar_end = self.bar_start + self.bar_length

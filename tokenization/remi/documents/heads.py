@@ -31,7 +31,7 @@ class BarHeads(NamedTuple):
     """(parts + 1, columns); 0: no token."""
 
     def rows(self, width: int) -> NDArray[np.int32]:
-        """The ids, with `width` columns; each head takes one or more rows."""
+        """Return the ids, with `width` columns; each head takes one or more rows."""
         used = self.ids[:, self.ids.any(0)]
         per_head = max(-(-used.shape[1] // width), 1)
         rows = np.zeros((len(used), per_head * width), np.int32)

@@ -35,7 +35,10 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, lines: NDArray[np.int64], selection: Selection | None) -> Order:
-        """The order of a document. Raises TokenizerError if it does not have the selected bars."""
+        """Return the order of a document.
+
+        Raise TokenizerError if it does not have the selected bars.
+        """
         count = len(lines) - 1
         bars = np.arange(count)
         if selection is None:
@@ -67,7 +70,7 @@ class Order(NamedTuple):
     def times(
         self, steps: NDArray[np.int64], is_given: NDArray[np.bool_] | np.bool_
     ) -> NDArray[np.int64]:
-        """Times of the document at which something begins, from those of the music."""
+        """Return the times of the document at which something begins, from those of the music."""
         if self.is_plain:
             return steps
         bars = self.lines.searchsorted(steps, side="right") - 1

@@ -40,7 +40,7 @@ class Signs(NamedTuple):
 
     @classmethod
     def of(cls, tokens: Tokens) -> Signs:
-        """The signs of any tokens."""
+        """Return the signs of any tokens."""
         places = (tokens.kinds >= Kind.RETURN).nonzero()[0]
         bar_places = (tokens.kinds == Kind.BAR).nonzero()[0]
         kinds = tokens.kinds[places]
@@ -69,7 +69,7 @@ class Signs(NamedTuple):
 
 
 def read_key(signs: Signs) -> Key | None:
-    """The first Key."""
+    """Return the first Key."""
     if not signs.has(Kind.KEY):
         return None
     minor, tonic = divmod(int(signs.values[signs.kinds == Kind.KEY][0]), 12)
@@ -77,7 +77,7 @@ def read_key(signs: Signs) -> Key | None:
 
 
 def read_header(signs: Signs) -> Header:
-    """The first Style, and the players: Program, Part if any, Plays."""
+    """Return the first Style, and the players: Program, Part if any, Plays."""
     kinds, values = signs.tokens
     players: set[int] = set()
     plays: list[int] = (
@@ -98,7 +98,7 @@ def read_header(signs: Signs) -> Header:
 def read_plan(
     signs: Signs, bars: Bars, lines: NDArray[np.int64], signatures: Sequence[TimeSignature]
 ) -> tuple[BarPlan, ...]:
-    """The plan of each bar in the order of the music; empty without any Return.
+    """Return the plan of each bar in the order of the music; empty without any Return.
 
     The first Return after a Bar counts, and the first two Chords. A Bass counts right after one of
     these. `lines` are the bar lines of the music, `signatures` those that name its bars.
@@ -128,7 +128,7 @@ def read_plan(
 
 @lru_cache(maxsize=65_536)
 def _bar_plan(packed: int) -> BarPlan:
-    """The plan of a bar from its row of `_PLAN`."""
+    """Return the plan of a bar from its row of `_PLAN`."""
     rest, second_bass = divmod(packed, 1 << _BASS_BITS)
     rest, second = divmod(rest, 256)
     rest, bass = divmod(rest, 1 << _BASS_BITS)

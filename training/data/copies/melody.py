@@ -42,7 +42,7 @@ def melody_runs(score: Score) -> NDArray[np.uint64]:
 
 
 def _top_line(score: Score) -> NDArray[np.int64]:
-    """The highest pitch at each grid step at which a note begins."""
+    """Return the highest pitch at each grid step at which a note begins."""
     notes = all_notes(track for track in score.tracks if not track.is_drum)
     steps = nearest_step(notes[:, 0], score.ticks_per_beat)
     order = np.lexsort((notes[:, 2], steps))

@@ -72,7 +72,7 @@ def similar_pairs(
 def _added(
     codes: NDArray[np.int64], counts: NDArray[np.int64], found: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Counts of codes, with those of more codes added."""
+    """Return the counts of codes, with those of more codes added."""
     new, how_often = np.unique(found, return_counts=True)
     both, places = np.unique(np.concatenate([codes, new]), return_inverse=True)
     summed = np.bincount(places, np.concatenate([counts, how_often]), len(both))

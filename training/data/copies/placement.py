@@ -132,7 +132,7 @@ def _copies(hashes: Sequence[bytes], train_only: Sequence[bool]) -> NDArray[np.i
 
 
 def _partners(pairs: Pairs, total: int) -> dict[int, tuple[int, float]]:
-    """The piece with which each piece shares most, and the share."""
+    """Return the piece with which each piece shares most, and the share."""
     found: dict[int, tuple[int, float]] = {}
     order = np.argsort(-pairs.share, kind="stable")
     columns = (pairs.first[order].tolist(), pairs.second[order].tolist(), pairs.share[order])

@@ -84,7 +84,7 @@ class Listing:
 def _rows(
     source: Source, config: CorpusConfig, members: Sequence[str]
 ) -> dict[str, Mapping[str, str]]:
-    """The row of each file in the corpus's table of pieces; empty if no column is needed."""
+    """Return the row of each file in the corpus's table of pieces; empty if no column is needed."""
     if not config.columns:
         return {}
     inside = [name for name in source.names if f"/{name}".endswith(f"/{config.table}")]
@@ -124,7 +124,7 @@ def _rows(
 def _row_of(
     member: str, rows: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]
 ) -> Mapping[str, str] | None:
-    """The row of a file: the one with its path, or else the only one with its name."""
+    """Return the row of a file: the one with its path, or else the only one with its name."""
     path = _without_suffix(member)
     of_name = rows.get(_stem(path), [])
     exact = [row for held, row in of_name if f"/{path}".endswith(f"/{held}") and "/" in held]
@@ -133,12 +133,12 @@ def _row_of(
 
 
 def _without_suffix(name: str) -> str:
-    """A name without the suffix of MIDI files."""
+    """Return a name without the suffix of MIDI files."""
     return re.sub(r"(?i)\.midi?$", "", name)
 
 
 def _stem(name: str) -> str:
-    """A name without folders."""
+    """Return a name without folders."""
     return name.rpartition("/")[2]
 
 

@@ -32,7 +32,10 @@ class StyleRule:
         _check_patterns("names", self.names)
 
     def style_of(self, row: Mapping[str, str]) -> str | None:
-        """The style of a piece, given its row of the table; None if no expression is found."""
+        """Return the style of a piece, given its row of the table.
+
+        None if no expression is found.
+        """
         value = row[self.column]
         if not self.names:
             return value or None
@@ -97,7 +100,7 @@ class CorpusConfig:
         return all(re.search(pattern, row[name]) for name, pattern in wanted)
 
     def style_of(self, row: Mapping[str, str]) -> str | None:
-        """The style of a piece, given its row of the table; None if it has none."""
+        """Return the style of a piece, given its row of the table; None if it has none."""
         found = (rule if isinstance(rule, str) else rule.style_of(row) for rule in self.style)
         return next((style for style in found if style is not None), None)
 
@@ -115,7 +118,7 @@ class Mixture:
 
     @classmethod
     def of(cls, sources: Iterable[Path], includes: Iterable[str | None]) -> Mixture:
-        """A mixture without weights, of corpora named after their files."""
+        """Return a mixture without weights, of corpora named after their files."""
         pairs = zip(sources, includes, strict=True)
         return cls(
             {

@@ -11,7 +11,7 @@ COPIED_BARS = 16
 
 
 def copier(notes: BarNotes, first_bar: int, distance: int = COPIED_BARS) -> BarNotes:
-    """The passage with each bar from `first_bar` on replaced by the bar `distance` before.
+    """Return the passage with each bar from `first_bar` on replaced by the bar `distance` before.
 
     Bars are replaced one after the other, so that more than `distance` new bars repeat the same
     ones. Notes keep their position in the bar and their duration; those that begin after the end of

@@ -70,7 +70,7 @@ def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
 
 
 def _tracks_of(score: Score) -> list[NDArray[np.uint64]]:
-    """Steps from note to note of each track, each packed into an integer."""
+    """Return the steps from note to note of each track, each packed into an integer."""
     notes = BarNotes.of(score)
     found: list[NDArray[np.uint64]] = []
     for track in range(len(notes.keys)):
@@ -156,7 +156,7 @@ class Copies(NamedTuple):
 
 
 def copies(index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES) -> Copies:
-    """Copies in all scores together, prompts included; `new_music` removes prompts."""
+    """Copy in all scores together, prompts included; `new_music` removes prompts."""
     runs = index.longest_runs(scores, min(sizes))
     shares: dict[int, float] = {}
     for size in sizes:

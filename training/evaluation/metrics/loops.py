@@ -35,7 +35,9 @@ class Loop(NamedTuple):
 
 
 def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Remi) -> list[Loop]:
-    """The fifth bar of pieces, repeated 16 times; up to 24, evenly spaced over suitable pieces.
+    """Return the fifth bar of pieces, repeated 16 times.
+
+    Up to 24, evenly spaced over suitable pieces.
 
     A piece is suitable if it has at least six bars, and at least four notes in the fifth.
     """

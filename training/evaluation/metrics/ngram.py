@@ -46,7 +46,7 @@ class Counts:
         return cls(order, vocabulary_size, grams, counts)
 
     def __add__(self, other: Counts) -> Counts:
-        """The sum of both counts."""
+        """Return the sum of both counts."""
         grams, place = np.unique(np.concatenate([self.grams, other.grams]), return_inverse=True)
         counts = np.zeros(len(grams), np.int64)
         np.add.at(counts, place, np.concatenate([self.counts, other.counts]))
@@ -111,12 +111,15 @@ def greatest_order(vocabulary_size: int) -> int:
 
 
 def token_bits(vocabulary_size: int) -> int:
-    """Number of bits of a token id."""
+    """Return the number of bits of a token id."""
     return max(1, (vocabulary_size - 1).bit_length())
 
 
 def _pack(piece: NDArray[np.integer], order: int, bits: int) -> NDArray[np.int64]:
-    """The n-gram that ends with each token of a piece; its last token is in the lowest bits."""
+    """Return the n-gram that ends with each token of a piece.
+
+    Its last token is in the lowest bits.
+    """
     padded = np.concatenate([np.full(order - 1, PAD, np.int64), piece.astype(np.int64)])
     packed = np.zeros(len(piece), np.int64)
     for back in range(order):

@@ -154,7 +154,7 @@ class LayerMaps(NamedTuple):
 def positional_maps(
     decoder: Decoder, length: int, *, token: int, seed: int | None = None
 ) -> Iterator[LayerMaps]:
-    """Yields the scores between `length` positions that all have the same token, layer by layer.
+    """Yield the scores between `length` positions that all have the same token, layer by layer.
 
     Because the tokens are equal, scores within a map differ only by position. The first tokens,
     for which the short convolution has incomplete input, are left out. A score is the weight of a

@@ -34,7 +34,7 @@ _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
 
 
 def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
-    """Counts by name, int64; the counts of several passages can be added.
+    """Count by name, int64; the counts of several passages can be added.
 
     Of all notes except drums: `pitch_class` (12,), and `duration` (97,) in twelfths of a beat from
     1, with durations above eight beats in the last bin. Of all notes: `onset_in_bar` (96,) in
@@ -55,7 +55,7 @@ def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
 
 
 def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
-    """Sums of the histograms of several passages."""
+    """Return the sums of the histograms of several passages."""
     total: dict[str, NDArray[np.int64]] = {}
     for part in parts:
         for name, counts in part.items():
@@ -81,7 +81,9 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
 
 
 def muspy_measures(notes: BarNotes) -> dict[str, float]:
-    """The measures of muspy (Dong et al., 2020), by the same names; NaN where muspy returns NaN.
+    """Return the measures of muspy (Dong et al., 2020), by the same names.
+
+    NaN where muspy returns NaN.
 
     Times are in twelfths of a beat, on which the values depend, and start with the first bar. As in
     muspy, drums count only for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency`;

@@ -123,7 +123,7 @@ def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.fl
 
 
 def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
-    """Notes of each non-empty track, sorted by onset, and whether they are drums."""
+    """Return the notes of each non-empty track, sorted by onset, and whether they are drums."""
     found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
     for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
         if len(track):
@@ -136,7 +136,7 @@ def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]
 def _cut(
     score: Score, first_bar: int, quarters: int, form: Form
 ) -> dict[TrackKey, list[NDArray[np.int64]]]:
-    """Notes of each track in each quarter of the new music."""
+    """Return the notes of each track in each quarter of the new music."""
     lines = bar_lines(score)
     start = int(lines[first_bar]) if first_bar < len(lines) else score.end_ticks
     found: dict[TrackKey, list[NDArray[np.int64]]] = {}
@@ -225,7 +225,7 @@ def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
 def _counts(
     rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Counts of each cell; cells outside the shape are ignored."""
+    """Return the counts of each cell; cells outside the shape are ignored."""
     inside = (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
     cells = rows[inside] * shape[1] + columns[inside]
     return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)

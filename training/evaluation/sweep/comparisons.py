@@ -70,7 +70,7 @@ def pooled_deviation(groups: Sequence[Sequence[float]]) -> float:
 
 
 def detectable(deviation: float, seeds: int, tests: int) -> float:
-    """The difference that a test of two rows finds with a power of `POWER`.
+    """Return the difference that a test of two rows finds with a power of `POWER`.
 
     The level is that of the first step of Holm's correction for `tests` tests.
     """

@@ -128,7 +128,7 @@ class Sweep(NamedTuple):
     def select(
         self, configs: Sequence[str], rows: Sequence[str], seeds: Sequence[int]
     ) -> tuple[Cell, ...]:
-        """The cells of some configs and rows, as shell patterns, and seeds; empty: of all.
+        """Return the cells of some configs and rows, as shell patterns, and seeds; empty: of all.
 
         Raises:
             TrainingError: there are none.
@@ -203,7 +203,7 @@ def rows_of(config: SweepConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _label(value: object) -> str:
-    """A value of the grid in the name of a row."""
+    """Return a value of the grid in the name of a row."""
     if isinstance(value, dict):
         return " ".join(str(part) for part in value.values())
     return str(value)

@@ -33,7 +33,7 @@ class Result(NamedTuple):
     """Percentage of guesses that are right, if the task knows it."""
 
     def as_plain(self) -> dict[str, Any]:
-        """The result as plain values, without the cell."""
+        """Return the result as plain values, without the cell."""
         return {
             "parameters": self.parameters,
             "minutes": _short(self.minutes),
@@ -44,7 +44,7 @@ class Result(NamedTuple):
 
     @classmethod
     def from_plain(cls, cell: Cell, plain: dict[str, Any]) -> Result:
-        """The inverse of `as_plain`. Raises KeyError, TypeError or ValueError."""
+        """Return the inverse of `as_plain`. Raises KeyError, TypeError or ValueError."""
         flops = plain["megaflops"]
         measures = {name: Measure(*one) for name, one in plain["measures"].items()}
         return cls(

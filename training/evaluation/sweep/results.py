@@ -66,7 +66,7 @@ def read_result(cell: Cell) -> Result:
 
 
 def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
-    """A table for each config of which cells are finished."""
+    """Return a table for each config of which cells are finished."""
     results = [read_result(cell) for cell in cells if is_done(cell)]
     tables: list[Table] = []
     for config in dict.fromkeys(result.cell.config for result in results):
@@ -124,7 +124,7 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
 
 
 def chosen_measures(sweep: Sweep, table: Table) -> list[str]:
-    """The measures of a config that are compared."""
+    """Return the measures of a config that are compared."""
     patterns = sweep.config.compare
     found = [name for name in table.units if any(fnmatchcase(name, p) for p in patterns)]
     return found or [*table.units][:1]
@@ -151,7 +151,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
-    """A row for each finished run."""
+    """Return a row for each finished run."""
     return [
         {
             **{"config": table.config, "row": row, "seed": result.cell.seed},
@@ -166,7 +166,7 @@ def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
 
 
 def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
-    """A row for each row and measure, with its comparison."""
+    """Return a row for each row and measure, with its comparison."""
     found: list[dict[str, object]] = []
     for table in tables:
         for measure, rows in table.values.items():
@@ -215,7 +215,7 @@ def mean_text(values: Sequence[float], unit: str) -> str:
 
 
 def _with_unit(text: str, unit: str, between: str = ", ") -> str:
-    """A text and its unit, if there is one: a perplexity has none."""
+    """Return a text and its unit, if there is one: a perplexity has none."""
     return f"{text}{between}{unit}" if unit else text
 
 

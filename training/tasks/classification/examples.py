@@ -38,15 +38,15 @@ class Examples:
     read: Callable[[int], Example]
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return the number of examples."""
         return self.count
 
     def __getitem__(self, index: int) -> Example:
-        """An example."""
+        """Return an example."""
         return self.read(index)
 
     def part(self, indices: NDArray[np.int64]) -> Examples:
-        """Some of the examples."""
+        """Return some of the examples."""
         return Examples(len(indices), partial(_of_part, self.read, indices))
 
     def some(self, most: int | None) -> Examples:
@@ -85,7 +85,7 @@ class Batch(TensorBatch):
 
 
 def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
-    """A batch; sequences are padded with 0 to the longest, or to `length` without a mask."""
+    """Return a batch; sequences are padded with 0 to the longest, or to `length` without a mask."""
     labels = torch.tensor([example.label for example in examples])
     arrays = [array for example in examples for array in example.inputs]
     towers = len(examples[0].inputs)

@@ -28,7 +28,7 @@ class ClassificationModule(SeededModule[Classifier]):
     _right = 0
 
     def losses(self, batch: Any, state: ClassifierState) -> Iterator[Tensor]:  # noqa: ANN401
-        """The negative log-likelihood of the classes, in nats."""
+        """Return the negative log-likelihood of the classes, in nats."""
         logits = batch.logits(self.decoder, state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if not self.decoder.training:
@@ -37,7 +37,7 @@ class ClassificationModule(SeededModule[Classifier]):
         yield cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing)
 
     def num_targets(self, batch: Any) -> Tensor:  # noqa: ANN401
-        """Number of examples."""
+        """Return the number of examples."""
         return torch.tensor(len(batch), device=batch.device)
 
     def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
@@ -104,7 +104,7 @@ class ClassificationTask(Task):
 
     @abstractmethod
     def split(self, name: Split) -> Examples:
-        """The examples of a split.
+        """Return the examples of a split.
 
         Raises:
             TrainingError: the data are missing or damaged.
@@ -125,19 +125,19 @@ class ClassificationTask(Task):
         return self.split("test").some(self.test_examples)
 
     def training_examples(self) -> Examples:
-        """The training split."""
+        """Return the training split."""
         return self.split("train")
 
     def held_out(self, world: int) -> Examples:
-        """Some of the validation split."""
+        """Return some of the validation split."""
         return self.split("validation").some(self.validation_examples)
 
     def batch(self, examples: Examples, numbers: Sequence[int]) -> Batch:
-        """A batch of some examples."""
+        """Return a batch of some examples."""
         return batch_of([examples[number] for number in numbers], self.padded_length)
 
     def content(self, examples: Examples) -> Iterator[bytes]:
-        """The first examples."""
+        """Return the first examples."""
         for number in range(min(100, len(examples))):
             example = examples[number]
             arrays = (*example.inputs, *(() if example.positions is None else (example.positions,)))
@@ -167,7 +167,7 @@ class ClassificationTask(Task):
         return Measured(results, lambda: first.logits(model), len(first))
 
     def summary(self, results: Results) -> list[str]:
-        """The accuracy with its standard error and the number of examples, in one line."""
+        """Return the accuracy with its standard error and the number of examples, in one line."""
         share, count = results["accuracy"], results["examples"]
         error = math.sqrt(share * (1 - share) / count)
         return [
@@ -177,7 +177,7 @@ class ClassificationTask(Task):
 
     @staticmethod
     def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
-        """The accuracy."""
+        """Return the accuracy."""
         first = runs[0]
         accuracy = mean_of([100 * results["accuracy"] for results in runs], 2)
         return [

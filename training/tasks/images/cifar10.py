@@ -113,7 +113,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401
-        """A class or function that arrays need."""
+        """Return a class or function that arrays need."""
         if (module_name, global_name) not in self._KNOWN:
             raise pickle.UnpicklingError(f"it contains {module_name}.{global_name}")
         return super().find_class(module_name.replace("numpy.core", "numpy._core"), global_name)

@@ -62,7 +62,9 @@ def mnist(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]
 
 @cache
 def read_idx(folder: Path, stem: str, axes: int) -> NDArray[np.uint8]:
-    """An array of bytes from an idx file, with or without `.gz`; a dot may replace the last hyphen.
+    """Return an array of bytes from an idx file, with or without `.gz`.
+
+    A dot may replace the last hyphen.
 
     Raises:
         TrainingError: the file is missing or damaged.

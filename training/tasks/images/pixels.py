@@ -101,7 +101,7 @@ class PixelsTask(LikelihoodTask):
         return ids.reshape(len(images), -1)
 
     def rows(self, name: Split) -> Rows:
-        """The images of a split."""
+        """Return the images of a split."""
         ids = self.ids(name)
         begin = np.full((len(ids), 1), self.num_tokens - 1, ids.dtype)
         return np.stack([np.concatenate([begin, ids[:, :-1]], 1), ids], -1)
@@ -167,7 +167,7 @@ class Raster:
         return mask
 
     def advance(self, token: int) -> Raster:
-        """The raster after one more value."""
+        """Return the raster after one more value."""
         del token
         return replace(self, place=self.place + 1)
 

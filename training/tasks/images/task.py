@@ -70,14 +70,14 @@ class LoadedImageTask(ImageTask):
         """
 
     def split(self, name: Split) -> Examples:
-        """The examples of a split."""
+        """Return the examples of a split."""
         images, labels = self.images(name)
         as_values = not isinstance(self.model.input, TokenInputConfig)
         return Examples(len(labels), partial(_image, images, labels, as_values))
 
 
 def _image(images: NDArray[Any], labels: NDArray[np.int64], as_values: bool, index: int) -> Example:
-    """An image as values (..., c), or as ids (...)."""
+    """Return an image as values (..., c), or as ids (...)."""
     image = images[index]
     if not as_values:
         image = image[..., 0].astype(np.int64)

@@ -53,7 +53,7 @@ class ListOpsTask(SequenceTask):
         check_range("shortest", self.shortest, 1, self.max_length)
 
     def split(self, name: Split) -> Examples:
-        """The examples of a split; see `ClassificationTask`."""
+        """Return the examples of a split; see `ClassificationTask`."""
         if self.data is None:
             return generated(name, self.shortest, self.max_length)
         path = released(self.data, "listops-1000", "listops") / f"basic_{_FILES[name]}.tsv"
@@ -124,7 +124,7 @@ def generated(name: Split, shortest: int, longest: int) -> Examples:
 
 
 def _drawn(name: Split, shortest: int, longest: int, index: int) -> Example:
-    """An expression and its value."""
+    """Return an expression and its value."""
     stream: Any = "data" if name == "train" else name
     draws = generator(0, index, stream)
     while True:

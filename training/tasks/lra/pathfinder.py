@@ -58,7 +58,10 @@ class PathfinderTask(ImageTask):
         return self.size**2
 
     def split(self, name: Split) -> Examples:
-        """The images of a split; of files, 80, 10 and 10 % in a random order, always the same."""
+        """Return the images of a split.
+
+        Of files, 80, 10 and 10 % in a random order, always the same.
+        """
         as_values = not isinstance(self.model.input, TokenInputConfig)
         if self.data is None:
             draw = partial(_drawn, name, self.size, self.dashes, as_values)
@@ -73,14 +76,14 @@ class PathfinderTask(ImageTask):
 
 
 def _as_input(image: NDArray[np.uint8], *, as_values: bool) -> NDArray[Any]:
-    """An image (y, x) as values (y, x, 1) from -1 to 1, or as ids (y, x)."""
+    """Return an image (y, x) as values (y, x, 1) from -1 to 1, or as ids (y, x)."""
     if as_values:
         return image[..., None].astype(np.float32) / 127.5 - 1
     return image.astype(np.int64)
 
 
 def _read(folder: Path, size: int, as_values: bool, index: int) -> Example:
-    """An image and whether its circles are joined.
+    """Return an image and whether its circles are joined.
 
     Raises:
         TrainingError: the image is missing or damaged.
@@ -135,7 +138,7 @@ def _drawn(name: Split, size: int, dashes: int, as_values: bool, index: int) -> 
 def draw_image(
     draws: np.random.Generator, size: int, dashes: int, *, joined: bool
 ) -> NDArray[np.uint8]:
-    """An image (y, x) of two paths, up to four shorter ones, and two circles."""
+    """Return an image (y, x) of two paths, up to four shorter ones, and two circles."""
     while True:
         taken = np.zeros((0, 2))
         paths: list[NDArray[np.float64]] = []
@@ -166,7 +169,7 @@ def draw_image(
 def _path(
     draws: np.random.Generator, size: int, dashes: int, taken: NDArray[np.float64]
 ) -> NDArray[np.float64] | None:
-    """Ends (n, 2, 2) of the dashes of a path that keeps away from others; None if none fits."""
+    """End (n, 2, 2) of the dashes of a path that keeps away from others; None if none fits."""
     step = _DASH + _GAP
     for _ in range(_ATTEMPTS):
         turns = draws.uniform(-_TURN, _TURN, dashes)

@@ -12,7 +12,7 @@ from training.tasks.classification.task import ClassificationTask
 
 
 def released(folder: Path, *names: str) -> Path:
-    """The folder of a task, by the first of its `names` that exists in `folder`, or itself.
+    """Return the folder of a task, by the first of its `names` that exists in `folder`, or itself.
 
     `folder` may be that of the task, `lra_release`, or the folder that contains it.
 

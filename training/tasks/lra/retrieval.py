@@ -32,14 +32,14 @@ class LraRetrievalTask(SequenceTask):
     """Largest number of bytes of each text."""
 
     def split(self, name: Split) -> Examples:
-        """The pairs of a split; see `ClassificationTask`."""
+        """Return the pairs of a split; see `ClassificationTask`."""
         folder = released(self.data, "tsv_data")
         path = folder / f"new_aan_pairs.{_FILES[name]}.tsv"
         return Examples(len(_starts(path)) - 1, partial(_pair, path, self.max_length))
 
 
 def _pair(path: Path, longest: int, index: int) -> Example:
-    """The bytes of both texts, plus one.
+    """Return the bytes of both texts, plus one.
 
     Raises:
         TrainingError: the line is not a pair.

@@ -31,7 +31,7 @@ class LraTextTask(SequenceTask):
     """Largest number of bytes; the published configuration has 1,000, the paper says 4,000."""
 
     def split(self, name: Split) -> Examples:
-        """The reviews of a split; see `ClassificationTask`."""
+        """Return the reviews of a split; see `ClassificationTask`."""
         folder = released(self.data, "aclImdb")
         whole = name == "test" or self.lra_compat
         part = "test" if whole and name != "train" else "train"
@@ -44,7 +44,7 @@ class LraTextTask(SequenceTask):
 
 
 def _review(folder: Path, name: str, longest: int, index: int) -> Example:
-    """The bytes of a review, plus one; negative and positive reviews take turns."""
+    """Return the bytes of a review, plus one; negative and positive reviews take turns."""
     path, label = _files(folder, name)[index]
     content = path.read_bytes()[:longest] or b"\n"
     return Example((np.frombuffer(content, np.uint8).astype(np.int64) + 1,), label)

@@ -76,7 +76,10 @@ class SeriesTask(ClassificationTask):
         return self.max_length
 
     def split(self, name: Split) -> Examples:
-        """The series of a split; TRAIN is divided into those for training and for validation."""
+        """Return the series of a split.
+
+        TRAIN is divided into those for training and for validation.
+        """
         of_file = read_split(self.data, self.name, "TEST" if name == "test" else "TRAIN")
         self.check_classes(len(self._scale.classes))
         chosen = range(len(of_file.series)) if name == "test" else self._part(name)
@@ -125,7 +128,7 @@ class SeriesTask(ClassificationTask):
         )
 
     def _read(self, of_file: Labelled, index: int, name: Split) -> Example:
-        """A series as the model reads it.
+        """Return a series as the model reads it.
 
         Raises:
             TrainingError: it has another class or other channels than those of TRAIN, or is empty
@@ -209,6 +212,6 @@ class _Scale(NamedTuple):
 
 
 def _present(series: Series) -> Series:
-    """The series without the times at which all channels are missing."""
+    """Return the series without the times at which all channels are missing."""
     kept = ~np.isnan(series.values).all(1)
     return series._replace(times=series.times[kept], values=series.values[kept])

@@ -162,7 +162,7 @@ def changes_of(
 
 @cache
 def read_values(data: Path, file: str) -> list[NDArray[np.float64]]:
-    """The values (l,) of each series of a `.tsf` or `.csv` file.
+    """Return the values (l,) of each series of a `.tsf` or `.csv` file.
 
     Raises:
         TrainingError: the file is missing or damaged, or has missing values.

@@ -46,7 +46,7 @@ class Labelled(NamedTuple):
 
 @cache
 def read_split(data: Path, name: str, part: str) -> Labelled:
-    """The series of the file `NAME_TRAIN.ts` or `NAME_TEST.ts` by the `part`, TRAIN or TEST.
+    """Return the series of the file `NAME_TRAIN.ts` or `NAME_TEST.ts` by the `part`, TRAIN or TEST.
 
     `data` is where `read_lines` finds it.
 
@@ -70,7 +70,7 @@ def read_split(data: Path, name: str, part: str) -> Labelled:
 
 
 def _header(where: str, lines: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[int, str]]]:
-    """The classes of a file, and the numbers and contents of the lines with its series."""
+    """Return the classes of a file, and the numbers and contents of the lines with its series."""
     classes: tuple[str, ...] = ()
     kept = [
         (number, stripped)
@@ -97,7 +97,7 @@ class _Channel:
 
 
 def _series(row: str, number: dict[str, int]) -> Series:
-    """A series from a line: channels, then the class, separated by colons."""
+    """Return a series from a line: channels, then the class, separated by colons."""
     text, _, label = row.rpartition(":")
     if label.strip() not in number:
         raise ValueError(f"found the class {label.strip()[:40]!r}, expected {' or '.join(number)}")
@@ -138,7 +138,7 @@ def _value(text: str) -> float:
 
 
 def _time(text: str) -> float:
-    """A number, or the seconds of a date and time."""
+    """Return a number, or the seconds of a date and time."""
     try:
         value = float(text)
     except ValueError:

@@ -34,7 +34,7 @@ class Bpe:
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int) -> Bpe:
-        """The vocabulary of the most frequent parts of some texts, at most `size` ids.
+        """Return the vocabulary of the most frequent parts of some texts, at most `size` ids.
 
         Raises:
             TrainingError: the package tokenizers is missing, or the size is below `LEAST`.
@@ -58,7 +58,7 @@ class Bpe:
 
     @classmethod
     def load(cls, folder: Path) -> Bpe:
-        """The vocabulary in the folder of a run.
+        """Return the vocabulary in the folder of a run.
 
         Raises:
             TrainingError: the file is missing or damaged, or the package tokenizers is missing.
@@ -82,7 +82,7 @@ class Bpe:
         return self._tokenizer.get_vocab_size() + _SPECIAL
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """The ids (l,) of each text, with start and end."""
+        """Return the ids (l,) of each text, with start and end."""
         found: list[NDArray[np.int32]] = []
         for first in range(0, len(texts), _AT_A_TIME):
             some = self._tokenizer.encode_batch(list(texts[first : first + _AT_A_TIME]))
@@ -93,7 +93,7 @@ class Bpe:
         return found
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, without start and end; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of ids, without start and end; bytes that are no UTF-8 become U+FFFD."""
         known = range(_SPECIAL, self.num_tokens)
         return self._tokenizer.decode([number - _SPECIAL for number in ids if number in known])
 

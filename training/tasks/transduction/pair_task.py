@@ -28,12 +28,12 @@ class TransductionModule(SeededModule[EncoderDecoder]):
     """An encoder-decoder with its loss, in nats per token of the targets."""
 
     def losses(self, batch: PairBatch, state: EncoderDecoderState) -> Iterator[Tensor]:
-        """The negative log-likelihood of the targets, in nats."""
+        """Return the negative log-likelihood of the targets, in nats."""
         smoothing = self._task.label_smoothing if self.decoder.training else 0.0
         yield nats_of(self.decoder, batch, state, smoothing)
 
     def num_targets(self, batch: PairBatch) -> Tensor:
-        """Number of tokens of the targets."""
+        """Return the number of tokens of the targets."""
         return (batch.targets != NO_TARGET).sum()
 
 
@@ -53,7 +53,7 @@ class PairTask(Task):
     """Largest number of examples of a validation."""
 
     def batch(self, examples: Sequence[Pair], numbers: Sequence[int]) -> PairBatch:
-        """A batch of some pairs."""
+        """Return a batch of some pairs."""
         return batch_of([examples[number] for number in numbers])
 
 

@@ -43,7 +43,7 @@ class PairBatch(TensorBatch):
 
 
 def batch_of(pairs: Sequence[Pair]) -> PairBatch:
-    """A batch of pairs."""
+    """Return a batch of pairs."""
     sources, targets = ([*side] for side in zip(*pairs, strict=True))
     source, target = padded(sources), padded(targets)
     return PairBatch(

@@ -21,7 +21,7 @@ class TextPair(NamedTuple):
 
 
 def read_parallel(folder: Path, names: Sequence[str]) -> list[TextPair]:
-    """The pairs of a `.tsv` or `.mo` file, or those of two files with a text per line.
+    """Return the pairs of a `.tsv` or `.mo` file, or those of two files with a text per line.
 
     A line of a `.tsv` file has a source and a target, and perhaps further columns, which are not
     read. A `.mo` file has the messages of a program and their translations. In all of them, pairs

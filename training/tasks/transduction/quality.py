@@ -24,7 +24,7 @@ class Quality(NamedTuple):
 
 
 def quality(metrics: Mapping[str, Any], lines: Sequence[str], references: Sequence[str]) -> Quality:
-    """The quality of some translations, by metrics of sacrebleu."""
+    """Return the quality of some translations, by metrics of sacrebleu."""
     scores = {
         name: float(metric.corpus_score(lines, [references]).score)
         for name, metric in metrics.items()

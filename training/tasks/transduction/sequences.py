@@ -74,5 +74,5 @@ class SequenceTask(TransductionTask):
         return Pair(*wrapped)
 
     def target_of(self, pair: Pair) -> Line:
-        """A sequence until the end symbol."""
+        """Return a sequence until the end symbol."""
         return Line(self.end)

@@ -53,7 +53,7 @@ class TransductionTask(DrawnTask, PairTask):
 
     @abstractmethod
     def target_of(self, pair: Pair) -> Target:
-        """The empty target of a pair, for generation; it knows the source only."""
+        """Return the empty target of a pair, for generation; it knows the source only."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -61,7 +61,9 @@ class TransductionTask(DrawnTask, PairTask):
         return self.batch_size * self.target_tokens
 
     def example(self, split: Split, index: int, size: int | None = None) -> Pair:
-        """An example of a split, always the same for an index; `size` is the mean, None: `size`.
+        """Return an example of a split, always the same for an index.
+
+        `size` is the mean, None: `size`.
 
         No source belongs to two splits.
 
@@ -84,11 +86,11 @@ class TransductionTask(DrawnTask, PairTask):
         return [self.example("test", index, size) for index in range(self.test_examples)]
 
     def training_examples(self) -> Drawn:
-        """The training examples."""
+        """Return the training examples."""
         return Drawn(self, "train", self.train_examples or 0)
 
     def held_out(self, world: int) -> Drawn:
-        """The validation examples, and as many more as make them a multiple of `world`."""
+        """Return the validation examples, and as many more as make them a multiple of `world`."""
         return Drawn(self, "validation", -(-self.validation_examples // world) * world)
 
     def passes(self, examples: Drawn, seed: int) -> Passes | NewNumbers:
@@ -112,7 +114,7 @@ class TransductionTask(DrawnTask, PairTask):
 
     @staticmethod
     def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
-        """A row for each size."""
+        """Return a row for each size."""
         rows: list[dict[str, str]] = []
         for size, first in runs[0]["transduced"].items():
             measured = [results["transduced"][size] for results in runs]

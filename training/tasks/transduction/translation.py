@@ -106,7 +106,7 @@ class TranslationTask(PairTask):
         return Bpe.train(texts, self.model.vocabulary_size)
 
     def texts(self, split: Split) -> list[TextPair]:
-        """The pairs of a split; no source in the files of `train` belongs to two splits.
+        """Return the pairs of a split; no source in the files of `train` belongs to two splits.
 
         Raises:
             TrainingError: the files cannot be used, or there are no such pairs.
@@ -127,7 +127,7 @@ class TranslationTask(PairTask):
         return found
 
     def pairs(self, split: Split, tokenizer: Bpe) -> EncodedPairs:
-        """The pairs of a split as ids; training pairs that are too long are left out."""
+        """Return the pairs of a split as ids; training pairs that are too long are left out."""
         found = EncodedPairs(self.texts(split), tokenizer)
         if split != "train":
             return found
@@ -152,7 +152,7 @@ class TranslationTask(PairTask):
         return math.ceil(self.longest_translation * source) + 10
 
     def training_examples(self) -> EncodedPairs:
-        """The training pairs."""
+        """Return the training pairs."""
         return self.pairs("train", self.tokenizer)
 
     def held_out(self, world: int) -> EncodedPairs:
@@ -208,7 +208,7 @@ class TranslationTask(PairTask):
 
     @staticmethod
     def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
-        """A row for each way to search, and one for the source."""
+        """Return a row for each way to search, and one for the source."""
         first, rows = runs[0], []
         beams = first["settings"]["task"]["beams"]
         searches = {"greedy": "greedy", "beam": f"{beams} beams", "source": "none: the source"}
@@ -233,7 +233,7 @@ class TranslationTask(PairTask):
 
     @staticmethod
     def notes(entries: Sequence[Results]) -> list[str]:
-        """What the source is, and how sacrebleu measures."""
+        """Return what the source is, and how sacrebleu measures."""
         signatures = sorted({text for of in entries for text in of["signatures"].values()})
         (means,) = PairTask.notes(entries)
         return [
@@ -264,7 +264,7 @@ class EncodedPairs(Sequence[Pair]):
         return np.array(both, np.int64).T
 
     def some(self, numbers: Sequence[int] | NDArray[np.int64]) -> EncodedPairs:
-        """The pairs with these numbers."""
+        """Return the pairs with these numbers."""
         found = EncodedPairs.__new__(EncodedPairs)
         found._sources = [self._sources[number] for number in numbers]
         found._targets = [self._targets[number] for number in numbers]
@@ -302,7 +302,7 @@ def likelihood(model: EncoderDecoder, pairs: Sequence[Pair], batch_size: int) ->
 def translated(
     model: EncoderDecoder, task: TranslationTask, pairs: Sequence[Pair], batch_size: int
 ) -> list[list[int]]:
-    """The best translation of each source by beam search, as ids after the start."""
+    """Return the best translation of each source by beam search, as ids after the start."""
     found: list[list[int]] = [[] for _ in pairs]
     label = f"translate, {task.beams} at a time"
     for part in parts_of(by_length(pairs), batch_size, label):

@@ -135,7 +135,7 @@ class TreeTask(TransductionTask):
         return source, images[self.function](source)
 
     def target_of(self, pair: Pair) -> TreeTarget:
-        """A tree until all of its nodes are written.
+        """Return a tree until all of its nodes are written.
 
         A pointer to an inner node is the label of a leaf if the subtree is to be replaced by it.
         """

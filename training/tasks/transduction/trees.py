@@ -37,7 +37,7 @@ class Tree(NamedTuple):
 
 
 def random_shape(draws: np.random.Generator, depth: int) -> Tree:
-    """A random tree of exactly this depth, with labels 0.
+    """Return a random tree of exactly this depth, with labels 0.
 
     One subtree of a node has any depth. If that is less than the depth that is left, the other
     subtree has all of it, otherwise any depth again.
@@ -92,7 +92,7 @@ class TreeTarget(NamedTuple):
         return not self.waiting
 
     def read(self, token: int) -> tuple[tuple[int, ...], TreeTarget]:
-        """The heap id of the node with the label `token`, and the target after it."""
+        """Return the heap id of the node with the label `token`, and the target after it."""
         node, *others = self.waiting
         is_inner = token >= self.first_operator and token != self.leaf
         children = (1,) if not node else (2 * node, 2 * node + 1) if is_inner else ()
@@ -103,7 +103,7 @@ class TreeTarget(NamedTuple):
 
 
 def rotated(tree: Tree) -> Tree:
-    """The tree with (r (p a b) c) turned into (p a' (r b' c')), recursively.
+    """Return the tree with (r (p a b) c) turned into (p a' (r b' c')), recursively.
 
     A tree whose left child is a leaf does not change.
     """
@@ -115,7 +115,7 @@ def rotated(tree: Tree) -> Tree:
 
 
 def reduced(tree: Tree) -> Tree:
-    """The tree with each inner node above two leaves replaced by the sum of their values.
+    """Return the tree with each inner node above two leaves replaced by the sum of their values.
 
     Labels 1, 2, 3 have the values 0, 1, 2 of the cyclic group of three elements.
     """

@@ -41,7 +41,7 @@ class _Cell(NamedTuple):
 
 
 def as_page(report: Report) -> str:
-    """The page as text; the same report gives the same text."""
+    """Return the page as text; the same report gives the same text."""
     judged = report.judged
     about = ", ".join(
         (
@@ -106,7 +106,10 @@ def _table(
     marked: Iterable[bool] = (),
     style: str = "",
 ) -> str:
-    """A table whose first column names its rows; wide ones can be scrolled by keyboard too."""
+    """Return a table whose first column names its rows.
+
+    Wide ones can be scrolled by keyboard too.
+    """
     marks = list(marked)
     body = []
     for number, row in enumerate(rows):

@@ -37,13 +37,13 @@ class Scale(NamedTuple):
     """Ticks as text."""
 
     def x(self, value: float) -> float:
-        """The place of a value, limited to the plot."""
+        """Return the place of a value, limited to the plot."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(_LEFT + share * (WIDTH - _LEFT - _RIGHT), 1)
 
 
 def scale_around(values: Sequence[float], reference: float, shown: Callable[[float], str]) -> Scale:
-    """A symmetric scale with a reference in the middle, with round ticks."""
+    """Return a symmetric scale with a reference in the middle, with round ticks."""
     far = max((abs(v - reference) for v in values if math.isfinite(v)), default=1.0) or 1.0
     step = next(s for s in (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf) if far / s <= 3)
     count = max(1, math.ceil(far / step)) if math.isfinite(step) else 1
@@ -59,7 +59,10 @@ def _tick(value: float) -> str:
 def interval_plot(
     name: str, description: str, rows: Sequence[tuple[str, Interval]], scale: Scale
 ) -> str:
-    """A dot with its interval for each row. `name` is the plot's id in the page and its title."""
+    """Return a dot with its interval for each row.
+
+    `name` is the plot's id in the page and its title.
+    """
     height = _TOP + _ROW * len(rows) + _AXIS
     parts = [_grid(scale, height)]
     for place, (label, interval) in enumerate(rows):
@@ -81,7 +84,7 @@ def interval_plot(
 
 
 def share_plot(name: str, description: str, means: Sequence[Mean]) -> str:
-    """A bar for each condition, divided by the answers 1 to 5."""
+    """Return a bar for each condition, divided by the answers 1 to 5."""
     height = _TOP + _ROW * len(means) + 4
     width = WIDTH - _LEFT - _RIGHT
     parts = []
@@ -110,7 +113,7 @@ def share_plot(name: str, description: str, means: Sequence[Mean]) -> str:
 
 
 def shortened(label: str) -> str:
-    """A label that has place beside its value; the tables have the whole names."""
+    """Return a label that has place beside its value; the tables have the whole names."""
     return label if len(label) <= _LETTERS else f"{label[: _LETTERS - 1]}…"
 
 
