@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relpe.transforms import apply, first_derivatives
+
 
 def draw(
     heads: int, features: int, waves: int, draws: int, generator: torch.Generator
@@ -77,10 +79,11 @@ class _Projection(torch.autograd.Function):
         columns = _columns(x)
         out = x.new_zeros(weights.shape[1], *columns.shape[1:])
         for source, weight in zip(feature, weights, strict=True):
-            out.addcmul_(columns[source], weight[:, None])
+            out = torch.addcmul(out, columns[source], weight[:, None])  # also with vmap
         return _heads(out, x.shape[2])
 
     @staticmethod
+    @first_derivatives
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad: Tensor,
@@ -109,4 +112,4 @@ def project(x: Tensor, weights: Tensor, feature: Tensor) -> Tensor:
 
     The weights (s, h * r, l) are those of `Sources.weigh`, and belong to the features (s, h * r).
     """
-    return _Projection.apply(x.to(weights), weights, feature)
+    return apply(_Projection, x.to(weights), weights, feature)
