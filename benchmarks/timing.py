@@ -86,7 +86,7 @@ def medians(times: Mapping[Name, Sequence[float]]) -> dict[Name, float]:
 def times_as_fast(times: Mapping[Name, Sequence[float]], way: Name, other: Name) -> float:
     """Median over the turns of the ratio of another way's time to that of a way."""
     pairs = zip(times[other], times[way], strict=True)
-    return statistics.median(theirs / own for theirs, own in pairs)
+    return statistics.median(theirs / ours for theirs, ours in pairs)
 
 
 def peak_megabytes(process: int | str = "self") -> float:

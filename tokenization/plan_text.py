@@ -56,7 +56,7 @@ def parse_sections(text: str, lengths: Mapping[str, int]) -> list[tuple[str, int
 
     `lengths` are those of the last section of each letter that has occurred.
     """
-    known = dict(lengths)
+    num_bars = dict(lengths)
     sections: list[tuple[str, int]] = []
     left = MOST_BARS
     for section in text.split():
@@ -67,13 +67,13 @@ def parse_sections(text: str, lengths: Mapping[str, int]) -> list[tuple[str, int
                 "from A to Z and a number of bars, as in A8 B8 A8"
             )
         letter = match[1]
-        count = int(match[2]) if match[2] else known.get(letter, 0)
+        count = int(match[2]) if match[2] else num_bars.get(letter, 0)
         if not 0 < count <= left:
             raise ValueError(
                 f"the section {section[:20]!r} of the form has {count} bars, expected 1 to "
                 f"{left}; write a number of bars after a new letter, as in A8"
             )
-        known[letter], left = count, left - count
+        num_bars[letter], left = count, left - count
         sections.append((letter, count))
     if not sections:
         raise ValueError("the form is empty, expected sections such as A8 B8 A8")

@@ -58,9 +58,9 @@ def load_tokenizer(folder: Path) -> Remi:
     if unknown:
         raise TokenizerError(f"{path} has unknown options: {', '.join(sorted(unknown))}")
     for name, hint in get_type_hints(config_class).items():
-        known = get_args(hint)
-        if get_origin(hint) is Literal and stored.get(name, known[0]) not in known:
-            choices = " or ".join(map(repr, known))
+        literals = get_args(hint)
+        if get_origin(hint) is Literal and stored.get(name, literals[0]) not in literals:
+            choices = " or ".join(map(repr, literals))
             raise TokenizerError(
                 f"{path}: {name} is {stored[name]!r}, expected {choices}; prepare the data or "
                 "train the model again"

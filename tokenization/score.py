@@ -82,23 +82,26 @@ def once_each(
     change: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
     """Return a cached `change`, called once for a table that several tracks of a channel share."""
-    made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    changed_tables: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def changed(table: NDArray[np.int64]) -> NDArray[np.int64]:
-        if id(table) not in made:
-            made[id(table)] = (table, _table(change(table), table.shape[1]))
-        return made[id(table)][1]
+        if id(table) not in changed_tables:
+            changed_tables[id(table)] = (table, _table(change(table), table.shape[1]))
+        return changed_tables[id(table)][1]
 
     return changed
 
 
 def _in_time(changes: Iterable[_Change]) -> tuple[_Change, ...]:
-    """Change sorted by tick; the sort is stable, so of several at one tick the last applies."""
+    """Return changes sorted by tick.
+
+    The sort is stable, so that of several changes at one tick the last one applies.
+    """
     return tuple(sorted(changes, key=lambda change: change.tick))
 
 
 def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Notes sorted by onset, pitch, duration and velocity, as most tables already are."""
+    """Return notes sorted by onset, pitch, duration and velocity, as most tables already are."""
     if len(notes) < 2:
         return notes
     before, after = notes[:-1], notes[1:]
@@ -110,7 +113,10 @@ def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _between(changes: Sequence[_Change], start: int, end: int) -> tuple[_Change, ...]:
-    """Change from one tick up to another, shifted to 0, with the one in effect at the start."""
+    """Return changes from one tick up to another, shifted to 0.
+
+    The one in effect at the start is the first of them.
+    """
     before = [change for change in changes if change.tick <= start][-1:]
     after = [change for change in changes if start < change.tick < end]
     return tuple(change._replace(tick=max(change.tick - start, 0)) for change in before + after)

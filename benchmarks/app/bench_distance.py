@@ -70,12 +70,12 @@ def bars_of(ids: np.ndarray, families: Families) -> list[set[tuple[int, int]]]:
     notes = read_notes(tokens, bars, families)
     starts = bars.lines[:-1]
     first = np.searchsorted(starts, notes.onsets, side="right") - 1
-    found: list[set[tuple[int, int]]] = [set() for _ in starts]
+    notes_of_bars: list[set[tuple[int, int]]] = [set() for _ in starts]
     for bar, onset, key in zip(
         first.tolist(), notes.onsets.tolist(), notes.keys.tolist(), strict=True
     ):
-        found[bar].add((onset - int(starts[bar]), key))
-    return found
+        notes_of_bars[bar].add((onset - int(starts[bar]), key))
+    return notes_of_bars
 
 
 def _similarity(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> float:

@@ -55,7 +55,7 @@ def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float
     if asked.prompt:
         upload = read_upload(Path(f"examples/{asked.prompt}.mid"), MAX_FILE_BYTES, studio.models)
     work = Workspace(upload, EMPTY, asked.length, unit=asked.unit, variations=asked.variations)
-    told = view.seconds_needed(work, asked.length)
+    estimate = view.seconds_needed(work, asked.length)
     options = MusicOptions(seed=seed, variations=asked.variations)
     if asked.unit == "bars":
         options = replace(options, bars=asked.length)
@@ -67,7 +67,7 @@ def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float
     for frame in studio.compose("bench", upload, options):
         if alert := frame.get("alert"):
             raise RuntimeError(alert)
-    return told, time.monotonic() - began
+    return estimate, time.monotonic() - began
 
 
 def main(seeds: int = 1) -> None:
@@ -79,13 +79,13 @@ def main(seeds: int = 1) -> None:
         print("prompt,length,variations,estimate,seconds,ratio")
         for seed in range(seeds):
             for asked in JOBS:
-                told, took = seconds_of(view, asked, seed)
+                estimate, took = seconds_of(view, asked, seed)
                 what = f"{asked.prompt or 'nothing'},{asked.length} {asked.unit},{asked.variations}"
-                if told is None:
+                if estimate is None:
                     print(f"{what},,{took:.2f},", flush=True)
                     continue
-                ratios.append(told / took)
-                print(f"{what},{told:.2f},{took:.2f},{told / took:.2f}", flush=True)
+                ratios.append(estimate / took)
+                print(f"{what},{estimate:.2f},{took:.2f},{estimate / took:.2f}", flush=True)
         view.studio.stop_all()
     right = sum(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)
     print(f"within a factor of {WITHIN}: {right} of {len(ratios)}")

@@ -52,16 +52,16 @@ def measure(
         bars = sum(int(section[1:]) for section in form.split())
         options = MusicOptions(bars=bars, seed=seed, form=form, ending="bar")
         if data is None:
-            made, before = generate_midi(models.load(name), options).pieces[0], []
+            result, before = generate_midi(models.load(name), options).pieces[0], []
         else:
             prompt = read_midi(data, name=str(piece))
-            made = continue_midi(models.load(name), data, options).pieces[0]
+            result = continue_midi(models.load(name), data, options).pieces[0]
             sheet = LeadSheet.of(prompt)
             before = heard_before(plan_of(prompt), len(sheet.chords))
-        met = form_met(options, LeadSheet.of(made.score), before, bars)
+        met = form_met(options, LeadSheet.of(result.score), before, bars)
         assert met is not None
         similar = [
-            similarity(made.score, bar, asked.sources[0])
+            similarity(result.score, bar, asked.sources[0])
             for bar, asked in enumerate(asked_bars(options, bars, before), len(before))
             if asked.sources and asked.sources[0]
         ]

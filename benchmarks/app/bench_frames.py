@@ -22,10 +22,10 @@ NOTES_OF_A_BAR = 34
 
 def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
     """Return the smoothness of each user action."""
-    found: list[tuple[str, harness.Smoothness]] = []
+    measured: list[tuple[str, harness.Smoothness]] = []
 
     def measure(name: str, pixels: int = 0) -> None:
-        found.append((name, harness.smoothness(page, seconds, pixels)))
+        measured.append((name, harness.smoothness(page, seconds, pixels)))
 
     measure("at rest")
     measure("panning", 12)
@@ -41,7 +41,7 @@ def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
         page.locator("[data-part=zoom-in]").click()
     page.wait_for_timeout(1000)
     measure("panning with half of the piece in view", -4)
-    return found
+    return measured
 
 
 def main(notes: int = 10_000, seconds: float = 5.0) -> None:

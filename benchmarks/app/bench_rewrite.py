@@ -38,7 +38,7 @@ def main(
     first, last = bars
     columns = ("piece, track", "empty bars", "notes, over those of the file", "in the chord")
     out = table_output(*columns)
-    found: list[NDArray[np.float64]] = []
+    tables: list[NDArray[np.float64]] = []
     for path in pieces:
         data = path.read_bytes()
         score = read_midi(data, name=path.name)
@@ -61,11 +61,11 @@ def main(
                 rows.append(
                     ((counts == 0).mean(), counts.sum() / old.sum(), inside if len(new) else np.nan)
                 )
-            found.append(np.array(rows))
-            out(f"{path.stem}, {track.name or number + 1}", *np.nanmean(found[-1], 0))
-    if not found:
+            tables.append(np.array(rows))
+            out(f"{path.stem}, {track.name or number + 1}", *np.nanmean(tables[-1], 0))
+    if not tables:
         raise SystemExit("no track with pitches plays in all of these bars; choose other --bars")
-    out("all", *np.nanmean(np.concatenate(found), 0))
+    out("all", *np.nanmean(np.concatenate(tables), 0))
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ def measure(kind: str, seconds: float) -> None:
         audio = render(piece, renderer="builtin")
         timed("flac", lambda: save_audio(audio, Path(folder) / "piece.flac"))
         timed("stems", lambda: stems.render(piece, Path(folder), "piece"))
-        made = stems.render(piece, Path(folder), "piece")
-        timed("mix", lambda: made.mix({0}, ".wav"))
+        rendered = stems.render(piece, Path(folder), "piece")
+        timed("mix", lambda: rendered.mix({0}, ".wav"))
 
 
 def main(seconds: float = 200.0) -> None:

@@ -41,7 +41,7 @@ NEXT = 16
 FEWEST_NOTES = 30
 
 
-class Case(NamedTuple):
+class Excerpt(NamedTuple):
     """A prompt and what follows it."""
 
     name: str
@@ -65,12 +65,12 @@ def main(
         name, bars = CORPORA[corpus]
         model = load_music_model(name)
         rows: list[NDArray[np.float64]] = []
-        for case in cases(corpora / corpus / f"{corpus}.zip", model, bars, pieces):
-            copied, report = studied(model, case, seconds)
-            both = np.array([nats(decoder, case) for decoder in (model.decoder, copied)])
-            rows.append(np.append(both, [[case.notes] * 2], 0))
+        for excerpt in excerpts(corpora / corpus / f"{corpus}.zip", model, bars, pieces):
+            copied, report = studied(model, excerpt, seconds)
+            both = np.array([nats(decoder, excerpt) for decoder in (model.decoder, copied)])
+            rows.append(np.append(both, [[excerpt.notes] * 2], 0))
             change = both[1] / both[0] - 1
-            print(f"# {case.name}: {change[1]:+.1%} with pointer; {report}", flush=True)
+            print(f"# {excerpt.name}: {change[1]:+.1%} with pointer; {report}", flush=True)
         before, after, notes = np.transpose(rows, (1, 2, 0))
         for at, how in enumerate(("alone", "with pointer")):
             old, new = before[at].sum() / notes[at].sum(), after[at].sum() / notes[at].sum()
@@ -80,9 +80,9 @@ def main(
             out(name_of, how, old, new, f"{new / old - 1:+.1%}", f"{changes.max():+.1%}", worse)
 
 
-def cases(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Case]:
+def excerpts(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Excerpt]:
     """Prompts of a corpus, at most `most`."""
-    tokenizer, found = model.tokenizer, 0
+    tokenizer, count = model.tokenizer, 0
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".mid"))
         several = len(names) < 20
@@ -102,8 +102,8 @@ def cases(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Case]
                 ids = tokenizer.crop(whole.ids, begin, end - begin).astype(np.int64)
                 first = int(np.flatnonzero(ids == BAR)[splice - begin])
                 notes = int(np.isin(ids[first:], note_ids(tokenizer)).sum())
-                if notes >= FEWEST_NOTES and found < most:
-                    found += 1
+                if notes >= FEWEST_NOTES and count < most:
+                    count += 1
                     prompt = read_prompt(
                         data,
                         name,
@@ -112,24 +112,24 @@ def cases(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Case]
                         beats="file",
                         first_bar=start + 1,
                     )
-                    yield Case(f"{Path(name).stem} {start + 1}", prompt, ids, first, notes)
+                    yield Excerpt(f"{Path(name).stem} {start + 1}", prompt, ids, first, notes)
 
 
-def studied(model: MusicModel, case: Case, seconds: float) -> tuple[Decoder, str]:
+def studied(model: MusicModel, excerpt: Excerpt, seconds: float) -> tuple[Decoder, str]:
     """Return the decoder after a study of the prompt, and what is said of it."""
-    opening = Opening.after(model, case.prompt, MusicOptions(bars=1, study=seconds))
+    opening = Opening.after(model, excerpt.prompt, MusicOptions(bars=1, study=seconds))
     *_, opening = study.study_prompt(opening, lambda: False)
     assert isinstance(opening, Opening)
     assert opening.studied is not None
     return opening.model.decoder, opening.studied.line
 
 
-def nats(decoder: Decoder, case: Case) -> Sequence[float]:
+def nats(decoder: Decoder, excerpt: Excerpt) -> Sequence[float]:
     """Nats of the tokens after the prompt: alone, and with pointer."""
-    [alone] = streaming_nats(decoder, [case.ids], 1024, 1)
+    [alone] = streaming_nats(decoder, [excerpt.ids], 1024, 1)
     assert decoder.config.pointer is not None
-    mixed = pointer_odds(decoder.config.pointer, case.ids).mixed(alone)
-    return [float(one[case.first - 1 :].sum()) for one in (alone, mixed)]
+    mixed = pointer_odds(decoder.config.pointer, excerpt.ids).mixed(alone)
+    return [float(one[excerpt.first - 1 :].sum()) for one in (alone, mixed)]
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def delta(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The gated delta rule with constant gates, on unit vectors of the width of the values."""
+    """Apply the gated delta rule with constant gates to unit vectors as wide as the values."""
     dtype = torch.promote_types(v.dtype, torch.float32)
     q, k = (functional.normalize(x[..., :WIDTH].to(dtype), dim=-1) for x in (q, k))
     gate = q.new_ones(q.shape[:3])
@@ -71,7 +71,7 @@ def heads_first(
 def installed() -> dict[str, Way]:
     """All implementations that are installed."""
     softmax = partial(functional.scaled_dot_product_attention, is_causal=True)
-    found = {
+    ways = {
         OURS: Way(ours),
         "delta rule: ours": Way(delta),
         "linear: all weights": Way(reference_linear.causal_linear_attention, LONGEST_QUADRATIC),
@@ -82,12 +82,12 @@ def installed() -> dict[str, Way]:
             warnings.simplefilter("ignore")  # its decorators use names that torch deprecates
             peer = import_module("performer_pytorch.performer_pytorch")
         performer = partial(heads_first, peer.causal_linear_attention_noncuda, width=FEATURES)
-        found["linear: performer-pytorch"] = Way(performer, LONGEST_QUADRATIC, half=False)
+        ways["linear: performer-pytorch"] = Way(performer, LONGEST_QUADRATIC, half=False)
     with suppress(ImportError):
         attend = import_module("x_transformers.attend").Attend(causal=True, heads=HEADS)
         peer = partial(heads_first, lambda *x: attend(*x)[0])
-        found["softmax: x-transformers"] = Way(peer, LONGEST_QUADRATIC)
-    return found
+        ways["softmax: x-transformers"] = Way(peer, LONGEST_QUADRATIC)
+    return ways
 
 
 def prepare(
@@ -127,11 +127,11 @@ def main(
     table: bool = False,
 ) -> None:
     """Measure all implementations that support a type, a mode and a length."""
-    known = installed()
-    unknown = [name for name in ways if name not in known]
+    available = installed()
+    unknown = [name for name in ways if name not in available]
     if unknown:
-        sys.exit(f"--ways: found {unknown}, expected some of {[*known]}")
-    chosen = {name: known[name] for name in (OURS, *ways)} if ways else known
+        sys.exit(f"--ways: found {unknown}, expected some of {[*available]}")
+    selected = {name: available[name] for name in (OURS, *ways)} if ways else available
     print(f"# b=1 h={HEADS} f={FEATURES} e={WIDTH}; softmax: h={HEADS} d=e={WIDTH}")
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     for name, dtype in dtypes.items():
@@ -141,11 +141,11 @@ def main(
     for dtype, train, length in itertools.product(dtypes, (False, True), sorted(lengths)):
         makers = {
             name: partial(prepare, name, length, dtypes[dtype], train)
-            for name, way in chosen.items()
+            for name, way in selected.items()
             if (way.half or dtype == "float32") and length <= (way.longest or length)
         }
-        for name, found in compare(makers, repeats, threads).items():
-            out(dtype, "train" if train else "forward", name, length, *found)
+        for name, measured in compare(makers, repeats, threads).items():
+            out(dtype, "train" if train else "forward", name, length, *measured)
 
 
 if __name__ == "__main__":

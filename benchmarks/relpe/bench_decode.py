@@ -81,8 +81,8 @@ def main(
     repeats: int = 7,
 ) -> None:
     """Run the named parts, or all; `model` is for music, quality and memory."""
-    known = (speed, encodings, patterns, batches, music, quality, memory)
-    of_name = {part.__name__: part for part in known}
+    benchmarks = (speed, encodings, patterns, batches, music, quality, memory)
+    of_name = {part.__name__: part for part in benchmarks}
     torch.set_num_threads(1)
     for name in parts or of_name:
         of_name[name](Options(model, tokens, bars, repeats))
@@ -121,7 +121,7 @@ def bytes_read(compiled: CompiledDecoder) -> int:
 
 
 def speed(options: Options) -> None:
-    """Times one row: our compiled and eager steps, other engines, softmax with caches, floors."""
+    """Time one row: our compiled and eager steps, other engines, softmax with caches, floors."""
     out = csv_output("size", "way", "context", "ms_per_token", "times_ours_int8")
     for size in SIZES:
         model = size.config().build().eval()
@@ -182,7 +182,7 @@ def encodings(options: Options) -> None:
 
 
 def patterns(options: Options) -> None:
-    """Times compiled steps of layers of different kinds, all in turns, with full windows.
+    """Time compiled steps of layers of different kinds, all in turns, with full windows.
 
     Ratios are to linear attention in all layers, to position 1,000 and to one row.
     """
@@ -252,8 +252,8 @@ def music(options: Options) -> None:
         model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
         list(model.preparing())
         for variations in (1, 4):
-            wanted = MusicOptions(bars=options.bars, seed=0, variations=variations)
-            result = list(generate_piece(model, wanted))[-1]
+            music_options = MusicOptions(bars=options.bars, seed=0, variations=variations)
+            result = list(generate_piece(model, music_options))[-1]
             assert isinstance(result, Result)
             speeds = (result.tokens_per_second, result.bars_per_second, result.real_time_factor)
             out(options.model, model.backend, variations, *speeds)

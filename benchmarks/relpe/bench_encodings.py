@@ -39,8 +39,8 @@ def main(
     length: int = 2048, repeats: int = 5, threads: int = 2, only: str = "", *, table: bool = False
 ) -> None:
     """Measure the chosen cases."""
-    chosen = [case for case in CASES if only in f"{case.name}, {case.mode}"]
-    if not chosen:
+    cases = [case for case in CASES if only in f"{case.name}, {case.mode}"]
+    if not cases:
         sys.exit(f"--only {only}: expected a part of one of {[case.name for case in CASES]}")
     plain, scale = Shape(length=length), length / Shape().length
     print(f"# b=1 {' '.join(f'{name}={size}' for name, size in plain._asdict().items())}")
@@ -48,12 +48,12 @@ def main(
     out = table_output(*columns) if table else csv_output(*columns, packages=["torch"])
     windowed = [plain._replace(length=int(n * scale)) for n in LENGTHS]
     windowed += [plain._replace(length=int(SPAN_LENGTH * scale), span=span) for span in SPANS]
-    for case in chosen:
+    for case in cases:
         for shape in windowed if case is WINDOWED else [plain]:
             methods, index = case.pair(shape).methods, CASES.index(case)
             makers = {name: partial(prepare, index, shape, name) for name in methods}
-            for name, found in compare(makers, repeats, threads).items():
-                out(case.name, case.mode, name, shape.length, shape.span, *found)
+            for name, measured in compare(makers, repeats, threads).items():
+                out(case.name, case.mode, name, shape.length, shape.span, *measured)
 
 
 if __name__ == "__main__":

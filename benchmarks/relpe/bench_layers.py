@@ -64,7 +64,7 @@ def main(lengths: Sequence[int] = (1024, 4096), repeats: int = 3) -> None:
         )
         for name, (attention, encoding) in LAYERS.items()
     }
-    found: dict[str, list[float]] = {name: [] for name in layers}
+    all_times: dict[str, list[float]] = {name: [] for name in layers}
     state: dict[str, float] = {}
     for length in lengths:
         x = torch.randn(max(1, TOKENS // length), length, WIDTH)
@@ -72,14 +72,14 @@ def main(lengths: Sequence[int] = (1024, 4096), repeats: int = 3) -> None:
         turns(ways, 1)  # warms up
         times = medians(turns(ways, repeats))
         for name, layer in layers.items():
-            found[name].append(times[name])
+            all_times[name].append(times[name])
             with torch.no_grad():
                 state[name] = sum(4 * one.numel() for one in tensors(layer(x[:1])[1].layer)) / 1000
     titles = " | ".join(f"ms at {length:,}" for length in lengths)
     last = lengths[-1]
     print(f"| attention, encoding | {titles} | kB of state at {last:,} |")
     print("|---|" + "---|" * (len(lengths) + 1))
-    for name, times in found.items():
+    for name, times in all_times.items():
         cells = " | ".join(f"{one:,.0f}" for one in times)
         print(f"| {name} | {cells} | {state[name]:,.0f} |", flush=True)
 

@@ -69,7 +69,7 @@ def main(
 
 
 def pointer_of(tokenizer: Remi) -> PointerConfig:
-    """A pointer for the vocabulary of a tokenizer, with bars as units and without fitted gates."""
+    """Return a pointer for the vocabulary of a tokenizer: bars are units, gates are not fitted."""
     families = tokenizer.families
     firsts = (0, families.pitch, families.velocity, families.duration)
     return PointerConfig(
@@ -103,10 +103,10 @@ def step_times(
     pointer = Pointer(pointer_of(tokenizer))
     pointer.extend(ids.tolist())
     pointer.end_prompt()
-    for own in (None, pointer):
+    for row_pointer in (None, pointer):
         batch: ContinuousBatch[ConstrainedGrammar] = ContinuousBatch(maker.make())
         options = SamplingOptions()
-        batch.enter(state, len(ids) - 1, int(ids[-1]), rule, options, range(rows), own)
+        batch.enter(state, len(ids) - 1, int(ids[-1]), rule, options, range(rows), row_pointer)
         batches.append(batch)
     ways = {"without": batches[0].step, "with": batches[1].step}
     turns(ways, 1)  # compiles, and fills caches

@@ -38,17 +38,17 @@ def compare(makers: Mapping[str, Maker], repeats: int, threads: int) -> dict[str
     CPU time is that on one thread, wall time that on `threads` threads; 0: not measured.
     """
     ours = next(iter(makers))
-    found: list[dict[str, list[float]]] = []
+    by_clock: list[dict[str, list[float]]] = []
     for clock, count in ((time.process_time, 1), (time.perf_counter, threads)):
         if not count:
-            found.append({name: [float("nan")] for name in makers})
+            by_clock.append({name: [float("nan")] for name in makers})
             continue
         torch.set_num_threads(count)
         for make in makers.values():
             make(True)()
         ways = {name: make(False) for name, make in makers.items()}
-        found.append(turns(ways, repeats, clock, patience=PATIENCE))
-    cpu, wall = found
+        by_clock.append(turns(ways, repeats, clock, patience=PATIENCE))
+    cpu, wall = by_clock
     return {
         name: Measured(
             len(cpu[name]),

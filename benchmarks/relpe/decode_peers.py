@@ -133,9 +133,9 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
     token = torch.tensor([[5]])
 
     def step() -> object:
-        made = model(token, past_key_values=cache, use_cache=True)
+        output = model(token, past_key_values=cache, use_cache=True)
         cache.crop(-1)  # removes the new token; this is a view, since steps copy the cache
-        return made
+        return output
 
     return step
 
@@ -178,11 +178,9 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
             weights.append(numpy_helper.from_array(weight, f"w{index}"))
             nodes.append(helper.make_node("MatMul", [name, f"w{index}"], [f"y{index}"]))
         name = f"y{index}"
-        wanted = shapes[index + 1][0] if index + 1 < len(shapes) else columns
-        if columns != wanted:  # only the first features are used in the next product
-            weights.append(
-                numpy_helper.from_array(np.array([wanted, columns - wanted]), f"n{index}")
-            )
+        width = shapes[index + 1][0] if index + 1 < len(shapes) else columns
+        if columns != width:  # only the first features are used in the next product
+            weights.append(numpy_helper.from_array(np.array([width, columns - width]), f"n{index}"))
             nodes.append(
                 helper.make_node("Split", [name, f"n{index}"], [f"z{index}", f"r{index}"], axis=1)
             )

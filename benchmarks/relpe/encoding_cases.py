@@ -129,7 +129,7 @@ def encoded(
 
 
 def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
-    """Sine SPE compared with explicit codes (Liutkus et al., 2021, section 3.1)."""
+    """Compare sine SPE with explicit codes (Liutkus et al., 2021, section 3.1)."""
     config = SineSPEConfig(num_sines=shape.sines, num_realizations=shape.draws, gated=gated)
     encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
     q, k = inputs(shape, dtype)
@@ -144,7 +144,7 @@ def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
 
 
 def filtered(shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1) -> Pair:
-    """Filtered noise compared with explicit codes by grouped convolution (ibid., section 3.2)."""
+    """Compare filtered noise with explicit codes by grouped convolution (ibid., section 3.2)."""
     config = ConvSPEConfig(taps=(shape.taps,), num_realizations=shape.draws, gated=gated)
     encoding = config.build(num_layers=layers, num_heads=shape.heads, head_dim=shape.features)
     encoding = encoding.to(dtype)
@@ -168,7 +168,7 @@ def filtered(shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: in
 
 
 def algebraic(shape: Shape, dtype: torch.dtype) -> Pair:
-    """Rotations by angles compared with a table of matrix powers (Kogkalidis et al., 2024)."""
+    """Compare rotations by angles with a table of matrix powers (Kogkalidis et al., 2024)."""
     encoding = AlgebraicConfig().build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
     rotations = encoding.parts[0]
     assert isinstance(rotations, Rotations)
@@ -198,7 +198,7 @@ def random_heaps(nodes: int) -> Tensor:
 
 
 def tree(shape: Shape, dtype: torch.dtype, *, maps_only: bool = False) -> Pair:
-    """Products level by level compared with masked updates of all maps (ibid.).
+    """Compare products level by level with masked updates of all maps (ibid.).
 
     In the original code all heads share the branches, but it has as many exponents as if they did
     not, and one more.
@@ -233,7 +233,7 @@ def tree(shape: Shape, dtype: torch.dtype, *, maps_only: bool = False) -> Pair:
 
 
 def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
-    """Windowed attention compared with dense attention with a mask."""
+    """Compare windowed attention with dense attention with a mask."""
     q, k, v = inputs(shape, dtype, 3)
     operation = WindowedAttentionConfig(span=shape.span).build()
     size = (1, shape.heads, shape.features)

@@ -80,8 +80,8 @@ def masked_tree_maps(skew: Tensor, words: Tensor, *, unused: int = 0) -> Tensor:
     maps = identity.repeat(len(words), 1, 1, 1)
     for branches in words.unbind(1):
         for letter in range(letters):
-            chosen = branches == letter
+            is_letter = branches == letter
             changed = maps.clone()
-            changed[chosen] = maps[chosen] @ rotations[:, letter]
+            changed[is_letter] = maps[is_letter] @ rotations[:, letter]
             maps = changed
     return maps

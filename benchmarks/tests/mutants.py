@@ -272,7 +272,7 @@ def find(mutants: Sequence[Mutant], root: Path) -> list[tuple[Mutant, bytes] | N
 
 
 def mirrored(file: str, root: Path) -> list[str]:
-    """The tests that mirror a file: that of the same name, or those of the nearest folder."""
+    """Return the tests that mirror a file: that of its name, or those of the nearest folder."""
     path = Path(file)
     exact = Path("tests") / path.parent / f"test_{path.stem}.py"
     if (root / exact).is_file():

@@ -33,23 +33,23 @@ def align(score: Score, recording: Score) -> tuple[Performance, float] | None:
     """
     notes, played = all_notes(score.tracks), all_notes(recording.tracks)
     notes, played = notes[np.argsort(notes[:, 0])], played[np.argsort(played[:, 0])]
-    ticks, wanted = _chords(notes[:, 0], notes[:, 2], 0)
-    seconds, found = _chords(recording.seconds_at(played[:, 0]), played[:, 2], _TOGETHER_SECONDS)
-    pairs = _path(wanted, found)
-    common = np.minimum(wanted[pairs[:, 0]], found[pairs[:, 1]]).sum(axis=1)
+    ticks, written = _chords(notes[:, 0], notes[:, 2], 0)
+    seconds, heard = _chords(recording.seconds_at(played[:, 0]), played[:, 2], _TOGETHER_SECONDS)
+    pairs = _path(written, heard)
+    common = np.minimum(written[pairs[:, 0]], heard[pairs[:, 1]]).sum(axis=1)
     pairs, common = pairs[common > 0], common[common > 0]
-    agreement = float(common.sum() / wanted.sum())
+    agreement = float(common.sum() / written.sum())
     # The first chord of the recording that plays each chord of the score.
     at, first = np.unique(pairs[:, 0], return_index=True)
-    known_ticks, known = ticks[at], seconds[pairs[first, 1]]
-    keep = np.append(True, np.diff(known) > 0.01)
-    known_ticks, known = known_ticks[keep], known[keep]
+    written_ticks, heard_seconds = ticks[at], seconds[pairs[first, 1]]
+    keep = np.append(True, np.diff(heard_seconds) > 0.01)
+    written_ticks, heard_seconds = written_ticks[keep], heard_seconds[keep]
     beats, lines = metrical_beats(score)
-    inside = np.flatnonzero((beats >= known_ticks[0] - 1) & (beats <= known_ticks[-1] + 1))
+    inside = np.flatnonzero((beats >= written_ticks[0] - 1) & (beats <= written_ticks[-1] + 1))
     unit = float(np.median(np.diff(beats)))
-    if len(inside) < 8 or np.diff(known_ticks).max() > 4 * _GAP_BEATS * unit:
+    if len(inside) < 8 or np.diff(written_ticks).max() > 4 * _GAP_BEATS * unit:
         return None
-    times = np.interp(beats[inside], known_ticks, known)
+    times = np.interp(beats[inside], written_ticks, heard_seconds)
     lines = np.flatnonzero(np.isin(inside, lines))
     part = (recording.seconds_at(played[:, 0]) >= times[0] - 0.1) & (
         recording.seconds_at(played[:, 0]) <= times[-1] + 1
@@ -65,15 +65,15 @@ def align(score: Score, recording: Score) -> tuple[Performance, float] | None:
     return Performance(Score(1000, (track,), (Tempo(0, 60.0),)), times - begin, lines), agreement
 
 
-def _path(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
+def _path(written: np.ndarray, heard: np.ndarray) -> np.ndarray:
     """Pairs (k, 2) of a chord of the score and one of the recording, both ascending."""
-    sizes, extras = wanted.sum(axis=1), _EXTRA * found.sum(axis=1)
-    total = np.zeros(len(found) + 1, np.float32)
-    moves = np.zeros((len(wanted), len(found) + 1), np.int8)
-    froms = np.zeros((len(wanted), len(found) + 1), np.int32)
-    index = np.arange(len(found) + 1, dtype=np.int32)
-    for row, pitches in enumerate(wanted):
-        common = found[:, pitches > 0].sum(axis=1)
+    sizes, extras = written.sum(axis=1), _EXTRA * heard.sum(axis=1)
+    total = np.zeros(len(heard) + 1, np.float32)
+    moves = np.zeros((len(written), len(heard) + 1), np.int8)
+    froms = np.zeros((len(written), len(heard) + 1), np.int32)
+    index = np.arange(len(heard) + 1, dtype=np.int32)
+    for row, pitches in enumerate(written):
+        common = heard[:, pitches > 0].sum(axis=1)
         gain = (_MATCH + _MISSING + _EXTRA) * common - _MISSING * sizes[row] - extras
         paired = np.append(-1e9, total[:-1] + gain)
         skipped = total - _MISSING * sizes[row]
@@ -86,7 +86,7 @@ def _path(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
         froms[row] = np.maximum.accumulate(np.where(is_new, index, 0))
         total = (before + passing).astype(np.float32)
     column, pairs = int(total.argmax()), []
-    for row in range(len(wanted) - 1, -1, -1):
+    for row in range(len(written) - 1, -1, -1):
         column = int(froms[row, column])
         if moves[row, column]:
             column -= 1

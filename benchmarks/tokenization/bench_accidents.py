@@ -40,11 +40,11 @@ def held_out(path: Path) -> Iterator[Score]:
     with zipfile.ZipFile(path) as archive:
         listed = [name for name in archive.namelist() if name.endswith("splits.json")]
         splits = json.loads(archive.read(listed[0])) if listed else {}
-    chosen = {stem for split in SPLITS for stem in splits.get(split, ())}
+    stems = {stem for split in SPLITS for stem in splits.get(split, ())}
     part = "#/solo/" if path.stem == "pop909" else ""  # beside the songs as they were published
     for name, content in midi_files(f"{path}{part}"):
         file = Path(name)
-        if file.stem in chosen or (not listed and file.parent.name in SPLITS):
+        if file.stem in stems or (not listed and file.parent.name in SPLITS):
             try:
                 yield read_midi(content, name=name)
             except MidiError as error:
@@ -76,13 +76,13 @@ def main(arguments: list[str] | None = None) -> None:
                 for part in passages(score, first + new, everywhere=options.everywhere)
             ]
             begun = time.process_time()
-            found = [accidents(score, first, first + new) for score in scores]
-            milliseconds = (time.process_time() - begun) / len(found) * 1e3
+            rows = [accidents(score, first, first + new) for score in scores]
+            milliseconds = (time.process_time() - begun) / len(rows) * 1e3
             rates = np.array(
-                [[row.any, *(getattr(row, kind) for kind in KINDS)] for row in found], np.float64
+                [[row.any, *(getattr(row, kind) for kind in KINDS)] for row in rows], np.float64
             ).mean(0)
             cells = " | ".join(f"{rate:.3f}" for rate in rates)
-            print(f"| {name} | {first} + {new} | {len(found)} | {cells} | {milliseconds:.2f} |")
+            print(f"| {name} | {first} + {new} | {len(rows)} | {cells} | {milliseconds:.2f} |")
 
 
 if __name__ == "__main__":

@@ -82,13 +82,13 @@ class Measures(NamedTuple):
     seconds: float
 
 
-def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
+def f_measure(estimated: np.ndarray, true_beats: np.ndarray) -> float:
     """F-measure of beats (n,) against (m,), in ascending seconds; each is matched at most once."""
-    if not len(found) or not len(wanted):
+    if not len(estimated) or not len(true_beats):
         return 0.0
-    nearest = np.abs(found[:, None] - wanted).argmin(axis=1)
-    is_near = np.abs(found - wanted[nearest]) <= TOLERANCE_SECONDS
-    return 2 * len(np.unique(nearest[is_near])) / (len(found) + len(wanted))
+    nearest = np.abs(estimated[:, None] - true_beats).argmin(axis=1)
+    is_near = np.abs(estimated - true_beats[nearest]) <= TOLERANCE_SECONDS
+    return 2 * len(np.unique(nearest[is_near])) / (len(estimated) + len(true_beats))
 
 
 def recorded(data: Path, split: str) -> Iterator[Performance]:
@@ -101,9 +101,9 @@ def recorded(data: Path, split: str) -> Iterator[Performance]:
             recording = read_midi(recordings.read(f"giantmidi/midi/{name}"), name=name)
             for path in sorted(scores.namelist()):
                 if path.startswith(f"chopin/midi/{beginning}"):
-                    found = align(read_midi(scores.read(path), name=path), recording)
-                    if found and found[1] >= LEAST_AGREEMENT:
-                        yield found[0]
+                    aligned = align(read_midi(scores.read(path), name=path), recording)
+                    if aligned and aligned[1] >= LEAST_AGREEMENT:
+                        yield aligned[0]
 
 
 def annotated(data: Path, names: list[str]) -> Iterator[Performance]:
@@ -151,11 +151,11 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
     """Measures a tracker on one performance."""
     score, beats, bars = performance
     begin = time.process_time()
-    found = track(score)
+    estimate = track(score)
     seconds = time.process_time() - begin
-    times = found.seconds
+    times = estimate.seconds
     right = f_measure(times, beats)
-    confidence = getattr(found, "confidence", np.nan)
+    confidence = getattr(estimate, "confidence", np.nan)
     warped = warp(score, times)
     onsets = np.unique(score.seconds_at(all_notes(score.tracks)[:, 0]))
     quarters = all_notes(warped.tracks)[:, 0] / warped.ticks_per_beat
@@ -166,7 +166,7 @@ def measure(track: Callable[[Score], Beats], performance: Performance) -> Measur
     raw = np.abs(np.rint(onsets * 2 * STEPS_PER_BEAT) / 2 / STEPS_PER_BEAT - onsets)
     return Measures(
         right,
-        f_measure(times[found.downbeats], beats[bars]),
+        f_measure(times[estimate.downbeats], beats[bars]),
         confidence,
         abs(confidence - right),
         1000 * float(np.median(errors)),
@@ -196,14 +196,14 @@ def main(
                 rows[name].append(measure(track, performance))
         for name, measures in rows.items():
             out(kind, name, len(measures), *np.mean(measures, axis=0))
-    found = list(examples(data, split, pieces))
+    drawn = list(examples(data, split, pieces))
     if cases:
         scores = [read_midi(path.read_bytes(), name=path.name) for path in sorted(cases.iterdir())]
-        found += [Example("cases", has_bars=True, score=score) for score in scores]
+        drawn += [Example("cases", has_bars=True, score=score) for score in scores]
     report(
-        [example.kind for example in found],
-        [example.has_bars for example in found],
-        [file_probability(example.score) for example in found],
+        [example.kind for example in drawn],
+        [example.has_bars for example in drawn],
+        [file_probability(example.score) for example in drawn],
     )
 
 

@@ -48,7 +48,10 @@ def chord_index(name: str) -> int:
 
 
 def read_song(archive: zipfile.ZipFile, song: str) -> tuple[Score, np.ndarray, np.ndarray]:
-    """A song, the middle of its beats in quarters, and their chords or UNKNOWN, both (beats,)."""
+    """Return a song, the middles of its beats in quarters (beats,), and their chords (beats,).
+
+    A chord that is not annotated is UNKNOWN.
+    """
     folder = f"pop909/original/{song}"
     lines = archive.read(f"{folder}/beat_midi.txt").decode().splitlines()
     beats, _, is_first = np.array([line.split() for line in lines if line.strip()], float).T
@@ -59,9 +62,9 @@ def read_song(archive: zipfile.ZipFile, song: str) -> tuple[Score, np.ndarray, n
     centres = (beats[1:] + beats[:-1]) / 2
     place = np.searchsorted(np.array(begins, float), centres, side="right") - 1
     annotated = (place >= 0) & (centres < np.array(ends, float)[place])
-    wanted = np.array([chord_index(name) for name in names])[place]
+    chords = np.array([chord_index(name) for name in names])[place]
     score = warp(score, beats, np.flatnonzero(is_first))
-    return score, np.arange(len(centres)) + pickup + 0.5, np.where(annotated, wanted, UNKNOWN)
+    return score, np.arange(len(centres)) + pickup + 0.5, np.where(annotated, chords, UNKNOWN)
 
 
 def of_beats(score: Score, beats: np.ndarray) -> np.ndarray:
@@ -84,12 +87,14 @@ def of_bars(score: Score, beats: np.ndarray) -> np.ndarray:
 RECOGNISERS = {"beats": of_beats, "bars": of_bars}
 
 
-def agreement(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float, float]:
+def agreement(recognised: np.ndarray, annotated: np.ndarray) -> tuple[float, float, float]:
     """Shares of chords with the same root, with the same root and family, and equal ones."""
-    same_root = np.where(found < 0, -1, found // 11) == np.where(wanted < 0, -1, wanted // 11)
-    family = FAMILIES[np.where(found < 0, -1, found % 11)]
-    same_family = family == FAMILIES[np.where(wanted < 0, -1, wanted % 11)]
-    return same_root.mean(), (same_root & same_family).mean(), (found == wanted).mean()
+    same_root = np.where(recognised < 0, -1, recognised // 11) == np.where(
+        annotated < 0, -1, annotated // 11
+    )
+    family = FAMILIES[np.where(recognised < 0, -1, recognised % 11)]
+    same_family = family == FAMILIES[np.where(annotated < 0, -1, annotated % 11)]
+    return same_root.mean(), (same_root & same_family).mean(), (recognised == annotated).mean()
 
 
 def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> None:
@@ -99,18 +104,18 @@ def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> No
     with zipfile.ZipFile(folder / "pop909.zip") as archive:
         names = json.loads(archive.read("pop909/splits.json"))[split]
         for song in spread(names, songs):
-            score, beats, wanted = read_song(archive, song)
+            score, beats, annotated = read_song(archive, song)
             for name, recognise in RECOGNISERS.items():
                 begin = time.process_time()
-                found = recognise(score, beats)
+                recognised = recognise(score, beats)
                 milliseconds[name].append(1e3 * (time.process_time() - begin))
-                rows[name].append(np.stack([found, wanted])[:, wanted > UNKNOWN])
+                rows[name].append(np.stack([recognised, annotated])[:, annotated > UNKNOWN])
     columns = ("root", "root_and_family", "exact", "median_ms", "best_ms")
     out = csv_output("recogniser", "songs", "beats", *columns)
     for name, of_songs in rows.items():
-        found, wanted = np.concatenate(of_songs, axis=1)
+        recognised, annotated = np.concatenate(of_songs, axis=1)
         times = (np.median(milliseconds[name]), min(milliseconds[name]))
-        out(name, len(of_songs), len(found), *agreement(found, wanted), *times)
+        out(name, len(of_songs), len(recognised), *agreement(recognised, annotated), *times)
 
 
 if __name__ == "__main__":

@@ -64,9 +64,9 @@ def errors(score: Score, positions: int) -> Errors:
         onset_errors.append(begins - seconds(ticks * positions))
         velocity_errors.append(velocities // 4 * 4 + 2 - velocities)
         if not track.is_drum:
-            wanted = np.maximum(steps(ticks + durations) - onsets, 1)
+            lengths_in_steps = np.maximum(steps(ticks + durations) - onsets, 1)
             nearest = lengths[
-                np.searchsorted((lengths[1:] + lengths[:-1] + 1) // 2, wanted, "right")
+                np.searchsorted((lengths[1:] + lengths[:-1] + 1) // 2, lengths_in_steps, "right")
             ]
             rounded = seconds((onsets + nearest) * score.ticks_per_beat) - begins
             played = seconds((ticks + durations) * positions) - seconds(ticks * positions)
@@ -99,8 +99,8 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
         if not scores:
             sys.exit(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:
-            found = [errors(score, positions) for score in scores]
-            onsets, durations, velocities, merged, drifts = zip(*found, strict=True)
+            measured = [errors(score, positions) for score in scores]
+            onsets, durations, velocities, merged, drifts = zip(*measured, strict=True)
             notes = sum(map(len, onsets))
             row = (
                 *mean_and_p95(1e3 * np.concatenate(onsets)),

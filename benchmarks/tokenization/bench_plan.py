@@ -61,42 +61,44 @@ class Phrases(NamedTuple):
         return np.array(["", *self.letters, ""])[place]
 
 
-def rates(hits: float, found: float, wanted: float) -> tuple[float, float, float]:
+def rates(hits: float, num_estimated: float, num_labelled: float) -> tuple[float, float, float]:
     """Precision, recall and F; 0 without hits."""
     if not hits:
         return 0.0, 0.0, 0.0
-    precision, recall = hits / found, hits / wanted
+    precision, recall = hits / num_estimated, hits / num_labelled
     return precision, recall, 2 * precision * recall / (precision + recall)
 
 
-def boundaries(found: Phrases, wanted: Phrases) -> tuple[float, float, float]:
+def boundaries(estimated: Phrases, labelled: Phrases) -> tuple[float, float, float]:
     """Rates of boundaries at most four beats apart; each is matched once."""
-    left = wanted.edges[1:-1].tolist()
+    left = labelled.edges[1:-1].tolist()
     hits = 0
-    for edge in found.edges[1:-1]:
+    for edge in estimated.edges[1:-1]:
         near = min(left, key=lambda other: abs(other - edge), default=None)
         if near is not None and abs(near - edge) <= 4:
             left.remove(near)
             hits += 1
-    return rates(hits, len(found.edges) - 2, len(wanted.edges) - 2)
+    return rates(hits, len(estimated.edges) - 2, len(labelled.edges) - 2)
 
 
-def letters(found: Phrases, wanted: Phrases) -> tuple[float, float, float]:
+def letters(estimated: Phrases, labelled: Phrases) -> tuple[float, float, float]:
     """Rates of pairs of beats in phrases of one letter."""
-    beats = np.arange(wanted.edges[0], wanted.edges[-1])
-    beats = beats[found.at(beats) != ""]
-    first, second = (p.at(beats)[:, None] == p.at(beats) for p in (found, wanted))
+    beats = np.arange(labelled.edges[0], labelled.edges[-1])
+    beats = beats[estimated.at(beats) != ""]
+    first, second = (p.at(beats)[:, None] == p.at(beats) for p in (estimated, labelled))
     count = len(beats)
     return rates((first & second).sum() - count, first.sum() - count, second.sum() - count)
 
 
-def returns(sources: np.ndarray, starts: np.ndarray, wanted: Phrases) -> tuple[float, float, float]:
+def returns(
+    sources: np.ndarray, starts: np.ndarray, labelled: Phrases
+) -> tuple[float, float, float]:
     """Rates of bars read as returns; `sources` are distances, `starts` beats, both (bars,)."""
-    phrase = np.searchsorted(wanted.edges, starts, side="right") - 1
-    inside = (phrase >= 0) & (phrase < len(wanted.letters))
-    labels = wanted.at(starts)
+    phrase = np.searchsorted(labelled.edges, starts, side="right") - 1
+    inside = (phrase >= 0) & (phrase < len(labelled.letters))
+    labels = labelled.at(starts)
     repeated = np.array(
-        [letter in wanted.letters[:place] for place, letter in enumerate(wanted.letters)]
+        [letter in labelled.letters[:place] for place, letter in enumerate(labelled.letters)]
     )
     in_repeated = inside & repeated[np.clip(phrase, 0, len(repeated) - 1)]
     is_return = inside & (sources > 0)
@@ -121,16 +123,16 @@ def pitch_class(name: str) -> int:
 
 def labelled_roots(text: str) -> np.ndarray:
     """Roots of the beats of a song (beats,), or NO_CHORD."""
-    found = re.findall(r"(\S+)\s*\[[^]]*\]\s*-?\d+\s+([\d.]+)", text)
-    roots = [NO_CHORD if name[0] == "N" else pitch_class(name.split(":")[0]) for name, _ in found]
-    return np.repeat(roots, [round(float(beats)) for _, beats in found])
+    matches = re.findall(r"(\S+)\s*\[[^]]*\]\s*-?\d+\s+([\d.]+)", text)
+    roots = [NO_CHORD if name[0] == "N" else pitch_class(name.split(":")[0]) for name, _ in matches]
+    return np.repeat(roots, [round(float(beats)) for _, beats in matches])
 
 
-def best_start(found: np.ndarray, wanted: np.ndarray) -> tuple[float, int]:
-    """Share of equal roots, and the beat of `found` at which `wanted` begins."""
+def best_start(recognised: np.ndarray, labelled: np.ndarray) -> tuple[float, int]:
+    """Return the share of equal roots, and the beat of `recognised` at which `labelled` begins."""
     shares: list[tuple[float, int]] = []
     for start in range(-_MOST_BEATS_APART, _MOST_BEATS_APART + 1):
-        ours, theirs = found[max(start, 0) :], wanted[max(-start, 0) :]
+        ours, theirs = recognised[max(start, 0) :], labelled[max(-start, 0) :]
         count = min(len(ours), len(theirs))
         shares.append((float((ours[:count] == theirs[:count]).mean()) if count else 0.0, start))
     return max(shares)
@@ -166,14 +168,14 @@ def measure_pop909(folder: Path, split: str, most: int) -> dict[str, list[tuple[
             values["roots"].append((share,))
             phrases = find_form(plan)
             firsts = np.array([phrase.first_bar for phrase in phrases] + [len(plan.bars)])
-            found = Phrases(lines[firsts], np.array([phrase.letter for phrase in phrases]))
+            estimated = Phrases(lines[firsts], np.array([phrase.letter for phrase in phrases]))
             eights = np.append(lines[:-1:8], lines[-1])
             sources = np.array([bar.source for bar in plan.bars])
             forms = [labelled_form(labels[song][form], start) for form in ("form_1", "form_2")]
             for form in forms:
-                values["boundaries"].append(boundaries(found, form))
-                values["every_8"].append(boundaries(Phrases(eights, found.letters), form))
-                values["letters"].append(letters(found, form))
+                values["boundaries"].append(boundaries(estimated, form))
+                values["every_8"].append(boundaries(Phrases(eights, estimated.letters), form))
+                values["letters"].append(letters(estimated, form))
                 values["returns"].append(returns(sources, lines[:-1], form))
             values["labellers"].append(boundaries(*forms))
     return values
@@ -186,7 +188,10 @@ def parse_key(name: str) -> Key:
 
 
 def measure_groove(folder: Path, most: int) -> tuple[int, np.ndarray]:
-    """Number of pieces of the validation split, and chords found and wanted (2, halves of bars)."""
+    """Return the number of pieces for validation, and recognised and labelled chords (2, halves).
+
+    The chords are of the halves of bars.
+    """
     pieces = [row for row in read_table(folder / "pieces.tsv").values() if row["split"] == "val"]
     pieces = spread(pieces, most)
     rows: list[np.ndarray] = []
@@ -194,13 +199,13 @@ def measure_groove(folder: Path, most: int) -> tuple[int, np.ndarray]:
         for piece in pieces:
             score = read_midi(archive.read(f"groove/midi/val/{piece['piece']}.mid"))
             bars = ScoreBars.of(score)
-            ticks, wanted = [], []
+            ticks, labels = [], []
             for bar, symbols in enumerate(piece["chart"].split("|")):
                 halves = [parse_chord(symbol) for symbol in symbols.split()]
                 ticks += [bars.lines[bar], bars.middles[bar]]
-                wanted += [_index(halves[0]), _index(halves[-1])]
+                labels += [_index(halves[0]), _index(halves[-1])]
             beats = np.array(ticks) / bars.score.ticks_per_beat
-            rows.append(np.stack([of_bars(score, beats), wanted]))
+            rows.append(np.stack([of_bars(score, beats), labels]))
     return len(pieces), np.concatenate(rows, axis=1)
 
 
@@ -213,9 +218,9 @@ def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> No
     out = csv_output("corpus", "measure", "values", "precision_or_share", "recall", "f")
     for name, values in measure_pop909(folder, split, songs).items():
         out("pop909", name, len(values), *np.mean(values, axis=0))
-    count, (found, wanted) = measure_groove(folder / "groove", songs)
+    count, (recognised, labelled) = measure_groove(folder / "groove", songs)
     for name, share in zip(
-        ("roots", "roots and families", "chords"), agreement(found, wanted), strict=True
+        ("roots", "roots and families", "chords"), agreement(recognised, labelled), strict=True
     ):
         out("groove", name, count, share)
 

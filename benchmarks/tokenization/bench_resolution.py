@@ -46,9 +46,9 @@ def lengths(whole: int, per_octave: int) -> np.ndarray:
     return np.array([*range(1, whole + 1), *np.floor(more + 0.5)])
 
 
-def nearest(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+def nearest(values: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Index of the nearest known value of each."""
-    return np.searchsorted((known[1:] + known[:-1]) / 2, values, "right")
+    return np.searchsorted((table[1:] + table[:-1]) / 2, values, "right")
 
 
 def entropies(values: list[np.ndarray]) -> tuple[float, float]:
@@ -95,11 +95,11 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
             errors = np.abs(level(heard) - level(played))
             row(f"velocity: bins of {width}", 128 // width, errors, 1, entropies(bins))
         for whole, per_octave in LENGTHS:
-            known = lengths(whole, per_octave)
-            errors = 100 * np.abs(known[nearest(held, known)] / held - 1)
-            bins = [nearest(piece, known) for piece in steps]
+            table = lengths(whole, per_octave)
+            errors = 100 * np.abs(table[nearest(held, table)] / held - 1)
+            bins = [nearest(piece, table) for piece in steps]
             name = f"duration: all up to {whole}, then {per_octave} per octave"
-            row(name, len(known), errors, 10, entropies(bins))
+            row(name, len(table), errors, 10, entropies(bins))
 
 
 if __name__ == "__main__":

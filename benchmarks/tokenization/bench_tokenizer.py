@@ -122,11 +122,11 @@ def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
 
 
 def measure(
-    own: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
+    our_codec: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
 ) -> tuple[float, ...]:
     """Milliseconds of both; median, lowest and highest ratio, and the ratio of the best times."""
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
-    for codec in (own, other):
+    for codec in (our_codec, other):
         inputs: Sequence[Any] = files
         if step in ("encode", "decode", "ids to file"):
             inputs = list(map(codec.parse, inputs))
@@ -159,15 +159,21 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
 
 def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
     """Return the rows of the table."""
-    for own, other, steps in COMPARED:
-        pair = CODECS[own](), CODECS[other]()
+    for our_name, other, steps in COMPARED:
+        pair = CODECS[our_name](), CODECS[other]()
         for step in steps:
-            yield [own, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
+            yield [our_name, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
     if sys.platform == "linux":
         largest = sorted(files, key=len)[-10:]
-        for own, other in (("piano-2", "MidiTok"), ("multitrack-2", "MidiTok, programs")):
-            grown = [in_new_process(grown_megabytes, name, largest) for name in (own, other)]
-            yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
+        for our_name, other in (("piano-2", "MidiTok"), ("multitrack-2", "MidiTok, programs")):
+            grown = [in_new_process(grown_megabytes, name, largest) for name in (our_name, other)]
+            yield [
+                our_name,
+                other,
+                "memory of the 10 largest files, MB",
+                *grown,
+                grown[1] / grown[0],
+            ]
 
 
 def main(corpora: Sequence[str], /, *, files: int = 60, rounds: int = 7) -> None:

@@ -67,10 +67,15 @@ def graces(score: Score, rng: np.random.Generator) -> Score:
     step = _ticks(score, 40.0)
 
     def add(notes: np.ndarray) -> np.ndarray:
-        chosen = notes[::2]
-        chosen = chosen[chosen[:, 0] >= step]
+        main_notes = notes[::2]
+        main_notes = main_notes[main_notes[:, 0] >= step]
         added = np.column_stack(
-            [chosen[:, 0] - step, np.full(len(chosen), step), chosen[:, 2] - 1, chosen[:, 3]]
+            [
+                main_notes[:, 0] - step,
+                np.full(len(main_notes), step),
+                main_notes[:, 2] - 1,
+                main_notes[:, 3],
+            ]
         )
         return np.concatenate([notes, added])
 

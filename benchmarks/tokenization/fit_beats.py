@@ -118,12 +118,12 @@ def batch(
     for row in range(NUM_ROWS):
         corpus = draw.choices(list(SHARES), list(SHARES.values()))[0]
         performance = perform(draw.choice(scores[corpus]), draw.randrange(10**9))
-        found, wanted = example(performance)
+        inputs, outputs = example(performance)
         # Some excerpts begin before the piece, since the network must know beginnings and ends.
-        first = draw.randrange(-FRAMES // 4, max(1, len(found) - FRAMES // 2))
-        begin, end = max(first, 0), min(len(found), first + FRAMES)
-        features[row, begin - first : end - first] = found[begin:end]
-        targets[row, begin - first : end - first] = wanted[begin:end]
+        first = draw.randrange(-FRAMES // 4, max(1, len(inputs) - FRAMES // 2))
+        begin, end = max(first, 0), min(len(inputs), first + FRAMES)
+        features[row, begin - first : end - first] = inputs[begin:end]
+        targets[row, begin - first : end - first] = outputs[begin:end]
         mask[row, begin - first : end - first] = 1
     return torch.from_numpy(features), torch.from_numpy(targets), torch.from_numpy(mask)
 
@@ -159,19 +159,21 @@ def fit_confidence(performances: list[Performance], weights: dict[str, np.ndarra
 
     `weights` are those of the network.
     """
-    rows, wanted = [], []
+    rows, scores = [], []
     for performance in performances:
         features, start, _ = frames_of(performance.score)
         odds = beat_salience.salience(features, weights)[:, 0]
         frames = beat_frames(odds)
         rows.append(evidence(odds, frames))
-        wanted.append(f_measure(start + frames / RATE, performance.beats))
-    table, target = np.array(rows), np.array(wanted)
+        scores.append(f_measure(start + frames / RATE, performance.beats))
+    table, target = np.array(rows), np.array(scores)
     coefficients = np.zeros(table.shape[1])
     for _ in range(50):  # Newton's method, slightly regularised
-        found = 1 / (1 + np.exp(-table @ coefficients))
-        slope = table.T @ (target - found) - 0.01 * coefficients
-        curvature = (table.T * (found * (1 - found))) @ table + 0.01 * np.eye(len(coefficients))
+        predicted = 1 / (1 + np.exp(-table @ coefficients))
+        slope = table.T @ (target - predicted) - 0.01 * coefficients
+        curvature = (table.T * (predicted * (1 - predicted))) @ table + 0.01 * np.eye(
+            len(coefficients)
+        )
         coefficients += np.linalg.solve(curvature, slope)
     return coefficients
 

@@ -192,8 +192,8 @@ def _log_periods(rng: np.random.Generator, count: int, lines: np.ndarray) -> np.
 def _trills(rng: np.random.Generator, rows: np.ndarray, share: float) -> np.ndarray:
     """Return the further notes of trills on some of the longer notes."""
     added = []
-    chosen = (rows[:, 1] > 0.3) & (rng.random(len(rows)) < share)
-    for onset, length, pitch, velocity in rows[chosen]:
+    is_trill = (rows[:, 1] > 0.3) & (rng.random(len(rows)) < share)
+    for onset, length, pitch, velocity in rows[is_trill]:
         step = rng.uniform(0.05, 0.1)
         times = np.arange(onset + step, onset + length - step, step)
         pitches = pitch + np.where(np.arange(len(times)) % 2 == 0, rng.integers(1, 3), 0)

@@ -106,8 +106,8 @@ def report(kinds: Sequence[str], has_bars: Sequence[bool], chances: Sequence[flo
     wrong = (chance < 0.5) == target
     out = csv_output("kind", "number", "wrong", "from", "to")
     groups = [(name, kind == name) for name in dict.fromkeys(kinds)]
-    for name, chosen in (*groups, ("all with bars", target), ("all recordings", ~target)):
-        count, number = int(wrong[chosen].sum()), int(chosen.sum())
+    for name, is_in in (*groups, ("all with bars", target), ("all recordings", ~target)):
+        count, number = int(wrong[is_in].sum()), int(is_in.sum())
         share = binomtest(count, number).proportion_ci(method="wilson")
         out(name, number, count / number, share.low, share.high)
     out("Brier score", len(kind), float(np.mean((chance - target) ** 2)))

@@ -90,15 +90,15 @@ def of_model(
     """Numbers of pieces and notes, and nats per note by part, with and without plans."""
     subject = load_subject(model, data, "best")
     corpus, pieces = load_pieces(data, split)
-    chosen = spread(list(range(len(pieces))), most)
+    indices = spread(list(range(len(pieces))), most)
     families = Families(subject.tokenizer.vocabulary)
     of_plans = np.isin(families.kinds, KINDS["all"]) | (families.kinds == Kind.KEY)
-    found: dict[str, tuple[int, int, dict[str, float]]] = {}
+    results: dict[str, tuple[int, int, dict[str, float]]] = {}
     for plans in ("with", "without"):
-        some = [corpus.piece(i).astype(np.int64) for i in chosen]
+        some = [corpus.piece(i).astype(np.int64) for i in indices]
         if plans == "without":
             some = [piece[~of_plans[piece]] for piece in some]
-        flags = [corpus.facts(index).masked for index in chosen]
+        flags = [corpus.facts(index).masked for index in indices]
         with tqdm(total=sum(map(len, some)), desc=f"{model}, {plans} plans", unit="token") as bar:
             nats = streaming_nats(
                 subject.decoder, some, 1024, 8, advance=bar.update, families=families
@@ -107,8 +107,8 @@ def of_model(
             values[masked_ids(piece, flag, subject.tokenizer.vocabulary)[1:] < 0] = np.nan
         notes = sum(int(np.isin(piece, note_ids(subject.tokenizer)).sum()) for piece in some)
         by_family = nats_by_family(subject.tokenizer.vocabulary, some, nats)
-        found[plans] = len(some), notes, nats_by_part(by_family, notes)
-    return found
+        results[plans] = len(some), notes, nats_by_part(by_family, notes)
+    return results
 
 
 def transposed(plans: list[NDArray[np.int32]], tokenizer: Remi) -> Iterator[NDArray[np.integer]]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 GROOVE = Augmentation(program=0.5, drums=0.3, dropped=0.1, velocity=0.5, tempo=1.25)
 
 
-def made_score(seed: int, bars: int) -> Score:
+def random_score(seed: int, bars: int) -> Score:
     """Random notes, eight per bar."""
     draw, size = np.random.default_rng(seed), 8 * bars
     onsets = np.sort(draw.integers(0, bars * 48, size)) * 40
@@ -61,7 +61,7 @@ def make_files(folder: Path, count: int) -> None:
     for number in range(count):
         path = folder / f"{number % 250:03}" / f"{number:07}.mid"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(write_midi(made_score(number, 24)))
+        path.write_bytes(write_midi(random_score(number, 24)))
 
 
 def memory_mb() -> dict[str, float]:
@@ -109,9 +109,9 @@ def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, A
 
 def _timed(call: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> dict[str, Any]:
     begin, wall = time.process_time(), time.monotonic()
-    found = call(*arguments)
+    figures = call(*arguments)
     seconds = {"cpu_seconds": time.process_time() - begin, "seconds": time.monotonic() - wall}
-    return memory_mb() | found | seconds
+    return memory_mb() | figures | seconds
 
 
 def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
@@ -132,10 +132,10 @@ COLUMNS = (
 )
 
 
-def show(what: str, found: dict[str, Any]) -> None:
+def show(what: str, figures: dict[str, Any]) -> None:
     """Print a line of the table."""
-    rates = [found[key] / found["cpu_seconds"] for key in ("files", "tokens") if key in found]
-    csv.writer(sys.stdout).writerow(map(shown, [what, *map(found.get, COLUMNS), *rates]))
+    rates = [figures[key] / figures["cpu_seconds"] for key in ("files", "tokens") if key in figures]
+    csv.writer(sys.stdout).writerow(map(shown, [what, *map(figures.get, COLUMNS), *rates]))
     sys.stdout.flush()
 
 
@@ -186,7 +186,7 @@ def bench_names(work: Path, count: int) -> None:
 def bench_shards(work: Path, count: int) -> None:
     """Join batches of 200 pieces of 5,000 tokens, 130 bars each."""
     tokenizer = PRESETS["piano-2"].build()
-    piece = np.asarray(tokenizer.encode(made_score(0, 130)).ids).astype("<u2")
+    piece = np.asarray(tokenizer.encode(random_score(0, 130)).ids).astype("<u2")
     bars = np.flatnonzero(piece == tokenizer.vocabulary.ids["Bar"])
     ids = np.tile(piece, (200, 1))
     batches = [work / f"batch-{number}.npz" for number in range(count)]

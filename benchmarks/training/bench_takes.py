@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.timing import run, table_output
-from benchmarks.training.fit_takes import Continued, Example, area_under_curve, continued, fit
+from benchmarks.training.fit_takes import Continued, MeasuredMusic, area_under_curve, continued, fit
 from tokenization.measures.bars import BarNotes
 from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import judge, rank, take_seed
@@ -59,13 +59,13 @@ def main(
     groups = list(continued(model, data, [(prompt_bars, bars)], **given))
     table = table_output("", "accidents", *MEASURES, "judge", "likelihood", "second judge")
     likely = _log_likelihoods(model, Path(data[0]), groups)
-    chosen = {
+    best = {
         "real": [0] * len(groups),
         "first take": [1] * len(groups),
         **{f"best of {count}": [_best(group, count) for group in groups] for count in (2, 4, 8)},
         "likeliest of 8": (likely[:, 1:].argmax(1) + 1).tolist(),
     }
-    for name, indices in chosen.items():
+    for name, indices in best.items():
         _row(table, name, groups, likely, indices)
 
 
@@ -74,11 +74,11 @@ def _row(
     name: str,
     groups: Sequence[Continued],
     likely: NDArray[np.float64],
-    chosen: Sequence[int],
+    indices: Sequence[int],
 ) -> None:
     first, stop = groups[0].prompt_bars, groups[0].prompt_bars + groups[0].bars
     real = [group.real for group in groups]
-    scores = [[group.real, *group.new][at] for group, at in zip(groups, chosen, strict=True)]
+    scores = [[group.real, *group.new][at] for group, at in zip(groups, indices, strict=True)]
     takes = [judge(score, first, stop) for score in scores]
     figures = [
         figures_of(BarNotes.of(score).between(0, stop), first)
@@ -90,7 +90,7 @@ def _row(
     scored = [judge(score, first, stop).likeness for score in real]
     areas = (
         area_under_curve(np.array([*scored, *(take.likeness for take in takes)]), is_real),
-        area_under_curve(np.append(likely[:, 0], likely[range(len(groups)), chosen]), is_real),
+        area_under_curve(np.append(likely[:, 0], likely[range(len(groups)), indices]), is_real),
         _second(real, scores, first, stop),
     )
     shown = np.mean([take.accidents.any for take in takes]), *means, *areas
@@ -122,7 +122,7 @@ def _log_likelihoods(model: str, data: Path, groups: Sequence[Continued]) -> NDA
 def _second(real: Sequence[Score], scores: Sequence[Score], first: int, stop: int) -> float:
     """Area under the curve of a judge by other measures, each half judged by the other's judge."""
     examples = [
-        [Example((0, 0), is_real, _others(score, first, stop)) for score in group]
+        [MeasuredMusic((0, 0), is_real, _others(score, first, stop)) for score in group]
         for is_real, group in ((True, real), (False, scores))
     ]
     judged = np.zeros((2, len(real)))

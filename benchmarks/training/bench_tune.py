@@ -61,11 +61,11 @@ def main(
                         original=original,
                         clock="cpu",
                     )
-                    made = tune(options).tuned
-                    old, new = made.original_before, made.original_after
+                    tuned = tune(options).tuned
+                    old, new = tuned.original_before, tuned.original_after
                     forgot = "" if old is None or new is None else f"{new[0] / old[0] - 1:+.1%}"
-                    nats = made.before.decoder, made.after.decoder, f"{-made.gain:+.1%}"
-                    out(composer, method, rate, *nats, made.steps, made.all_steps, forgot)
+                    nats = tuned.before.decoder, tuned.after.decoder, f"{-tuned.gain:+.1%}"
+                    out(composer, method, rate, *nats, tuned.steps, tuned.all_steps, forgot)
 
 
 def _extract(composer: str, corpora: Path, count: int, folder: Path) -> Path:
@@ -75,7 +75,7 @@ def _extract(composer: str, corpora: Path, count: int, folder: Path) -> Path:
     with zipfile.ZipFile(corpora / corpus / f"{corpus}.zip") as archive:
         members = {PurePosixPath(path).stem: path for path in archive.namelist()}
         table = io.StringIO(archive.read(members["pieces"]).decode("utf-8"))
-        rows = [row for row in csv.DictReader(table, delimiter="\t") if _is_wanted(row, name)]
+        rows = [row for row in csv.DictReader(table, delimiter="\t") if _is_selected(row, name)]
         rows.sort(key=lambda row: row["name"])
         random.Random(0).shuffle(rows)
         for row in rows[:count]:
@@ -83,7 +83,7 @@ def _extract(composer: str, corpora: Path, count: int, folder: Path) -> Path:
     return folder
 
 
-def _is_wanted(row: dict[str, str], composer: str) -> bool:
+def _is_selected(row: dict[str, str], composer: str) -> bool:
     return (
         composer in row["composer"].lower()
         and row["split"] != "test"

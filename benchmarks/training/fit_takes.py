@@ -38,7 +38,7 @@ _PENALTY = 0.003
 _SEED = 700
 
 
-class Example(NamedTuple):
+class MeasuredMusic(NamedTuple):
     """The measures of a real or generated continuation."""
 
     lengths: tuple[int, int]
@@ -118,27 +118,27 @@ def continued(
         for first, bars in lengths:
             long = np.flatnonzero(sizes >= first + bars)
             count = min(pieces // len(data), len(long))
-            chosen = [tokens[long[i * len(long) // count]] for i in range(count)]
+            prompts = [tokens[long[i * len(long) // count]] for i in range(count)]
             total = count * len(seeds) * bars
             with tqdm(total=total, desc=f"{split} {first}+{bars}", unit="bar") as progress:
                 new = continuations(
                     subject.decoder,
                     tokenizer,
-                    [tokenizer.crop(piece, 0, first) for piece in chosen],
+                    [tokenizer.crop(piece, 0, first) for piece in prompts],
                     bars=bars,
                     seeds=seeds,
                     advance=progress.update,
                 )
-            for place, piece in enumerate(chosen):
+            for place, piece in enumerate(prompts):
                 group = [piece, *new[place * len(seeds) : (place + 1) * len(seeds)]]
                 group = [tokenizer.crop(ids, 0, first + bars) for ids in group]
                 real, *scores = (in_bars(ids, tokenizer).score for ids in group)
                 yield Continued(first, bars, real, scores, group)
 
 
-def _examples(groups: Iterable[Continued]) -> list[Example]:
+def _examples(groups: Iterable[Continued]) -> list[MeasuredMusic]:
     return [
-        Example(
+        MeasuredMusic(
             (group.prompt_bars, size),
             row == 0,
             measure_continuation(score, group.prompt_bars, group.prompt_bars + size),
@@ -150,7 +150,7 @@ def _examples(groups: Iterable[Continued]) -> list[Example]:
     ]
 
 
-def fit(examples: Sequence[Example]) -> Judge:
+def fit(examples: Sequence[MeasuredMusic]) -> Judge:
     """Logistic regression with a quadratic penalty; both classes have the same weight."""
     names = tuple(examples[0].measures)
     values = np.array([list(example.measures.values()) for example in examples])

@@ -175,13 +175,15 @@ def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 def _is_in_section(heard: Sequence[bytes]) -> NDArray[np.bool_]:
     """Whether each bar is in a section that returns, by the contents of all bars."""
-    found, since = np.zeros(len(heard), np.bool_), distance_to_equal(heard)
+    is_in_section, since = np.zeros(len(heard), np.bool_), distance_to_equal(heard)
     _, numbers = np.unique(np.array(heard, object), return_inverse=True)
     for distance in range(_SINCE, len(heard)):
         for run in _runs(numbers[distance:] == numbers[:-distance]) + distance:
             section = slice(*run.tolist())
-            found[section] |= np.diff(run) >= _SECTION and np.median(since[section]) >= _SINCE
-    return found
+            is_in_section[section] |= (
+                np.diff(run) >= _SECTION and np.median(since[section]) >= _SINCE
+            )
+    return is_in_section
 
 
 def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
@@ -192,8 +194,8 @@ def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
     heard = bars.only(bars.bars < stop)
     heard = heard._replace(pitches=np.zeros_like(heard.pitches))
     parts = (heard.only(heard.tracks == track) for track in np.unique(heard.tracks))
-    found = [(distance_to_equal(contents(part, stop))[1:] > 0).mean() for part in parts]
-    return float(np.mean(found)) if found else 0.0
+    shares = [(distance_to_equal(contents(part, stop))[1:] > 0).mean() for part in parts]
+    return float(np.mean(shares)) if shares else 0.0
 
 
 def _empty_bars(bars: ScoreBars, chroma: NDArray[np.float64], first: int) -> Place | None:
@@ -317,9 +319,9 @@ def _chroma(bars: ScoreBars, stop: int) -> NDArray[np.float64]:
     """How long each pitch class sounds in each bar up to `stop`, in bars (stop, 12)."""
     lines = bars.lines[: stop + 1]
     ticks, _ = sounding(pitched_notes(bars.score), lines)
-    found = np.zeros((stop, 12))
-    found[: len(ticks)] = ticks / np.diff(lines)[:, None]
-    return found
+    chroma = np.zeros((stop, 12))
+    chroma[: len(ticks)] = ticks / np.diff(lines)[:, None]
+    return chroma
 
 
 def _runs(values: NDArray[np.bool_]) -> NDArray[np.int64]:

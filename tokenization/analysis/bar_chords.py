@@ -56,8 +56,8 @@ def find_bar_chords(score: ScoreBars) -> list[tuple[PlannedChord, ...]]:
         near = slice(*np.searchsorted(notes[:, 0], [start - longest, end]))
         heard = notes[near][ends[near] > start]
         if len(heard):
-            found = _chords_between(score, heard, begin, stop)
-            chords[first:stop] = found[first - begin :]
+            part = _chords_between(score, heard, begin, stop)
+            chords[first:stop] = part[first - begin :]
     return chords
 
 

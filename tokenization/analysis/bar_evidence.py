@@ -121,7 +121,7 @@ def file_features(file: Evidence) -> list[float]:
 
 
 def estimate_features(score: Score, beats: Beats) -> list[float]:
-    """What it depends on beside that: gain and total of the estimate, and the agreement of both.
+    """Return what it also depends on: gain and total of the estimate, and the agreement of both.
 
     Estimated beats stay at one place in the beats, or half beats, of a file whose tempo is that of
     the music, and are everywhere in those of others.

@@ -38,7 +38,7 @@ class ScoreBars(NamedTuple):
 
     @classmethod
     def of(cls, score: Score) -> ScoreBars:
-        """The bars from 0 to the end of the score: `bar_lines`, which a tokenizer encodes."""
+        """Return the bars from 0 to the end of the score: `bar_lines`, as a tokenizer encodes."""
         score = score.refined(-(-STEPS_PER_BEAT // score.ticks_per_beat))
         resolution = score.ticks_per_beat
         tables = [
@@ -75,11 +75,11 @@ class ScoreBars(NamedTuple):
         """Number of bars, at least one."""
         return len(self.lines) - 1
 
-    def only(self, chosen: NDArray[np.bool_]) -> ScoreBars:
+    def only(self, mask: NDArray[np.bool_]) -> ScoreBars:
         """Return the same bars with some of the notes, (n,) bool."""
         return self._replace(
-            bars=self.bars[chosen],
-            places=self.places[chosen],
-            pitches=self.pitches[chosen],
-            tracks=self.tracks[chosen],
+            bars=self.bars[mask],
+            places=self.places[mask],
+            pitches=self.pitches[mask],
+            tracks=self.tracks[mask],
         )

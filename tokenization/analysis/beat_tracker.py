@@ -23,10 +23,10 @@ MAX_SECONDS: Final = 14_400
 
 
 def _intervals(shortest: int, longest: int, ratio: float) -> NDArray[np.int64]:
-    found = [shortest]
-    while found[-1] < longest:
-        found.append(max(found[-1] + 1, round(ratio * found[-1])))
-    return np.array(found)
+    lengths = [shortest]
+    while lengths[-1] < longest:
+        lengths.append(max(lengths[-1] + 1, round(ratio * lengths[-1])))
+    return np.array(lengths)
 
 
 _INTERVALS = _intervals(9, 110, 1.03)
@@ -75,7 +75,7 @@ def estimate_beats(score: Score) -> Beats:
 
 
 def beat_frames(odds: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Frames of the beats that maximise the sum of log-odds minus costs of changes of tempo."""
+    """Return the frames of the beats: the best sum of log-odds minus costs of changes of tempo."""
     gains = np.clip(odds, -_MAX_ODDS, _MAX_ODDS) + np.float32(_BEAT_BIAS)
     step, longest, tempos = int(_INTERVALS[0]), int(_INTERVALS[-1]), np.arange(len(_INTERVALS))
     change = np.abs(_LOGS[:, None] - _LOGS)
@@ -95,15 +95,18 @@ def beat_frames(odds: NDArray[np.float32]) -> NDArray[np.int64]:
         is_last = frames[:, None] + _INTERVALS >= len(gains)
         ends[frames] = np.where(is_last, total, -np.inf)
     frame, tempo = (int(i) for i in np.unravel_index(ends.argmax(), ends.shape))
-    found = [frame]
+    beats = [frame]
     while (frame := frame - int(_INTERVALS[tempo])) >= 0:
         tempo = int(before[frame, tempo])
-        found.append(frame)
-    return np.array(found[::-1])
+        beats.append(frame)
+    return np.array(beats[::-1])
 
 
 def bar_lines(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indices of the beats that begin bars: the best sum of log-odds minus costs of new metres."""
+    """Return the indices of the beats that begin bars.
+
+    They have the best sum of log-odds minus costs of new metres.
+    """
     near = np.clip(frames[:, None] + np.arange(-2, 3), 0, len(odds) - 1)
     is_beat, is_line = (1 / (1 + np.exp(-odds[near].astype(np.float64)))).max(axis=1).T
     share = np.clip(is_line / np.maximum(is_beat, is_line), 0.02, 0.98)
@@ -114,12 +117,12 @@ def bar_lines(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[n
     for beat, gain in enumerate(gains):
         totals: list[float] = []
         origins: list[int] = []
-        for own, length in enumerate(_METRES):
+        for index, length in enumerate(_METRES):
             # The first bar line has fewer beats before it than a bar has.
             total, origin = (0.0, -1) if beat < length else (-np.inf, -1)
             for other, previous in enumerate(_METRES):
                 if beat >= previous:
-                    cost = 0.0 if own == other else _METRE_CHANGE_COST
+                    cost = 0.0 if index == other else _METRE_CHANGE_COST
                     arriving = best[beat - previous][other] - cost
                     if arriving > total:
                         total, origin = arriving, other
@@ -130,11 +133,11 @@ def bar_lines(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[n
     last = range(max(0, len(best) - max(_METRES)), len(best))
     ends = [(b, i) for b in last for i, m in enumerate(_METRES) if b + m >= len(best)]
     beat, metre = max(ends, key=lambda end: best[end[0]][end[1]])
-    found = [beat]
+    lines = [beat]
     while (metre := before[beat][metre]) >= 0:
         beat -= _METRES[metre]
-        found.append(beat)
-    return np.array(found[::-1], dtype=np.int64)
+        lines.append(beat)
+    return np.array(lines[::-1], dtype=np.int64)
 
 
 def _on_onsets(
@@ -157,21 +160,24 @@ def _on_onsets(
 
 
 def _evened(beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """An even grid if nearly all beats with onsets are as near to it as a player, else `beats`."""
-    known = beats[has_onsets]
-    if len(known) < 3:
+    """Return an even grid if nearly all beats with onsets are as near to it as a player is.
+
+    Otherwise, the result is `beats`.
+    """
+    played = beats[has_onsets]
+    if len(played) < 3:
         return beats
-    period, phase = float(np.median(np.diff(beats))), float(known[0])
+    period, phase = float(np.median(np.diff(beats))), float(played[0])
     # The grid is fitted to twice as many beats each time, so that an error cannot add up.
-    for count in [*(2**power for power in range(3, 16) if 2**power < len(known)), len(known)]:
-        part = known[:count]
+    for count in [*(2**power for power in range(3, 16) if 2**power < len(played)), len(played)]:
+        part = played[:count]
         index = np.rint((part - phase) / period)
         is_near = np.abs(phase + period * index - part) < _STEADY_SECONDS[1]
         if len(np.unique(index[is_near])) < 3:
             return beats
         slope, intercept = np.polyfit(index[is_near], part[is_near], 1)
         period, phase = float(slope), float(intercept)
-    apart = np.abs(phase + period * np.rint((known - phase) / period) - known)
+    apart = np.abs(phase + period * np.rint((played - phase) / period) - played)
     usual, largest = float(np.median(apart)), float(np.sort(apart)[9 * len(apart) // 10])
     if usual > _STEADY_SECONDS[0] or largest > _STEADY_SECONDS[1]:
         return beats
@@ -202,7 +208,7 @@ def _around(
 
 
 def evidence(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What the confidence depends on: 1, how likely the beats are, and how many beats are missed.
+    """Return what the confidence depends on: 1, how likely beats are, and how many are missed.
 
     The third value is the share of all likelihood that is at the beats.
     """

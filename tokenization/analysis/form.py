@@ -42,11 +42,11 @@ class Phrase(NamedTuple):
     num_bars: int
 
 
-def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
+def find_form(plan: Plan, given: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
     """Return the phrases of a piece in order, of 1 to 16 bars; none for pieces over `MAX_BARS`.
 
     The letters are A, B and so on in order of appearance; after Z come AA, AB and so on. The form
-    is not causal: the beginning of a phrase may show only when it returns. `known` phrases that
+    is not causal: the beginning of a phrase may show only when it returns. `given` phrases that
     follow each other from the first bar on, such as those of music that is continued, keep their
     lengths and letters; a new letter is then the first that is not in use.
     """
@@ -54,7 +54,7 @@ def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
     if not 0 < num_bars <= MAX_BARS:
         return ()
     similarity = _similarity(plan)
-    kept = _kept(known, num_bars)
+    kept = _kept(given, num_bars)
     done = sum(phrase.num_bars for phrase in kept)
     edges = [phrase.first_bar for phrase in kept]
     edges += [done + edge for edge in _edges(_boundary_evidence(similarity)[done:])]
@@ -75,14 +75,14 @@ def find_form(plan: Plan, known: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
 
 def _kept(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
     """Return the phrases that follow each other from the first bar on, up to a number of bars."""
-    found: list[Phrase] = []
+    kept: list[Phrase] = []
     end = 0
     for letter, first_bar, length in phrases:
         if first_bar != end or end >= num_bars:
             break
-        found.append(Phrase(letter, first_bar, min(length, num_bars - end)))
+        kept.append(Phrase(letter, first_bar, min(length, num_bars - end)))
         end += length
-    return found
+    return kept
 
 
 def _similarity(plan: Plan) -> NDArray[np.float32]:

@@ -32,7 +32,7 @@ def analyse(score: Score) -> Plan:
 
 
 def analyse_document(score: Score, selection: Selection | None = None) -> Plan:
-    """The plan of a document, in which the plan of a bar depends only on bars that come before it.
+    """Return the plan of a document, in which that of a bar depends only on bars before it.
 
     The bars after a gap come first: they are analysed by themselves, as if the piece began there.
     A bar of the gap that resembles no earlier bar may resemble one of them; its source is negative.

@@ -144,8 +144,8 @@ def similarity_to_earlier(
     is_near = (bars >= first - reach) & (bars < stop)
     bars, tracks, sounds = bars[is_near], tracks[is_near], sounds[is_near]
     for track in np.unique(tracks):
-        own = tracks == track
-        kinds, in_bars = np.divmod(np.unique(sounds[own] * stop + bars[own]), stop)
+        is_played = tracks == track
+        kinds, in_bars = np.divmod(np.unique(sounds[is_played] * stop + bars[is_played]), stop)
         later, distances = _pairs(kinds, in_bars, reach)
         places = ((later - first) * reach + distances - 1)[later >= first]
         common = np.bincount(places, minlength=shape[0] * reach).reshape(shape)
@@ -167,7 +167,7 @@ def _pairs(
 
     Kinds are sorted, then bars, without repetitions.
     """
-    found = [np.zeros((2, 0), np.int64)]
+    columns = [np.zeros((2, 0), np.int64)]
     later = np.arange(1, len(kinds))
     for back in range(1, reach + 1):
         later = later[later >= back]
@@ -176,6 +176,6 @@ def _pairs(
         later, distances = later[is_near], distances[is_near]
         if not len(later):
             break
-        found.append(np.stack([bars[later], distances]))
-    later, distances = np.concatenate(found, axis=1)
+        columns.append(np.stack([bars[later], distances]))
+    later, distances = np.concatenate(columns, axis=1)
     return later, distances

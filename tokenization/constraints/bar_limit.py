@@ -122,7 +122,10 @@ class BarLimit(NamedTuple):
         return allowed
 
     def _steps_left(self, grammar: RemiGrammar) -> int:
-        """Steps from the start of the bar to the end of the last one, in the same metre if free."""
+        """Return the steps from the start of the bar to the end of the last one.
+
+        The metre stays the same if it is free.
+        """
         if self.planned:
             return sum(bar.length for bar in self.planned[grammar.bar - self.first_bar :])
         return grammar.bar_length * (self.last_bar - grammar.bar + 1)

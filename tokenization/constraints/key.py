@@ -16,14 +16,14 @@ OUTSIDE_KEY = 4.0
 """Bias against pitches outside the key, which become e^4 times less likely; drums have none."""
 
 
-class Key(NamedTuple):
+class KeyBias(NamedTuple):
     """Makes pitches outside a key less likely."""
 
     outside: NDArray[np.float64]
     """The bias (v,), which never changes."""
 
     @classmethod
-    def of(cls, key: str, families: Families) -> Key:
+    def of(cls, key: str, families: Families) -> KeyBias:
         """Return the bias for a key or scale by name. Raises ValueError if it is unknown."""
         pitches = np.arange(NUM_PITCHES)
         inside = np.isin(pitches % 12, list(pitch_classes(key)))
@@ -36,7 +36,11 @@ class Key(NamedTuple):
         del grammar, limit
         return self.outside.copy()
 
-    def advance(self, token: int, grammar: RemiGrammar) -> Key:
+    def advance(self, token: int, grammar: RemiGrammar) -> KeyBias:
         """See `Bias.advance`."""
         del token, grammar
         return self
+
+
+Key = KeyBias
+"""The name by which other packages still import `KeyBias`."""

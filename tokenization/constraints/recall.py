@@ -157,8 +157,8 @@ class Recall(NamedTuple):
         for before, token in heard:
             for contexts in before.contexts(phrase):
                 for context in contexts:
-                    found = followed.setdefault(context, {})
-                    found[token] = found.get(token, 0) + 1
+                    counts = followed.setdefault(context, {})
+                    counts[token] = counts.get(token, 0) + 1
         return cls(families, followed, phrase, place, strength, begin)
 
     def logits(
@@ -171,14 +171,14 @@ class Recall(NamedTuple):
             context = next((one for one in contexts if one in self.followed), None)
             if context is None:
                 continue
-            found = self.followed[context]
+            counts = self.followed[context]
             if bias is None:
                 bias = np.zeros(self.families.size)
             # a context that occurred once is weaker evidence than one that occurred often
-            share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(found.values()) + 1)
+            share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(counts.values()) + 1)
             if self.place.kind in (_PITCH, _VELOCITY):
                 share *= MANNER
-            for token, times in found.items():
+            for token, times in counts.items():
                 bias[token] += self.strength * GAIN * share * times
         return bias
 

@@ -83,11 +83,11 @@ class BarNotes(NamedTuple):
     @classmethod
     def of(cls, score: Score) -> BarNotes:
         """All bars of a score."""
-        found = track_keys(score.tracks)
-        keys = tuple(sorted({k for k, t in zip(found, score.tracks, strict=True) if len(t)}))
+        track_of = track_keys(score.tracks)
+        keys = tuple(sorted({k for k, t in zip(track_of, score.tracks, strict=True) if len(t)}))
         tables = [
             np.insert(track.notes, 4, keys.index(key), 1)
-            for key, track in zip(found, score.tracks, strict=True)
+            for key, track in zip(track_of, score.tracks, strict=True)
             if len(track)
         ]
         begins, lengths, pitches, velocities, tracks = np.concatenate(
@@ -107,8 +107,8 @@ class BarNotes(NamedTuple):
         lines = self.lines[first_bar : None if stop_bar is None else stop_bar + 1]
         if len(lines) < 2:
             lines = self.lines[-1:]
-        chosen = (self.onsets >= lines[0]) & (self.onsets < lines[-1])
-        notes = self.only(chosen)
+        is_inside = (self.onsets >= lines[0]) & (self.onsets < lines[-1])
+        notes = self.only(is_inside)
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
 
     def padded(self, bars: int) -> BarNotes:
@@ -120,9 +120,9 @@ class BarNotes(NamedTuple):
         further = self.lines[-1] + size * np.arange(1, missing + 1)
         return self._replace(lines=np.append(self.lines, further))
 
-    def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
+    def only(self, mask: NDArray[np.bool_]) -> BarNotes:
         """Return the same bars with some of the notes, (n,) bool."""
-        return self.at(np.flatnonzero(chosen))
+        return self.at(np.flatnonzero(mask))
 
     def at(self, places: NDArray[np.int64]) -> BarNotes:
         """Return the same bars with the notes of these indices, in this order."""

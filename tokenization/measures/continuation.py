@@ -72,8 +72,8 @@ def _similarity(notes: BarNotes, first: int) -> dict[str, float]:
         "melody_rhythm": rhythm_similarity(melody),
     }.items():
         measures |= {f"{name}_{lag}": _at_lag(similarity, lag, first) for lag in LAGS}
-        known = np.nan_to_num(similarity)
-        measures[f"{name}_most"] = _mean([known[bar, :bar].max() for bar in new if bar])
+        filled = np.nan_to_num(similarity)
+        measures[f"{name}_most"] = _mean([filled[bar, :bar].max() for bar in new if bar])
     is_equal = np.tril(np.nan_to_num(exact) >= _SAME, -1)[first:]
     repeats = np.asarray(is_equal.any(1))
     return measures | {
@@ -87,12 +87,12 @@ def _similarity(notes: BarNotes, first: int) -> dict[str, float]:
 
 def _harmony(notes: BarNotes, first: int) -> dict[str, float]:
     """Chords by bar: their period, variety, changes, and whether the prompt has them."""
-    found = bar_harmony(notes)
-    roots, chords = found.roots, found.chords[first:]
+    harmony = bar_harmony(notes)
+    roots, chords = harmony.roots, harmony.chords[first:]
     is_known = chords >= 0
-    is_new = found.beginnings >= notes.lines[min(first, notes.num_bars)]
-    spoken = found.changes >= 0
-    moves = np.diff(found.changes[spoken])[is_new[spoken][1:]] % 12
+    is_new = harmony.beginnings >= notes.lines[min(first, notes.num_bars)]
+    spoken = harmony.changes >= 0
+    moves = np.diff(harmony.changes[spoken])[is_new[spoken][1:]] % 12
     runs = longest_run((chords[1:] == chords[:-1]) & is_known[1:]) + 1
     return {
         **{f"roots_{lag}": root_agreement(roots, lag, first) for lag in ROOT_LAGS},
@@ -102,7 +102,7 @@ def _harmony(notes: BarNotes, first: int) -> dict[str, float]:
         "chord_kinds": len(np.unique(chords[is_known])) / max(is_known.sum(), 1) ** 0.5,
         "chord_changes": is_new.sum() / max(len(chords), 1),
         "no_chord": 1 - _mean(is_known),
-        "chords_of_prompt": _mean(np.isin(chords[is_known], found.chords[:first]))
+        "chords_of_prompt": _mean(np.isin(chords[is_known], harmony.chords[:first]))
         if first
         else _NAN,
         "root_in_bass": _root_in_bass(notes, first, roots),
@@ -184,7 +184,7 @@ def _line(melody: BarNotes, bars: int) -> dict[str, float]:
 
 
 def _density(notes: BarNotes, first: int) -> dict[str, float]:
-    """Notes per bar against the prompt, their variation, and the variation of durations."""
+    """Return the notes per bar against the prompt, their variation and that of durations."""
     counts = np.bincount(notes.bars, minlength=notes.num_bars).astype(np.float64)
     before, new = counts[:first], counts[first:]
     quarter = max(len(new) // 4, 1)

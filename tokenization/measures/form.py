@@ -48,17 +48,19 @@ def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
     `density_drift`.
     """
     similarity = exact_similarity(notes)
-    found = returns(similarity, notes, first_bar)
+    measures = returns(similarity, notes, first_bar)
     by_lag = similarity_by_lag(similarity[first_bar:, first_bar:], SELF_LAGS)
-    found |= {f"self_similarity_{lag}": float(x) for lag, x in zip(SELF_LAGS, by_lag, strict=True)}
-    found |= harmony(notes, first_bar)
+    measures |= {
+        f"self_similarity_{lag}": float(x) for lag, x in zip(SELF_LAGS, by_lag, strict=True)
+    }
+    measures |= harmony(notes, first_bar)
     melody = melody_of(notes, first_bar)
     by_lag = similarity_by_lag(bar_similarity(melody)[first_bar:, first_bar:], ROOT_LAGS)
-    found |= {
+    measures |= {
         f"melody_similarity_{lag}": float(x) for lag, x in zip(ROOT_LAGS, by_lag, strict=True)
     }
     new = notes.velocities[notes.bars >= first_bar]
-    return found | {
+    return measures | {
         "bass_fits": bass_fits(notes, first_bar),
         "clashes": clashes(notes, first_bar),
         "fills": fills(notes, first_bar),
@@ -140,24 +142,24 @@ def harmony(notes: BarNotes, first_bar: int) -> dict[str, float]:
     chord (root and quality); `static_chord`: 1 if it has `STATIC_BARS` bars, else 0.
     `falling_fifths`: share of the changes of root that fall a fifth or rise a fourth.
     """
-    found = bar_harmony(notes)
-    within = found.roots[first_bar:]
+    spans = bar_harmony(notes)
+    within = spans.roots[first_bar:]
     period = [root_agreement(within, lag) for lag in ROOT_LAGS]
-    chords = found.chords[first_bar:]
+    chords = spans.chords[first_bar:]
     longest = longest_run((chords[1:] == chords[:-1]) & (chords[1:] >= 0)) + 1
-    known = (chords >= 0).any()
+    has_chords = (chords >= 0).any()
     start = notes.lines[min(first_bar, notes.num_bars)]
-    spoken = found.changes >= 0
-    roots, beginnings = found.changes[spoken], found.beginnings[spoken]
+    spoken = spans.changes >= 0
+    roots, beginnings = spans.changes[spoken], spans.beginnings[spoken]
     moves = np.diff(roots)[beginnings[1:] >= start] % 12
     moves = moves[moves > 0]
     return {
-        **{f"roots_over_chance_{k}": root_agreement(found.roots, k, first_bar) for k in ROOT_LAGS},
+        **{f"roots_over_chance_{k}": root_agreement(spans.roots, k, first_bar) for k in ROOT_LAGS},
         "harmonic_period": float(np.nanmax(period) >= LEAST_PERIOD)
         if np.isfinite(period).any()
         else _NAN,
-        "longest_chord": float(longest) if known else _NAN,
-        "static_chord": float(longest >= STATIC_BARS) if known else _NAN,
+        "longest_chord": float(longest) if has_chords else _NAN,
+        "static_chord": float(longest >= STATIC_BARS) if has_chords else _NAN,
         "falling_fifths": _mean(moves == 5),
     }
 
@@ -200,14 +202,14 @@ def bass_fits(notes: BarNotes, first_bar: int) -> float:
     halves = _half_bars(notes, first_bar)
     if not len(steps) or not len(halves):
         return _NAN
-    chosen = chords[np.searchsorted(steps, halves, side="right") - 1]
-    own = notes.tracks == bass
-    begins, ends = notes.onsets[own], (notes.onsets + notes.durations)[own]
+    sounding = chords[np.searchsorted(steps, halves, side="right") - 1]
+    in_bass = notes.tracks == bass
+    begins, ends = notes.onsets[in_bass], (notes.onsets + notes.durations)[in_bass]
     sounds = (begins < halves[:, None] + STEPS_PER_BEAT) & (ends > halves[:, None])
-    pitches = np.where(sounds, notes.pitches[own], 128).min(1)
-    known = (pitches < 128) & (chosen >= 0)
-    root, quality = np.divmod(chosen[known], len(QUALITIES))
-    return _mean(_IN_CHORD[quality, (pitches[known] - root) % 12])
+    pitches = np.where(sounds, notes.pitches[in_bass], 128).min(1)
+    has_both = (pitches < 128) & (sounding >= 0)
+    root, quality = np.divmod(sounding[has_both], len(QUALITIES))
+    return _mean(_IN_CHORD[quality, (pitches[has_both] - root) % 12])
 
 
 def clashes(notes: BarNotes, first_bar: int) -> float:
@@ -234,7 +236,7 @@ def clashes(notes: BarNotes, first_bar: int) -> float:
     number, holding = begin.sum(0), held.sum(0)
     pairs = int((number * (number - 1) // 2 + number * holding).sum())
     apart = range(1, 128, 12)
-    found = sum(
+    num_clashes = sum(
         int(
             (begin[:-d] * begin[d:]).sum()
             + (begin[:-d] * held[d:]).sum()
@@ -242,7 +244,7 @@ def clashes(notes: BarNotes, first_bar: int) -> float:
         )
         for d in apart
     )
-    return found / pairs if pairs else _NAN
+    return num_clashes / pairs if pairs else _NAN
 
 
 def fills(notes: BarNotes, first_bar: int) -> float:
@@ -255,10 +257,10 @@ def fills(notes: BarNotes, first_bar: int) -> float:
     drums = notes.only(notes.is_drum)
     change = 1 - np.diagonal(exact_similarity(drums), 1)
     bars = np.arange(1, drums.num_bars)
-    chosen = (bars >= first_bar) & ~np.isnan(change)
+    is_new = (bars >= first_bar) & ~np.isnan(change)
     in_phrase = bars % _PHRASE_BARS
     last, middle = in_phrase == _PHRASE_BARS - 1, (in_phrase > 0) & (in_phrase < _PHRASE_BARS - 1)
-    return _mean(change[chosen & last]) - _mean(change[chosen & middle])
+    return _mean(change[is_new & last]) - _mean(change[is_new & middle])
 
 
 def melody_of(notes: BarNotes, first_bar: int) -> BarNotes:
@@ -343,10 +345,10 @@ def _chords(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Beats in grid steps (beats,), and index of the chord of these tracks in each (beats,)."""
     steps = _beats(notes)
-    chosen = notes.only(tracks[notes.tracks] & ~notes.is_drum)
-    if not len(steps) or not len(chosen.onsets):
+    heard = notes.only(tracks[notes.tracks] & ~notes.is_drum)
+    if not len(steps) or not len(heard.onsets):
         return steps, np.full(len(steps), NO_CHORD)
-    columns = (chosen.onsets, chosen.durations, chosen.pitches, chosen.velocities)
+    columns = (heard.onsets, heard.durations, heard.pitches, heard.velocities)
     score = Score(STEPS_PER_BEAT, (Track(np.stack(columns, 1)),), end_ticks=int(notes.lines[-1]))
     return steps, recognise_chords(score, steps / STEPS_PER_BEAT).at(steps / STEPS_PER_BEAT)
 
@@ -362,8 +364,8 @@ def _longest(
 
     Values of -1 do not count; -1 for bars that have no other.
     """
-    known = values >= 0
+    is_valid = values >= 0
     totals = np.bincount(
-        bars[known] * kinds + values[known], lengths[known], num_bars * kinds
+        bars[is_valid] * kinds + values[is_valid], lengths[is_valid], num_bars * kinds
     ).reshape(num_bars, kinds)
     return np.where(totals.any(1), totals.argmax(1), NO_CHORD)

@@ -46,8 +46,8 @@ def similarity_by_lag(
 ) -> NDArray[np.float64]:
     """Mean similarity of bars at each distance: (lags,); NaN if no bars are that far apart."""
     diagonals = [np.diagonal(similarity, lag) for lag in lags]
-    known = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
-    return np.array([float(x.mean()) if len(x) else np.nan for x in known])
+    defined = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
+    return np.array([float(x.mean()) if len(x) else np.nan for x in defined])
 
 
 class RepeatedBars(NamedTuple):

@@ -81,7 +81,7 @@ class Choice(NamedTuple):
 
     def line(self) -> str:
         """Return the reason in one line."""
-        flawed = sum(found.any for found in self.accidents)
+        flawed = sum(flaws.any for flaws in self.accidents)
         return (
             f"take {self.best + 1} of {len(self.likenesses)} is most like real music: score "
             f"{self.likenesses[self.best]:+.1f}, median {median(self.likenesses):+.1f}; "
@@ -166,7 +166,7 @@ def distinct(rankings: Sequence[Ranking]) -> list[int]:
 
     Each is the best one that is no twin of those before it; without any, the best one.
     """
-    chosen: list[int] = []
+    indices: list[int] = []
     scores: list[Score] = []
     for ranking in rankings:
         span = ranking.first_bar, ranking.stop_bar
@@ -175,6 +175,6 @@ def distinct(rankings: Sequence[Ranking]) -> list[int]:
             for index in ranking.order
             if not any(twins([score, ranking.takes[index].score], *span) for score in scores)
         )
-        chosen.append(next(fresh, ranking.order[0]))
-        scores.append(ranking.takes[chosen[-1]].score)
-    return chosen
+        indices.append(next(fresh, ranking.order[0]))
+        scores.append(ranking.takes[indices[-1]].score)
+    return indices

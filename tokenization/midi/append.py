@@ -110,22 +110,22 @@ def append_to_midi(
         parts += closing
     additions[0].append(NewEvents.of(tempo_events(new, scale, after=splice_ticks)))
     taken = _instruments(events, drum_channels)
-    chosen: dict[tuple[int, int], int] = {}
+    programs_of: dict[tuple[int, int], int] = {}
     targets: list[list[NewEvents]] = []
     channels: list[int] = []
     for track in new.tracks:
         chunk, channel = track.chunk, track.channel
         _check_chunk(chunk, num_tracks)
-        if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
+        if chunk is None or programs_of.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
             targets.append(merger.new_track(track, channel, splice))
         else:
-            if (chunk, channel) not in chosen:
+            if (chunk, channel) not in programs_of:
                 (program,) = programs_at(events, chunk, channel, np.array([splice])).tolist()
                 if program != track.program:
                     event = program_event(track, channel, splice)
                     additions[chunk].append(NewEvents.of([event]))
-            chosen[chunk, channel] = track.program
+            programs_of[chunk, channel] = track.program
             targets.append(additions[chunk])
         taken[channel] = (track.program, track.is_drum)
         channels.append(channel)
@@ -271,12 +271,12 @@ class _Merger:
             ticks, end_ticks = events.tick * factor, events.end_ticks * factor
             division = file.division * factor
             events = replace(events, tick=ticks, end_ticks=end_ticks, division=division)
-        known = {**(drums or {}), **drum_places(new)}
+        places = {**(drums or {}), **drum_places(new)}
         additions: list[list[NewEvents]] = [[] for _ in events.track_ends]
-        return cls(file, events, factor, scale, additions, known, [])
+        return cls(file, events, factor, scale, additions, places, [])
 
     def drum_channels(self) -> set[int]:
-        """The channels of the file that have drums, and the drum channel if it has no melody."""
+        """Return the channels of the file with drums, and the drum channel if it has no melody."""
         of_place = places_of_drums(self.file, self.events, self.drums)
         drums = {channel for (_, channel), is_drum in of_place.items() if is_drum}
         melodies = {channel for (_, channel), is_drum in of_place.items() if not is_drum}
@@ -358,16 +358,16 @@ def _next(
 ) -> NDArray[np.int64]:
     """Return the first tick (n,) of each key after a tick; a very late one if there is none."""
     at = np.searchsorted(packed, keys << _TICK_BITS | ticks, side="right")
-    found = np.append(packed, -1)[at]
-    return np.where(found >> _TICK_BITS == keys, found & (1 << _TICK_BITS) - 1, MAX_TICK)
+    following = np.append(packed, -1)[at]
+    return np.where(following >> _TICK_BITS == keys, following & (1 << _TICK_BITS) - 1, MAX_TICK)
 
 
 def _without_notes(
     events: Events, places: Collection[tuple[int | None, int, int]], start: int, stop: int
 ) -> tuple[_Kept, NDArray[np.int64]]:
-    """The notes that are kept, and the rows (n,) of the others, which begin from start to stop.
+    """Return the notes that are kept, and the rows (n,) of the others.
 
-    The others are in the `places`: chunk, channel and program.
+    The others begin from `start` to `stop` in the `places`: chunk, channel and program.
     """
     begins, ends, endless = pair_notes(events)
     all_begins = np.append(begins, endless).astype(np.int64)
@@ -377,8 +377,8 @@ def _without_notes(
     channel = (events.status[sorted_rows] & 15).astype(np.int64)
     chunk, tick = events.chunk[sorted_rows], events.tick[sorted_rows]
     place = instruments_of_rows(events, chunk, channel, sorted_rows, tick)
-    chosen = [at << 11 | of << 7 | program for at, of, program in places if at is not None]
-    is_out = np.isin(place, chosen) & (tick >= start) & (tick < stop)
+    removed_places = [at << 11 | of << 7 | program for at, of, program in places if at is not None]
+    is_out = np.isin(place, removed_places) & (tick >= start) & (tick < stop)
     is_removed = np.zeros(len(all_begins), bool)
     is_removed[order] = is_out
     removed = [all_begins[is_removed], ends[is_removed[: len(ends)]].astype(np.int64)]
@@ -405,10 +405,10 @@ def _without_notes(
 def _unused_channel(
     track: Track, events: Events, used: Collection[int], start: int, drum_channels: Collection[int]
 ) -> int:
-    """A channel that is not in use, or one on which only the track's instrument plays from a tick.
+    """Return a channel that is not in use, or on which only the track's instrument plays.
 
-    Raises MidiError if there is none. Only drums use the drum channel,
-    and member channels of a zone are the last choice.
+    The latter applies from the tick `start` on. Raises MidiError if there is none. Only drums use
+    the drum channel, and member channels of a zone are the last choice.
     """
     if track.is_drum:
         return drum_channel(_instruments(events, drum_channels))
@@ -464,11 +464,11 @@ def _tuning(
     members = events.members
     played: dict[int, ChannelEvents] = {}
     for number in _channels(events):
-        own = ChannelEvents(spans[channel == number], bends[number], controls[number])
-        own = own._replace(is_drum=number in drum_channels)
+        channel_events = ChannelEvents(spans[channel == number], bends[number], controls[number])
+        channel_events = channel_events._replace(is_drum=number in drum_channels)
         if number in members:
-            own = own._replace(bend_range=MEMBER_BEND_CENTS)
-        played[number] = own
+            channel_events = channel_events._replace(bend_range=MEMBER_BEND_CENTS)
+        played[number] = channel_events
     return Tuning.of(played)
 
 

@@ -121,7 +121,7 @@ def with_own_channel(data: bytes, track: Track) -> tuple[bytes, int]:
     at = events.body[np.flatnonzero(is_own)]
     at = at[changed[at] >= 0x80]  # the others have running status
     changed[at] = changed[at] & 0xF0 | new
-    made = changed.tobytes()
+    new_data = changed.tobytes()
     has_program = (is_own & (kind == 0xC0)).any()
     has_volume = (is_own & (kind == 0xB0) & (events.first == _VOLUME)).any()
     # those of other chunks no longer hold for it
@@ -129,8 +129,10 @@ def with_own_channel(data: bytes, track: Track) -> tuple[bytes, int]:
     if not has_volume and volume_of(track) != DEFAULT_VOLUME:
         states.append(bytes([0xB0 | new, _VOLUME, volume_of(track)]))
     for state in states:
-        made = _with_first_event(open_midi(made, "the piece"), made, track.chunk or 0, state)
-    return made, new
+        new_data = _with_first_event(
+            open_midi(new_data, "the piece"), new_data, track.chunk or 0, state
+        )
+    return new_data, new
 
 
 def set_program(data: bytes, channel: int, before: int, after: int) -> bytes:
@@ -149,17 +151,17 @@ def set_program(data: bytes, channel: int, before: int, after: int) -> bytes:
     changed = np.frombuffer(file.data, dtype=np.uint8).copy()
     rows = np.flatnonzero((events.status == 0xC0 | channel) & (events.first == before))
     _write_data_byte(changed, events.body[rows], 0, np.full(len(rows), after, np.uint8))
-    made = changed.tobytes()
+    new_data = changed.tobytes()
     message = bytes([0xC0 | channel, after])
     for chunk in sorted(
         {
             track.chunk
-            for track in read_midi(made).tracks
+            for track in read_midi(new_data).tracks
             if (track.channel, track.program) == (channel, before) and track.chunk is not None
         }
     ):
-        made = _with_first_event(open_midi(made, "the piece"), made, chunk, message)
-    return made
+        new_data = _with_first_event(open_midi(new_data, "the piece"), new_data, chunk, message)
+    return new_data
 
 
 def volume_of(track: Track) -> int:

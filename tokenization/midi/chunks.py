@@ -96,9 +96,9 @@ def open_midi(data: bytes, name: str) -> MidiFile:
             f"{name}: unknown MIDI format {midi_format}, expected 0, 1 or 2; export the file again"
         )
     if division == 0 or division >= 0x8000:
-        found = "the division is 0" if division == 0 else "time is counted in film frames (SMPTE)"
+        problem = "the division is 0" if division == 0 else "time is counted in film frames (SMPTE)"
         raise MidiError(
-            f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
+            f"{name}: {problem}, expected ticks per quarter note; export the file with musical time"
         )
     chunks, num_wrong, rest = _chunks(data, header.end, claimed, name)
     tracks = tuple(chunk for chunk in chunks if chunk.kind == b"MTrk")
@@ -125,7 +125,7 @@ def _unwrap(data: bytes, name: str) -> bytes:
 
 
 def _chunks(data: bytes, at: int, claimed: int, name: str) -> tuple[tuple[Chunk, ...], int, int]:
-    """The chunks from an offset on, how many of them have a wrong length, and the bytes left over.
+    """Return the chunks from an offset on, how many have a wrong length, and the bytes left over.
 
     A chunk that should be longer than the file, although another track follows, ends where that
     track begins. Bytes after the last of the `claimed` tracks that are not a chunk are left over.

@@ -163,19 +163,19 @@ def format_drums(numbers: Iterable[int]) -> str:
 
 
 def places_of_drums(
-    file: MidiFile, events: Events, known: Mapping[Place, bool]
+    file: MidiFile, events: Events, given: Mapping[Place, bool]
 ) -> dict[Place, bool]:
-    """Which chunks and channels with notes are drums, by what is `known` and by messages."""
+    """Which chunks and channels with notes are drums, by what is `given` and by messages."""
     rows = np.flatnonzero((events.status & 0xF0) == 0x90)
     keys = events.homes[events.chunk[rows], events.status[rows] & 15]
-    told = _told(file, events)
+    messages = _read_drum_messages(file, events)
     decided: dict[Place, bool] = {}
     for key in np.unique(keys).tolist():
         chunk, channel = key >> 4, key & 15
         is_drum = channel == DRUM_CHANNEL
-        if (steps := told.of(chunk, channel)) is not None:
+        if (steps := messages.of(chunk, channel)) is not None:
             is_drum = steps.most(events.tick[rows[keys == key]], is_drum)
-        decided[chunk, channel] = known.get((chunk, channel), is_drum)
+        decided[chunk, channel] = given.get((chunk, channel), is_drum)
     return decided
 
 
@@ -184,7 +184,7 @@ def find_drums(
     events: Events,
     tracks: Sequence[tuple[int, int, int, str]],
     notes: Sequence[NDArray[np.int64]],
-    known: Mapping[Place, bool] | None = None,
+    given: Mapping[Place, bool] | None = None,
 ) -> tuple[list[bool], list[tuple[int, Guess]]]:
     """Which tracks are drums, and for which tracks this is a guess.
 
@@ -196,10 +196,10 @@ def find_drums(
         events: its events.
         tracks: chunk, channel, program and name of each track.
         notes: notes (n, 4) of each track.
-        known: places of which it is known already whether they are drums.
+        given: places of which it is already certain whether they are drums.
     """
-    known = known or {}
-    told = _told(file, events)
+    given = given or {}
+    messages = _read_drum_messages(file, events)
     members: dict[Place, list[int]] = {}
     for number, (chunk, channel, _, _) in enumerate(tracks):
         members.setdefault((chunk, channel), []).append(number)
@@ -209,10 +209,10 @@ def find_drums(
         chunk, channel = place
         assert chunk is not None
         usual = channel == DRUM_CHANNEL
-        if place in known:
-            decided[place] = known[place]
+        if place in given:
+            decided[place] = given[place]
             continue
-        if (steps := told.of(chunk, channel)) is not None:
+        if (steps := messages.of(chunk, channel)) is not None:
             onsets = np.concatenate([notes[number][:, 0] for number in numbers])
             decided[place] = steps.most(onsets, usual)
             continue
@@ -270,7 +270,7 @@ class _Steps(NamedTuple):
         return 2 * int(np.count_nonzero(flags[at])) >= len(onsets)
 
 
-class _Told(NamedTuple):
+class _DrumMessages(NamedTuple):
     """What the messages of a file say about drums."""
 
     steps: dict[tuple[int, int], _Steps]
@@ -292,7 +292,7 @@ class _Told(NamedTuple):
         return self.of_all.get(channel)
 
 
-def _told(file: MidiFile, events: Events) -> _Told:
+def _read_drum_messages(file: MidiFile, events: Events) -> _DrumMessages:
     """Find the messages about drums."""
     status = events.status
     banks = np.flatnonzero(events.first == 0)
@@ -303,7 +303,7 @@ def _told(file: MidiFile, events: Events) -> _Told:
         if _meaning(_content(file, events, row))
     ]
     if not exclusive and _TELLING_BANKS.isdisjoint(events.second[banks].tolist()):
-        return _Told({}, frozenset(), {}, {})
+        return _DrumMessages({}, frozenset(), {}, {})
     programs = np.flatnonzero((status & 0xF0) == 0xC0)
     choosing = np.concatenate([banks, programs])
     keys = np.unique(events.chunk[choosing] << 4 | (status[choosing] & 15)).tolist()
@@ -328,11 +328,11 @@ def _told(file: MidiFile, events: Events) -> _Told:
         messages.append(_Message(tick, chunk, kind & 15, bank, meaning))
         if len(messages) == _MOST_MESSAGES:
             break
-    own: dict[tuple[int, int], _Steps] = {}
+    by_chunk: dict[tuple[int, int], _Steps] = {}
     for chunk, channel in telling:
         steps = _walk(messages, channel, chunk)
         if steps is not None:
-            own[chunk, channel] = steps
+            by_chunk[chunk, channel] = steps
     of_all: dict[int, _Steps] = {}
     parts: dict[int, _Steps] = {}
     for channel in range(16):
@@ -341,11 +341,11 @@ def _told(file: MidiFile, events: Events) -> _Told:
         if (steps := _walk(messages, channel, -1)) is not None:
             parts[channel] = steps
     choices = frozenset((key >> 4, key & 15) for key in keys)
-    return _Told(own, choices, of_all, parts)
+    return _DrumMessages(by_chunk, choices, of_all, parts)
 
 
 def _walk(messages: Sequence[_Message], channel: int, chunk: int | None) -> _Steps | None:
-    """The steps of a channel by banks of one chunk (None: of all) and by exclusive messages."""
+    """Return the steps of a channel by banks of one chunk (None: all) and exclusive messages."""
     usual = channel == DRUM_CHANNEL
     mode, bank = "", 0
     by_part: bool | None = None
@@ -362,12 +362,12 @@ def _walk(messages: Sequence[_Message], channel: int, chunk: int | None) -> _Ste
             if message.meaning.channel != channel:
                 continue
             by_part = message.meaning.is_rhythm
-        flag, is_told = usual if by_part is None else by_part, by_part is not None
+        flag, is_stated = usual if by_part is None else by_part, by_part is not None
         if bank in _XG_DRUMS and mode not in ("GS", "GM2"):
-            flag, is_told = True, True
+            flag, is_stated = True, True
         elif bank in (_GM2_DRUMS, _GM2_MELODY) and mode not in ("GS", "XG"):
-            flag, is_told = bank == _GM2_DRUMS, True
-        is_said |= is_told
+            flag, is_stated = bank == _GM2_DRUMS, True
+        is_said |= is_stated
         steps.ticks.append(message.tick)
         steps.are_drums.append(flag)
     return steps if is_said else None
@@ -522,46 +522,51 @@ def _is_kit(notes: NDArray[np.int64], division: int) -> bool:
     """
     if len(notes) < _LEAST_NOTES or not _has_kit(notes):
         return False
-    found = _Pattern.of(notes, division)
+    pattern = _Pattern.of(notes, division)
     score = (
         4.7
-        - 5.5 * found.quarters
-        + 6.9 * found.mixed
-        - 2.5 * found.scale
-        - 2.8 * found.low
-        + 0.9 * found.high
-        + 2.8 * found.equal
-        - 1.9 * float(np.log(found.kinds))
-        + 2.0 * found.core
+        - 5.5 * pattern.quarters
+        + 6.9 * pattern.mixed
+        - 2.5 * pattern.scale
+        - 2.8 * pattern.low
+        + 0.9 * pattern.high
+        + 2.8 * pattern.equal
+        - 1.9 * float(np.log(pattern.kinds))
+        + 2.0 * pattern.core
     )
-    return score > 1.6 and found.thickness <= 2.5
+    return score > 1.6 and pattern.thickness <= 2.5
 
 
 def _could_be_drums(notes: NDArray[np.int64], division: int) -> bool:
     """Whether notes can be the drums that their name says they are."""
-    found = _Pattern.of(notes, division)
-    if found.kinds <= 4 or _has_kit(notes):
+    pattern = _Pattern.of(notes, division)
+    if pattern.kinds <= 4 or _has_kit(notes):
         return True
-    is_tune = found.stepwise >= 0.25 and found.repeated <= 0.4 and found.scale >= 0.85
-    return found.quarters <= (1 if found.low + found.high <= 0.6 else 0.5) and not is_tune
+    is_tune = pattern.stepwise >= 0.25 and pattern.repeated <= 0.4 and pattern.scale >= 0.85
+    return pattern.quarters <= (1 if pattern.low + pattern.high <= 0.6 else 0.5) and not is_tune
 
 
 def _could_be_melody(notes: NDArray[np.int64], division: int) -> bool:
     """Whether notes can be the melody that their program says they are."""
-    found = _Pattern.of(notes, division)
-    return found.kinds >= 4 and found.core <= 0.7 and found.repeated <= 0.6 and found.scale >= 0.85
+    pattern = _Pattern.of(notes, division)
+    return (
+        pattern.kinds >= 4
+        and pattern.core <= 0.7
+        and pattern.repeated <= 0.6
+        and pattern.scale >= 0.85
+    )
 
 
 def _is_melody(notes: NDArray[np.int64], division: int, *, strict: bool) -> bool:
     """Whether notes on the channel of drums are surely a melody."""
-    found = _Pattern.of(notes, division)
+    pattern = _Pattern.of(notes, division)
     return (
-        found.kinds >= 5
-        and found.core <= 0.5
-        and found.repeated <= (0.35 if strict else 0.6)
-        and found.stepwise >= (0.3 if strict else 0.15)
-        and found.quarters >= 0.2
-        and found.scale >= 0.9
-        and float(found.shares[_TOM]) <= 0.45
-        and not (found.shares[_KICK] >= 0.03 and found.shares[_SNARE] >= 0.03)
+        pattern.kinds >= 5
+        and pattern.core <= 0.5
+        and pattern.repeated <= (0.35 if strict else 0.6)
+        and pattern.stepwise >= (0.3 if strict else 0.15)
+        and pattern.quarters >= 0.2
+        and pattern.scale >= 0.9
+        and float(pattern.shares[_TOM]) <= 0.45
+        and not (pattern.shares[_KICK] >= 0.03 and pattern.shares[_SNARE] >= 0.03)
     )

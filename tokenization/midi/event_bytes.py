@@ -89,7 +89,7 @@ def warm_up() -> None:
     events = scan(b"", np.zeros((1, 2), np.int64), 1)
     begins, ends, _ = pair_notes(events.chunk, events.status, events.first, events.second)
     note_table(events.tick, *events[3:7], begins, ends)
-    own_programs(events.status, events.first, np.zeros(2, np.int64), numbers, numbers, numbers)
+    chunk_programs(events.status, events.first, np.zeros(2, np.int64), numbers, numbers, numbers)
     write_events(numbers, numbers, numbers, numbers, np.zeros(0, np.uint8))
 
 
@@ -273,7 +273,7 @@ def note_table(
     return notes, chunks, channels, rows
 
 
-def own_programs(
+def chunk_programs(
     status: NDArray[np.int32],
     first: NDArray[np.int32],
     track_rows: NDArray[np.int64],
@@ -341,6 +341,6 @@ _FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     function.__name__: function
     for function in (
         *(scan, _read_number, _read_event, _read_other_event),
-        *(pair_notes, note_table, own_programs, write_events),
+        *(pair_notes, note_table, chunk_programs, write_events),
     )
 }

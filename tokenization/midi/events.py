@@ -140,18 +140,16 @@ def scan_events(file: MidiFile) -> Events:
     """
     spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
     event_bytes.prepare(len(file.data))
-    found = event_bytes.scan(file.data, spans, MAX_OTHERS)
-    if found.singles > MAX_OTHERS:
+    scan = event_bytes.scan(file.data, spans, MAX_OTHERS)
+    if scan.singles > MAX_OTHERS:
         raise MidiError(
             f"{file.name}: the file has more than {MAX_OTHERS:,} tempos, texts and other events "
             "besides notes and controllers; remove some of them and export the file again"
         )
-    rows, ends, end_ticks, *endings = found.tracks.T
-    rows = np.append(rows, len(found.start))
+    rows, ends, end_ticks, *endings = scan.tracks.T
+    rows = np.append(rows, len(scan.start))
     endings = np.stack(endings, axis=1)
-    events = Events(
-        *found[:7], rows, ends, end_ticks, endings, found.clipped, division=file.division
-    )
+    events = Events(*scan[:7], rows, ends, end_ticks, endings, scan.clipped, division=file.division)
     if (end := int(end_ticks.max())) > MAX_TICK:
         raise too_long(
             file, events, f"the file ends at tick {end:,}, expected at most {MAX_TICK:,}"
@@ -200,7 +198,7 @@ _PROBLEMS: Final = {
 
 
 def too_long(file: MidiFile, events: Events, problem: str) -> MidiError:
-    """The error for a time so late that the file must be damaged, unless its music has a gap."""
+    """Return the error for a time so late that the file is damaged, or its music has a gap."""
     damage = describe_damage(file, events)
     cause = (
         f"the file is damaged ({damage}); export or download it again"
@@ -215,8 +213,8 @@ def meta_events(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Rows of the meta events of one type, and start and end of their contents in the file."""
     rows, starts, ends = events.metas
-    chosen = events.first[rows] == kind
-    return rows[chosen], starts[chosen], ends[chosen]
+    is_kind = events.first[rows] == kind
+    return rows[is_kind], starts[is_kind], ends[is_kind]
 
 
 def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -333,7 +331,7 @@ def programs_of_rows(
     `tick`, or 0; all arrays (n,).
     """
     columns = events.status, events.first, events.track_rows
-    programs = event_bytes.own_programs(*columns, chunk, channel, row)
+    programs = event_bytes.chunk_programs(*columns, chunk, channel, row)
     note, program = (rows[chunk, channel] for rows in events.openings)
     is_early = (note <= row) & (row < program)
     programs[is_early] = events.first[program[is_early]]
@@ -345,10 +343,10 @@ def programs_of_rows(
     if changes.size:
         keys = (events.status[changes].astype(np.int64) & 15) << 32 | events.tick[changes]
         order = np.argsort(keys, kind="stable")
-        keys, wanted = keys[order], channel[rows] << 32 | tick[rows]
-        found = np.searchsorted(keys, wanted, side="right") - 1
-        is_set = (found >= 0) & (keys[found] >> 32 == wanted >> 32)
-        programs[rows] = np.where(is_set, events.first[changes][order][found], 0)
+        keys, note_keys = keys[order], channel[rows] << 32 | tick[rows]
+        last_change = np.searchsorted(keys, note_keys, side="right") - 1
+        is_set = (last_change >= 0) & (keys[last_change] >> 32 == note_keys >> 32)
+        programs[rows] = np.where(is_set, events.first[changes][order][last_change], 0)
     return programs
 
 

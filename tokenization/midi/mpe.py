@@ -65,7 +65,7 @@ class _Configuration(NamedTuple):
 
 
 def find_homes(events: _Columns) -> NDArray[np.int64]:
-    """The place of the instrument that each channel of each chunk plays: chunk times 16 + channel.
+    """Return the place of the instrument of each channel of each chunk: chunk times 16 + channel.
 
     It is the channel itself (tracks, 16), except for the member channels of a zone, whose notes
     belong to its manager channel. A zone is configured by registered parameter 6 and holds for its
@@ -130,21 +130,21 @@ def note_bends(
     # the bends of managers are for all notes
     rows = np.flatnonzero(((events.status & 0xF0) == 0xE0) & is_member[channels])
     rows = rows[np.argsort(channels[rows] << _TICK_BITS | events.tick[rows], kind="stable")]
-    bent, own = channels[rows], channels[begins]
+    bent, note_channels = channels[rows], channels[begins]
     values = (events.second[rows] << 7 | events.first[rows]) - 8192
     cents = np.rint(values / 8192 * _bend_ranges(events, channels, is_member)[bent])
     keys = bent << _TICK_BITS | events.tick[rows]
     onsets, stops, pitches = events.tick[begins], events.tick[ends], events.first[begins]
-    first = np.searchsorted(keys, own << _TICK_BITS | onsets, side="right")
-    counts = np.maximum(np.searchsorted(keys, own << _TICK_BITS | stops) - first, 0)
+    first = np.searchsorted(keys, note_channels << _TICK_BITS | onsets, side="right")
+    counts = np.maximum(np.searchsorted(keys, note_channels << _TICK_BITS | stops) - first, 0)
     if counts.sum() > _MOST_NOTE_BENDS:
         return {}
-    is_set = np.append(-1, bent)[first] == own
+    is_set = np.append(-1, bent)[first] == note_channels
     starts: NDArray[np.int64] = np.repeat(first - counts.cumsum() + counts, counts)
     during = np.arange(len(starts)) + starts
     tables = [
-        (flat[own], stops + division, pitches, np.zeros(len(own))),
-        (flat[own], onsets, pitches, np.where(is_set, np.append(0, cents)[first], 0)),
+        (flat[note_channels], stops + division, pitches, np.zeros(len(note_channels))),
+        (flat[note_channels], onsets, pitches, np.where(is_set, np.append(0, cents)[first], 0)),
         (flat[bent[during]], events.tick[rows[during]], np.repeat(pitches, counts), cents[during]),
     ]
     table = np.concatenate([np.column_stack(columns) for columns in tables]).astype(np.int64)
@@ -240,6 +240,6 @@ def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool
         if not len(rows):
             return False
         keys = (status[rows].astype(np.int64) & 15) << 32 | tick[rows]
-        wanted = (status[notes].astype(np.int64) & 15) << 32 | tick[notes]
-        expressed &= np.isin(wanted, keys)
+        note_keys = (status[notes].astype(np.int64) & 15) << 32 | tick[notes]
+        expressed &= np.isin(note_keys, keys)
     return bool(expressed.mean() >= _EXPRESSED)

@@ -108,7 +108,7 @@ def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bo
     """Parts of the score that were not read, such as `2 grace notes and lyrics`; empty if none."""
     bars = root.findall("part/measure")
     num_grace = sum(len(bar.findall("note/grace")) for bar in bars)
-    found = [
+    parts = [
         *_counted(num_grace, "grace note"),
         *_counted(num_unknown, "stroke of unknown drums", "strokes of unknown drums"),
         *(
@@ -118,8 +118,8 @@ def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bo
         ),
     ]
     if not repeats_played and any(_repeats(bar) for bar in bars):
-        found.append("repeats")
-    *before, last = found or [""]
+        parts.append("repeats")
+    *before, last = parts or [""]
     return f"{', '.join(before)} and {last}" if before else last
 
 
@@ -193,14 +193,14 @@ def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
     drums: set[str] = set()
     num_unknown = 0
     for part in root.iterfind("part-list/score-part"):
-        own = {
+        part_keys = {
             one.get("id"): int(key) - 1
             for one in part.iterfind("midi-instrument")
             if (key := one.findtext("midi-unpitched", "").strip()).isdecimal()
         }
-        keys |= own
-        if len(own) == 1:
-            only[part.get("id")] = next(iter(own.values()))
+        keys |= part_keys
+        if len(part_keys) == 1:
+            only[part.get("id")] = next(iter(part_keys.values()))
         if any(channel.text == "10" for channel in part.iterfind("midi-instrument/midi-channel")):
             drums.add(part.get("id", ""))
     for part in root.iterfind("part"):
@@ -257,11 +257,11 @@ def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN4
 
 def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
     """Values by tick, in order, without those that equal the one before."""
-    found: list[tuple[int, ValueT]] = []
+    changes: list[tuple[int, ValueT]] = []
     for tick, value in sorted(values.items()):
-        if not found or found[-1][1] != value:
-            found.append((tick, value))
-    return found
+        if not changes or changes[-1][1] != value:
+            changes.append((tick, value))
+    return changes
 
 
 def _as_played(parts: Sequence[Any]) -> tuple[list[Any], bool]:

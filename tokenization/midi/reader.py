@@ -101,9 +101,9 @@ def read_midi(
             f"{file.name}: {damage}; expected an undamaged file, export or download it again"
         )
     if not begins.size:
-        found = "no note of the file ends" if endless.size else "the file has no notes"
-        found = f"{damage}, and no note is complete" if damage else found
-        raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
+        problem = "no note of the file ends" if endless.size else "the file has no notes"
+        problem = f"{damage}, and no note is complete" if damage else problem
+        raise MidiError(f"{file.name}: {problem}, expected at least one; choose another file")
     # Notes that never end are counted as well, since the new music of `append_to_midi` ends them.
     num_notes = len(begins) + len(endless)
     if num_notes > MAX_NOTES:
@@ -171,7 +171,7 @@ def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...
 def _last_at_each_tick(
     file: MidiFile, ticks: NDArray[np.int64], most: int, what: str
 ) -> NDArray[np.int64]:
-    """Indices into `ticks`, sorted by time, of the last one at each tick up to `MAX_BEATS`."""
+    """Return indices into `ticks`, sorted by time, of the last at each tick up to `MAX_BEATS`."""
     order = np.argsort(ticks, kind="stable")
     ticks = ticks[order]
     is_kept = ticks <= MAX_BEATS * file.division

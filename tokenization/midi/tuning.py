@@ -112,13 +112,13 @@ class Tuning:
         return self.channels[number].last_bend
 
     def joining(self, track: Track, number: int, tick: int) -> Track:
-        """A track with the controls and bends that tune it, if its channel has no notes yet."""
+        """Return a track with controls and bends that tune it, if its channel has no notes yet."""
         channel = self.channels.get(number, _Channel(0, 0, _DEFAULT_RANGE, 0.0, False))
         cents = channel.cents(self.bend(number) if number in self.channels else 0)
         if channel.has_notes or abs(cents - self.shared_cents) < _SAME_CENTS:
             return track
-        wanted = self.shared_cents - channel.parameter_cents
-        return _tuned(track, wanted, channel.bend_range, tick)
+        cents_left = self.shared_cents - channel.parameter_cents
+        return _tuned(track, cents_left, channel.bend_range, tick)
 
     def alone(self, track: Track) -> Track:
         """Return a track in a file of its own, tuned from its start as it is in the piece."""
@@ -130,7 +130,7 @@ class Tuning:
 
 
 def _tuned(track: Track, cents: float, bend_range: float, tick: int) -> Track:
-    """A track with a bend before its own at a tick, and coarse tuning if it is out of range."""
+    """Return a track with a bend before its own ones, and coarse tuning if that is out of range."""
     if track.is_drum:
         return track
     semitones = 0
@@ -162,8 +162,8 @@ def _channel(events: ChannelEvents) -> _Channel:
     inside = notes[:, :1] + (notes[:, 1:] - notes[:, :1]) * np.arange(1, 4) // 4
     bends = values[np.searchsorted(ticks, inside, side="right") - 1]
     held = bends[(bends == bends[:, :1]).all(1), 0]
-    found, counts = np.unique(held, return_counts=True)
-    usual = int(found[counts.argmax()]) if 2 * counts.max(initial=0) > len(notes) else None
+    centres, counts = np.unique(held, return_counts=True)
+    usual = int(centres[counts.argmax()]) if 2 * counts.max(initial=0) > len(notes) else None
     return _Channel(usual, last, bend_range, cents, has_notes=True)
 
 
@@ -173,8 +173,8 @@ def parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, f
     fine_byte = dict.fromkeys(coarse_byte, 0)
     selected = {98: -1, 99: -1, 100: 127, 101: 127}
     is_registered = False
-    chosen = np.isin(controls[:, 1], [_DATA, _FINE_DATA, *_PARAMETERS])
-    for number, value in controls[chosen, 1:].tolist():
+    is_tuning = np.isin(controls[:, 1], [_DATA, _FINE_DATA, *_PARAMETERS])
+    for number, value in controls[is_tuning, 1:].tolist():
         if number in selected:
             selected[number] = value
             is_registered = number >= _PARAMETERS[2]

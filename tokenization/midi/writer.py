@@ -332,16 +332,16 @@ def free_channel(track: Track, taken: Mapping[int, tuple[int, bool]]) -> int:
     """
     if track.is_drum:
         return drum_channel(taken)
-    wanted = (track.program, False)
-    own = 0 if track.channel == DRUM_CHANNEL else track.channel
-    for channel in (own, *range(16)):
-        if channel != DRUM_CHANNEL and taken.get(channel, wanted) == wanted:
+    instrument = (track.program, False)
+    usual = 0 if track.channel == DRUM_CHANNEL else track.channel
+    for channel in (usual, *range(16)):
+        if channel != DRUM_CHANNEL and taken.get(channel, instrument) == instrument:
             return channel
-    return own
+    return usual
 
 
 def drum_channel(taken: Mapping[int, tuple[int, bool]]) -> int:
-    """The channel for new drums: the drum channel, or if it has a melody, another one with drums.
+    """Return the channel for new drums: the drum channel, or another with drums if it has a melody.
 
     Raises MidiError if there is none.
     """

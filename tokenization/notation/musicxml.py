@@ -41,8 +41,8 @@ def as_musicxml(score: Score, title: str) -> bytes:
     from music21.musicxml.m21ToXml import GeneralObjectExporter
 
     notation = Notation.of(score)
-    found = estimate_key(score)
-    signature = _sharps(found)
+    music_key = estimate_key(score)
+    signature = _sharps(music_key)
     whole: Any = stream.Score()
     whole.metadata = metadata.Metadata(title=title)
     parts = []

@@ -134,12 +134,12 @@ def _splits(notes: Iterable[_Note]) -> dict[int, int]:
         ways = total[:, None] + change
         before.append(ways.argmin(0).tolist())
         total = ways.min(0) + [_cost(together[onset], split) for split in _SPLITS]
-    found: dict[int, int] = {}
+    splits: dict[int, int] = {}
     place = int(total.argmin())
     for onset, came_from in zip(reversed(onsets), reversed(before), strict=True):
-        found[onset] = _SPLITS[place]
+        splits[onset] = _SPLITS[place]
         place = came_from[place]
-    return found
+    return splits
 
 
 def _cost(pitches: Sequence[int], split: int) -> float:
@@ -193,12 +193,12 @@ def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
         stop = snapped(end, last, unit)
         stop = max(stop, start + units.get(cell_at(start), 3))
         ends[start, pitch] = max(ends.get((start, pitch), 0), stop)
-    found: list[_Note] = []
+    quantized: list[_Note] = []
     again: dict[int, int] = {}  # onset of the next note of each pitch
     for (start, pitch), stop in sorted(ends.items(), reverse=True):
-        found.append(_Note(start, min(stop, again.get(pitch, stop)), pitch))
+        quantized.append(_Note(start, min(stop, again.get(pitch, stop)), pitch))
         again[pitch] = start
-    return found[::-1]
+    return quantized[::-1]
 
 
 def _voices(notes: Sequence[_Note]) -> tuple[list[Strike], list[Strike]]:
@@ -266,7 +266,7 @@ def _lengthened(
     `struck` are the onsets of each pitch in the hand, at which an earlier note of the pitch ends.
     """
     starts = [bar.start for bar in bars]
-    found: list[Strike] = []
+    strikes: list[Strike] = []
     for index, strike in enumerate(voice):
         onset, end, _ = strike
         following = voice[index + 1].onset if index + 1 < len(voice) else bars[-1].end
@@ -283,5 +283,5 @@ def _lengthened(
             end = limit
         elif (past := (end - bar.start) % EIGHTH) and (end - bar.start) % 4:
             end = min(end + EIGHTH - past, limit)
-        found.append(strike._replace(end=end))
-    return tuple(found)
+        strikes.append(strike._replace(end=end))
+    return tuple(strikes)

@@ -282,7 +282,7 @@ class RemiGrammar(_State):
         return self._replace(after=After.BOS if token == BOS else After.EOS)
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
-        """The same state with more notes sounding: rank of the track, MIDI pitch, step of its end.
+        """Return the state with more notes that sound: track's rank, MIDI pitch, step of its end.
 
         Drums are ignored.
         """
@@ -294,10 +294,11 @@ class RemiGrammar(_State):
         )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Self:
-        """State after a prompt. The rules do not apply to it, only to the tokens that follow.
+        """Return the state after a prompt.
 
-        This is fast for prompts of any length: if called in the initial state, all bars before the
-        last are assumed to be canonical. Raises ValueError if the rest is not.
+        The rules do not apply to it, only to the tokens that follow. This is fast for prompts of
+        any length: if called in the initial state, all bars before the last are assumed to be
+        canonical. Raises ValueError if the rest is not.
         """
         array = np.asarray(ids, np.int64)
         bars = np.flatnonzero(array == BAR)[1:]

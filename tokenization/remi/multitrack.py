@@ -97,9 +97,9 @@ class MultitrackRemi(Remi):
         return tuple(fullest[rank].without_events() for rank in sorted(fullest))
 
     def _tracks(
-        self, table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
+        self, table: NDArray[np.int64], ranks: NDArray[np.int64], prompt_tracks: Sequence[Track]
     ) -> tuple[Track, ...]:
-        names = dict(zip(self.track_ranks(known), known, strict=True))
+        names = dict(zip(self.track_ranks(prompt_tracks), prompt_tracks, strict=True))
         firsts = starts_of_runs(ranks).nonzero()[0]
         edges = [*firsts.tolist(), len(ranks)]
         parts = {

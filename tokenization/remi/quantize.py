@@ -178,9 +178,9 @@ def name_bars(
     start = 0
     written = [change for change in written if change.tick < lines[-1]]
     if written:
-        wanted = bar_lines(written, int(lines[-1]))
-        common = min(len(wanted), len(lines))
-        same = wanted[:common] == lines[:common]
+        notated = bar_lines(written, int(lines[-1]))
+        common = min(len(notated), len(lines))
+        same = notated[:common] == lines[:common]
         start = common - 1
         if not same.all():
             # A long bar that ends early is split differently, so that all its parts are named.

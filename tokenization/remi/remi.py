@@ -293,7 +293,7 @@ class Remi(ABC):
     def split_at_written(
         self, ids: NDArray[np.integer]
     ) -> tuple[NDArray[np.integer], tuple[tuple[int, ...], ...]]:
-        """What a document gives: ids before the first bar that is to be written, and given tracks.
+        """Return what a document gives: ids before the first bar to be written, and given tracks.
 
         For each bar with a Write, these are the ids from its first Position up to the Write, as in
         `FixedBar.given`. Without such bars, all ids come before.
@@ -314,7 +314,7 @@ class Remi(ABC):
 
     @abstractmethod
     def _tracks(
-        self, table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
+        self, table: NDArray[np.int64], ranks: NDArray[np.int64], prompt_tracks: Sequence[Track]
     ) -> tuple[Track, ...]:
         """Tracks of notes sorted by rank, time and pitch."""
 
@@ -329,7 +329,7 @@ class Remi(ABC):
         write: bool = True,
         bars: Mapping[int, FixedBar] | None = None,
     ) -> DocumentGrammar:
-        """Initial state of the grammar, which accepts exactly the canonical sequences.
+        """Return the initial state of the grammar, which accepts exactly the canonical sequences.
 
         If tokens distinguish tracks, only `tracks` may play, except those at the indices `silent`.
         The other arguments are those of `Rules`.
@@ -448,7 +448,7 @@ class PianoRemi(Remi):
         return ()
 
     def _tracks(
-        self, table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
+        self, table: NDArray[np.int64], ranks: NDArray[np.int64], prompt_tracks: Sequence[Track]
     ) -> tuple[Track, ...]:
         return (_PIANO.with_tables(notes=table),)
 

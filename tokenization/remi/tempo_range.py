@@ -158,7 +158,7 @@ def _scaled(numerator: int, denominator: int, doublings: int) -> tuple[int, int]
 
 
 def _written(numerator: int, denominator: int) -> tuple[int, int]:
-    """A time signature that MIDI files can have, of the same length if possible, else longer."""
+    """Return a time signature that MIDI files can have, as long if possible, else longer."""
     while numerator > _LARGEST_NUMERATOR or denominator > _LARGEST_DENOMINATOR:
         if denominator == 1:
             return _LARGEST_NUMERATOR, 1

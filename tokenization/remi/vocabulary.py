@@ -163,10 +163,10 @@ def _first_ids(kinds: NDArray[np.uint8]) -> dict[str, int]:
 
     PAD, BOS, EOS and MASK are the family `Other`.
     """
-    found, first = np.unique(kinds, return_index=True)
+    present, first = np.unique(kinds, return_index=True)
     ids: dict[str, int] = {
         _KINDS[kind]: id_
-        for kind, id_ in zip(found.tolist(), first.tolist(), strict=True)
+        for kind, id_ in zip(present.tolist(), first.tolist(), strict=True)
         if kind not in (Kind.BOS, Kind.EOS)
     }
     return dict(sorted(ids.items(), key=lambda item: item[1]))

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tests.support.guided import FAMILIES, rule_of, sample
-from tokenization.constraints.key import OUTSIDE_KEY, Key
+from tokenization.constraints.key import OUTSIDE_KEY, KeyBias
 from tokenization.remi.vocabulary import PIANO_FAMILIES
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_pitches_outside_the_key_are_less_likely_and_drums_unchanged(name):
     families = FAMILIES[name]
-    bias = Key.of("G", families).outside
+    bias = KeyBias.of("G", families).outside
     pitches = np.arange(128)
     outside = np.isin(pitches % 12, [1, 3, 5, 8, 10])
     assert np.array_equal(bias[families.pitch : families.drum] == -OUTSIDE_KEY, outside)
@@ -20,7 +20,7 @@ def test_pitches_outside_the_key_are_less_likely_and_drums_unchanged(name):
 
 def test_a_key_lowers_the_share_of_notes_outside():
     shares = []
-    for biases in ([], [Key.of("D dorian", PIANO_FAMILIES)]):
+    for biases in ([], [KeyBias.of("D dorian", PIANO_FAMILIES)]):
         notes = np.array(sample(rule_of(*biases, bars=20, four_four=True))[0])
         notes = notes[(notes >= PIANO_FAMILIES.pitch) & (notes < PIANO_FAMILIES.drum)]
         pitches = notes - PIANO_FAMILIES.pitch

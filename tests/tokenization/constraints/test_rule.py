@@ -11,7 +11,7 @@ from tests.support.strategies import MULTITRACK, PIANO
 from tokenization.constraints.bar_limit import BarLimit, PlannedBar
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
-from tokenization.constraints.key import Key
+from tokenization.constraints.key import KeyBias
 from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
 from tokenization.constraints.repetition import Repetition
@@ -31,7 +31,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 
 def all_biases(families: Families, density: float = 5.0) -> list[Bias]:
     repetition = Repetition.after(families, ())
-    return [Key.of("C", families), Density(density), Cadence(), repetition]
+    return [KeyBias.of("C", families), Density(density), Cadence(), repetition]
 
 
 CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)

@@ -69,7 +69,7 @@ def check(data: bytes, most_singles: int = 1000) -> None:
         notes = module.note_table(*scan[2:7], on, off)
         rows = np.stack((tick[on], tick[off] - tick[on], first[on], second[on]), axis=1)
         assert_equal(notes, (rows, chunk[on], status[on] & 15, on))
-        programs = module.own_programs(scan.status, scan.first, track_rows, *notes[1:])
+        programs = module.chunk_programs(scan.status, scan.first, track_rows, *notes[1:])
         assert programs.tolist() == [midi_files.slow_program(events, row) for row in on]
         dtypes.append([array.dtype for array in (*scan[:8], *pairs, *notes, programs)])
     assert dtypes[:1] == dtypes[1:]

@@ -45,7 +45,7 @@ def salience(
     weights = load() if weights is None else weights
     count = sum(name.startswith("mix_bias") for name in weights)
     reach = 2 + 2 * (2**count - 1)
-    found = np.empty((len(features), 2), np.float32)
+    log_odds = np.empty((len(features), 2), np.float32)
     for first in range(0, len(features), _PART):
         stop = min(first + _PART, len(features))
         begin, end = max(first - reach, 0), min(stop + reach, len(features))
@@ -54,8 +54,8 @@ def salience(
             inner = np.maximum(_convolved(hidden, weights, f"{layer}", 2**layer), 0)
             hidden += inner @ weights[f"mix_weight_{layer}"] + weights[f"mix_bias_{layer}"]
         output = np.maximum(hidden, 0) @ weights["last_weight"] + weights["last_bias"]
-        found[first:stop] = output[first - begin : stop - begin]
-    return found
+        log_odds[first:stop] = output[first - begin : stop - begin]
+    return log_odds
 
 
 def _convolved(
@@ -88,8 +88,8 @@ def frames_of(score: Score) -> tuple[NDArray[np.float32], float, NDArray[np.floa
     lengths = score.seconds_at(notes[:, 0] + notes[:, 1]) - onsets
     start = float(onsets[0]) - _BEFORE
     num_frames = int((onsets[-1] - start + _AFTER) * RATE)
-    found = _features(onsets - start, lengths, notes[:, 2], notes[:, 3], is_drum, num_frames)
-    return found, start, onsets
+    features = _features(onsets - start, lengths, notes[:, 2], notes[:, 3], is_drum, num_frames)
+    return features, start, onsets
 
 
 def _features(
@@ -109,12 +109,12 @@ def _features(
     place = onsets * RATE
     frame = np.clip(np.floor(place).astype(np.int64), 0, num_frames - 2)
     share = np.clip(place - frame, 0, 1)
-    found = np.zeros((num_frames, NUM_FEATURES))
+    features = np.zeros((num_frames, NUM_FEATURES))
 
-    def add(column: int, chosen: NDArray[np.bool_], amount: NDArray[np.float64]) -> None:
-        at, part, amount = frame[chosen], share[chosen], amount[chosen]
-        found[:, column] += np.bincount(at, amount * (1 - part), num_frames)
-        found[:, column] += np.bincount(at + 1, amount * part, num_frames)
+    def add(column: int, mask: NDArray[np.bool_], amount: NDArray[np.float64]) -> None:
+        at, part, amount = frame[mask], share[mask], amount[mask]
+        features[:, column] += np.bincount(at, amount * (1 - part), num_frames)
+        features[:, column] += np.bincount(at + 1, amount * part, num_frames)
 
     ones, tonal = np.ones(len(onsets)), ~is_drum
     for number, (low, high) in enumerate(pairwise(_REGISTERS)):
@@ -125,14 +125,14 @@ def _features(
     add(7, is_drum & (pitches <= 36), ones)
     add(8, is_drum & (pitches > 36) & (pitches <= 40), ones)
     add(9, is_drum & (pitches > 40), ones)
-    found[:, 10] = _time_to_next(frame, num_frames)
+    features[:, 10] = _time_to_next(frame, num_frames)
     cell = 12 * (frame[tonal] + 1) + pitches[tonal] % 12
     amount = np.sqrt(np.clip(lengths[tonal], 0.05, 2))
     classes = np.bincount(cell, amount, 12 * num_frames + 12).reshape(-1, 12).cumsum(axis=0)
     for column, span in ((11, RATE // 2), (12, 3 * RATE // 2)):
-        found[:, column] = _novelty(classes, span, num_frames)
-    found[:, :10] = np.log1p(2 * found[:, :10])
-    return found.astype(np.float32)
+        features[:, column] = _novelty(classes, span, num_frames)
+    features[:, :10] = np.log1p(2 * features[:, :10])
+    return features.astype(np.float32)
 
 
 def _time_to_next(frame: NDArray[np.int64], num_frames: int) -> NDArray[np.float64]:

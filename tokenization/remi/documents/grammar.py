@@ -373,9 +373,9 @@ class DocumentGrammar(RemiGrammar):
             mask[TIME_SIGNATURE:POSITION], mask[TEMPO : families.program] = metres
             if fixed.sources is not None:
                 asked = [plan_ids(one, (), families)[0] - families.return_ for one in fixed.sources]
-                known = [one for one in asked if returns[one]] or [0]
+                possible = [one for one in asked if returns[one]] or [0]
                 returns[:] = False
-                returns[known] = True
+                returns[possible] = True
             mask[families.return_ : families.chord] = returns
         elif after < After.LAST and fixed.chords is not None:
             mask[families.chord : families.later] = False

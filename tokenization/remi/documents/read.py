@@ -62,10 +62,10 @@ class Signs(NamedTuple):
 
     def in_bars(self, kind: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which signs (n,) are tokens of a kind after the first Bar, and the bar of each."""
-        found = (self.kinds == kind).nonzero()[0]
-        of_bar = self.bar_of(self.places[found])
+        rows = (self.kinds == kind).nonzero()[0]
+        of_bar = self.bar_of(self.places[rows])
         first = int(of_bar.searchsorted(0))
-        return found[first:], of_bar[first:]
+        return rows[first:], of_bar[first:]
 
 
 def read_key(signs: Signs) -> Key | None:
@@ -115,9 +115,9 @@ def read_plan(
     after = signs.places[chords] + 1
     kinds, values = signs.tokens
     basses = (values[after] + 1) * (kinds[after] == Kind.BASS)
-    found = ((signs.values[chords] + 1) << _BASS_BITS) + basses
-    found *= _OF_CHORD[np.minimum(nth, 2)]
-    plans += np.bincount(of_bar, found, len(plans)).astype(np.int64)
+    chord_codes = ((signs.values[chords] + 1) << _BASS_BITS) + basses
+    chord_codes *= _OF_CHORD[np.minimum(nth, 2)]
+    plans += np.bincount(of_bar, chord_codes, len(plans)).astype(np.int64)
     if bars.num_later:
         plans = np.roll(plans, -bars.num_later)
     starts = np.array([signature.tick for signature in signatures], np.int64)
@@ -159,11 +159,11 @@ class Written(NamedTuple):
 
 
 def read_written(signs: Signs, bars: Bars, notes: Notes) -> Written | None:
-    """The bars to be written: from the first one with a Write to the end, or to that of the gap."""
+    """Return the bars to be written, from the first with a Write to the end or that of the gap."""
     if not signs.has(Kind.WRITE):
         return None
-    found, of_bar = signs.in_bars(Kind.WRITE)
-    writes = signs.places[found]
+    rows, of_bar = signs.in_bars(Kind.WRITE)
+    writes = signs.places[rows]
     writes, of_bar = writes[of_bar >= bars.num_later], of_bar[of_bar >= bars.num_later]
     if not len(writes):
         return None
