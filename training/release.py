@@ -289,7 +289,7 @@ def _licence(given: str, runs: Sequence[PastRun]) -> str:
 def _data(runs: Sequence[PastRun]) -> list[str]:
     """Return the corpora with their licences and attributions, as Markdown.
 
-    Empty if none has any.
+    The text is empty if no corpus has any.
     """
     corpora = _corpora(runs)
     if not any(one.attribution or one.licence != "unknown" for one in corpora):

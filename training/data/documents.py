@@ -130,7 +130,7 @@ class Documents(Examples):
         return drawn
 
     def draw_document(self, draw: np.random.Generator, room: int) -> Drawn:
-        """A document of a random piece that fills `room` tokens, if the piece is long enough."""
+        """Draw a document of a piece; it fills `room` tokens if the piece is long enough."""
         shares = self.shares
         piece = self._draw_piece(draw)
         kind = self._draw_kind(draw)
@@ -199,7 +199,7 @@ class Documents(Examples):
         return np.cumsum([corpus["weight"] * (len(pieces) > 0) for corpus, (pieces, _) in pairs])
 
     def _draw_piece(self, draw: np.random.Generator, corpus: int | None = None) -> int:
-        """A piece in proportion to its tokens, of a corpus drawn by weight unless it is given."""
+        """Draw a piece in proportion to its tokens, of a corpus drawn by weight if none is given."""
         if corpus is None:
             place = draw.random() * self._weights[-1]
             corpus = int(np.searchsorted(self._weights, place, side="right"))
@@ -256,7 +256,7 @@ class Documents(Examples):
     def _changed(
         self, part: _Part, piece: int, room: int, draw: np.random.Generator
     ) -> tuple[_Part, int]:
-        """The part transposed and changed, and the flags of what is not to be predicted in it."""
+        """Transpose and change the part; return it with the flags of what is not predicted."""
         facts = self.corpus.facts(piece)
         masked = facts.masked
         score = part.score

@@ -12,7 +12,7 @@ from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
 
 def masked_ids(ids: NDArray[np.integer], flags: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """The ids of a piece with these flags, in which ~t stands for an id t that is not predicted.
+    """Return the ids of a piece, with ~t for each id t that is not predicted.
 
     `flags` are those of `PieceFacts.masked`.
     """

@@ -350,7 +350,7 @@ def _loops(subject: _Subject) -> dict[str, Any]:
 
 
 def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Translation invariance and monotonicity of the maps: means, and values by layer and head."""
+    """Measure how invariant and how monotonic the maps are: means, and values of each head."""
     try:
         found = relativity(decoder, length, token=BAR, seeds=seeds)
     except ValueError as error:  # no map for this encoding

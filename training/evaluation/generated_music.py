@@ -306,7 +306,10 @@ def _differences(
 def _histograms(
     groups: Mapping[str, Sequence[Passage]], first_bar: int
 ) -> dict[str, dict[str, Any]]:
-    """Counts of both groups, their divergence, and that between two halves of the real pieces."""
+    """Return the counts of both groups and their divergence, for each histogram.
+
+    The divergence between two halves of the real pieces is returned too, for comparison.
+    """
     counts = {
         name: [histograms(passage.notes.between(first_bar)) for passage in group]
         for name, group in groups.items()

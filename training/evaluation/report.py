@@ -313,7 +313,7 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 
 def gain_table(gain: Gain) -> list[str]:
-    """A Markdown table of nats per token by family of the predicted token, and nats per note."""
+    """Return a Markdown table of nats per token by family of tokens, and of nats per note."""
     rows = [("all", gain), *((one.family, one) for one in gain.families)]
     lines = [
         f"| predicted tokens, {gain.split} split | number | nats per token | with the pointer |",
@@ -417,7 +417,7 @@ def _number(value: float | None) -> str:
 def _difference(values: Mapping[str, float | None]) -> str:
     """Return a difference from real music with its standard error, in brackets.
 
-    "" if there is none.
+    The text is empty if there is no difference.
     """
     mean, error = values["mean"], values["standard_error"]
     if mean is None or not (mean or error):
@@ -432,10 +432,10 @@ def table(entries: Mapping[str, Results]) -> list[str]:
 
 
 def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
-    """A Markdown table of the music of one key, with columns for real music and for the copier.
+    """Return a Markdown table of the music of one key.
 
-    Models that were compared with the same real music share these columns; those without such music
-    are left out.
+    Real music and the copier have columns of their own. Models that were
+    compared with the same real music share these columns; those without such music are left out.
     """
     columns: dict[str, dict[str, str]] = {}
     for real, names in by_real_music(entries, key):

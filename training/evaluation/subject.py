@@ -61,7 +61,7 @@ def load_pieces(
 ) -> tuple[Corpus, list[NDArray[np.int64]]]:
     """Return a split of a corpus, and its pieces.
 
-    Of a mixture only the corpora `only`, or all if empty.
+    Of a mixture, these are the pieces of the corpora `only`, or of all if it is empty.
 
     Raises:
         TrainingError: there is no such split or corpus, or it is empty; the message names `option`.

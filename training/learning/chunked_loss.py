@@ -34,7 +34,7 @@ def targets_of(batch: Tensor) -> Tensor:
 def num_predicted(batch: Tensor) -> Tensor:
     """Return the number of tokens (b, l + 1) of a batch that are predicted.
 
-    The first of a row is not.
+    The first token of a row is not predicted.
     """
     return (batch[:, 1:] > 0).sum()
 

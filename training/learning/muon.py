@@ -175,9 +175,10 @@ def _directly(x: Tensor) -> Tensor:
 
 
 def _by_squares(x: Tensor) -> Tensor:
-    """The same with small products only: the iterations are polynomials P of X X^T that commute.
+    """Orthogonalize with small products only.
 
-    X X^T becomes P X X^T P, and the product of all P is applied to X at the end.
+    The iterations are polynomials P of X X^T that commute: X X^T becomes
+    P X X^T P, and the product of all P is applied to X at the end.
     """
     square = x @ x.mT
     whole_map: Tensor | None = None

@@ -106,7 +106,7 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
 def total_tokens(runs: Sequence[PastRun]) -> str:
     """Return the number of tokens of all runs, as text.
 
-    A lower bound if it is unknown for a run.
+    The number is a lower bound if that of a run is unknown.
     """
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)

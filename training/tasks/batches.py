@@ -32,7 +32,7 @@ class StepData:
         trainer: TrainerConfig,
         processes: Processes,
     ) -> None:
-        """Data of one process: `examples[step]` are its `rows` of the batch of a step."""
+        """Keep the data of one process: `examples[step]` are its `rows` of the batch of a step."""
         self.examples = examples
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
@@ -102,7 +102,7 @@ class TensorBatch:
     def chunk(self, parts: int) -> list[Self]:
         """Return the batch split into at most `parts` parts of equal size.
 
-        The last may be smaller.
+        The last part may be smaller.
         """
         count = len(self)
         size = -(-count // parts)

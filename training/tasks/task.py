@@ -102,9 +102,10 @@ class Task(ABC):
 
     @abstractmethod
     def held_out(self, world: int) -> Any:  # noqa: ANN401
-        """The examples of a validation by `world` processes, each of which takes the same number.
+        """Return the examples of a validation by `world` processes.
 
-        The last ones are left out if they are no multiple of `world`.
+        Each process takes the same number. The last ones are left out if they are no multiple of
+        `world`.
         """
 
     @abstractmethod

@@ -125,10 +125,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
     """Return a pointer for music, whose units are bars.
 
-    It ignores differences of velocity and duration.
-
-    A Return names an earlier bar. A match ignores what Returns name, so that each bar
-    begins with a match. Its gates are not fitted; its balance is that of `before`.
+    It ignores differences of velocity and duration. A Return names an earlier bar. A match ignores
+    what Returns name, so that each bar begins with a match. The gates are not fitted; the balance
+    is that of `before`.
     """
     families = Families(vocabulary)
     first = tuple(families.first_ids.values())

@@ -106,7 +106,7 @@ def place(pieces: Pieces) -> Placement:
 
 
 def _strictest(group: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first piece of the strictest split of each group, at the group's number (pieces,)."""
+    """Return the first piece of the strictest split of each group, at the group's number."""
     order = np.lexsort((np.arange(len(group)), ranks, group))
     firsts = order[np.append(True, np.diff(group[order]) != 0)[: len(group)]]
     found = np.arange(len(group))

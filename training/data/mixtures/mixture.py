@@ -34,7 +34,7 @@ class StyleRule:
     def style_of(self, row: Mapping[str, str]) -> str | None:
         """Return the style of a piece, given its row of the table.
 
-        None if no expression is found.
+        It is None if no expression matches.
         """
         value = row[self.column]
         if not self.names:

@@ -37,9 +37,8 @@ class Loop(NamedTuple):
 def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Remi) -> list[Loop]:
     """Return the fifth bar of pieces, repeated 16 times.
 
-    Up to 24, evenly spaced over suitable pieces.
-
-    A piece is suitable if it has at least six bars, and at least four notes in the fifth.
+    At most 24 pieces are used, evenly spaced over those that are suitable. A piece is
+    suitable if it has at least six bars, and at least four notes in the fifth.
     """
     long = [piece for piece in pieces if np.count_nonzero(piece == BAR) > _BAR + 1]
     made = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]

@@ -83,7 +83,7 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
 def muspy_measures(notes: BarNotes) -> dict[str, float]:
     """Return the measures of muspy (Dong et al., 2020), by the same names.
 
-    NaN where muspy returns NaN.
+    They are NaN where muspy returns NaN.
 
     Times are in twelfths of a beat, on which the values depend, and start with the first bar. As in
     muspy, drums count only for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency`;
@@ -130,7 +130,7 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
 
 
 def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Number of different pitches, drums excluded, that sound in each grid step: (length,)."""
+    """Count the different pitches that sound in each grid step (length,), without drums."""
     roll = np.zeros((128, length + 1), np.int64)
     pitched = ~notes.is_drum
     np.add.at(roll, (notes.pitches[pitched], notes.onsets[pitched]), 1)

@@ -61,7 +61,10 @@ def _welch(row: str, values: Sequence[float], base: Sequence[float]) -> Comparis
 
 
 def pooled_deviation(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation within groups, whose means may differ; nan without two equal seeds."""
+    """Return the standard deviation within groups, whose means may differ.
+
+    It is nan if no group has two values.
+    """
     freedom = sum(len(values) - 1 for values in groups if len(values) > 1)
     squares = sum(
         (len(values) - 1) * np.var(values, ddof=1) for values in groups if len(values) > 1

@@ -44,7 +44,7 @@ class Table:
         return compared(self.values[measure], self.baseline)
 
     def deviation(self, measure: str) -> float:
-        """Standard deviation over seeds, pooled over rows."""
+        """Return the standard deviation over seeds, pooled over rows."""
         return pooled_deviation([*self.values[measure].values()])
 
 

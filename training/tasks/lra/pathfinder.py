@@ -60,7 +60,7 @@ class PathfinderTask(ImageTask):
     def split(self, name: Split) -> Examples:
         """Return the images of a split.
 
-        Of files, 80, 10 and 10 % in a random order, always the same.
+        Files are divided into 80, 10 and 10 % in a random order, which is always the same.
         """
         as_values = not isinstance(self.model.input, TokenInputConfig)
         if self.data is None:
@@ -127,7 +127,7 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
 
 
 def _drawn(name: Split, size: int, dashes: int, as_values: bool, index: int) -> Example:
-    """An image, which depends on its split and number, and whether its circles are joined."""
+    """Draw an image by its split and number; its label is whether its circles are joined."""
     stream: Any = "noise" if name == "train" else name
     draws = generator(0, index, stream, row=size)
     label = int(draws.integers(2))

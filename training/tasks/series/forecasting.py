@@ -149,7 +149,7 @@ class Changes(NamedTuple):
 def changes_of(
     values: NDArray[np.float64], held_out: int, bins: int, *, logarithm: bool
 ) -> Changes:
-    """Changes of values (l + 1,), with a scale that does not depend on the last `held_out`."""
+    """Return the changes of values (l + 1,); their scale ignores the last `held_out`."""
     levels = np.log(values) if logarithm else values
     changes = np.diff(levels)
     scale = float(np.abs(changes[: len(changes) - held_out]).mean()) / (2 * math.log(2))

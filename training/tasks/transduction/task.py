@@ -63,9 +63,7 @@ class TransductionTask(DrawnTask, PairTask):
     def example(self, split: Split, index: int, size: int | None = None) -> Pair:
         """Return an example of a split, always the same for an index.
 
-        `size` is the mean, None: `size`.
-
-        No source belongs to two splits.
+        `size` is the mean size, `self.size` if it is None. No source belongs to two splits.
 
         Raises:
             TrainingError: there are too few sources of this size.

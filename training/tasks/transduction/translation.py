@@ -156,7 +156,7 @@ class TranslationTask(PairTask):
         return self.pairs("train", self.tokenizer)
 
     def held_out(self, world: int) -> EncodedPairs:
-        """Validation pairs; batches of similar lengths have less padding."""
+        """Return the validation pairs by length; batches of similar lengths have less padding."""
         pairs = self.pairs("validation", self.tokenizer)
         order = np.argsort(pairs.lengths[: self.validation_examples].max(1), kind="stable")
         return pairs.some(order)

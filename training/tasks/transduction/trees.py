@@ -51,7 +51,7 @@ def random_shape(draws: np.random.Generator, depth: int) -> Tree:
 
 
 def labelled(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tree:
-    """A tree of the same shape, with the next labels for its leaves and for its inner nodes."""
+    """Label a tree: its leaves with the next of `leaves`, its inner nodes with `operators`."""
     label = next(operators if tree.children else leaves)
     return Tree(label, tuple(labelled(child, leaves, operators) for child in tree.children))
 
@@ -133,7 +133,7 @@ its label; leave the tree as it is."""
 
 
 def applied(operation: Operation, label: int, tree: Tree) -> Tree:
-    """The result of an operation on the subtree whose root has a label, which occurs once."""
+    """Apply an operation to the subtree whose root has a label, which occurs once."""
     if operation == "keep":
         return tree
     if operation == "truncate":
