@@ -25,7 +25,7 @@ from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
 from training.tasks.task import Task
-from training.tasks.transduction.sequences import SequenceTask
+from training.tasks.transduction.sequences import SequenceTransductionTask
 from training.tasks.transduction.translation import TranslationTask
 from training.tasks.transduction.tree_task import TreeTask
 
@@ -44,7 +44,7 @@ TASKS: dict[str, type[MusicTask | Task]] = {
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
     "pixels": PixelsTask,
-    "sequence_transduction": SequenceTask,
+    "sequence_transduction": SequenceTransductionTask,
     "tree_transduction": TreeTask,
     "translation": TranslationTask,
     "series": SeriesTask,

@@ -69,7 +69,7 @@ class DocumentShares:
             )
 
 
-class Drawn(NamedTuple):
+class DrawnDocument(NamedTuple):
     """A document before it is cut to the length of its example."""
 
     kind: Kind
@@ -121,15 +121,15 @@ class Documents(Examples):
         drawn = self.draw(draw)
         return np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
 
-    def draw(self, draw: np.random.Generator) -> list[Drawn]:
+    def draw(self, draw: np.random.Generator) -> list[DrawnDocument]:
         """Return the documents of an example; only the last one may be too long."""
-        drawn, room = list[Drawn](), self.length + 1
+        drawn, room = list[DrawnDocument](), self.length + 1
         while not drawn or (room >= _LEAST_ROOM and drawn[-1].ids[-1] == EOS):
             drawn.append(self.draw_document(draw, room))
             room -= len(drawn[-1].ids)
         return drawn
 
-    def draw_document(self, draw: np.random.Generator, room: int) -> Drawn:
+    def draw_document(self, draw: np.random.Generator, room: int) -> DrawnDocument:
         """Draw a document of a piece; it fills `room` tokens if the piece is long enough."""
         shares = self.shares
         piece = self._draw_piece(draw)
@@ -170,7 +170,7 @@ class Documents(Examples):
             selection = selection._replace(
                 first=selection.first - at_start, stop=selection.stop - at_start
             )
-        return Drawn(kind, piece, part.first_bar, document, ids, masked)
+        return DrawnDocument(kind, piece, part.first_bar, document, ids, masked)
 
     @property
     def _has_tracks(self) -> bool:
@@ -199,7 +199,7 @@ class Documents(Examples):
         return np.cumsum([corpus["weight"] * (len(pieces) > 0) for corpus, (pieces, _) in pairs])
 
     def _draw_piece(self, draw: np.random.Generator, corpus: int | None = None) -> int:
-        """Draw a piece in proportion to its tokens, of a corpus drawn by weight if none is given."""
+        """Draw a piece by its number of tokens, of a corpus drawn by weight if none is given."""
         if corpus is None:
             place = draw.random() * self._weights[-1]
             corpus = int(np.searchsorted(self._weights, place, side="right"))
@@ -277,9 +277,9 @@ class Documents(Examples):
         def other() -> Score:
             """Return a part of another piece of the same corpus."""
             nonlocal masked
-            found = self._draw_piece(draw, facts.corpus)
-            masked |= self.corpus.facts(found).masked & MASKED_VELOCITIES
-            return self._draw_part(found, "continuation", 0, room, draw, has_plan=True).score
+            other_piece = self._draw_piece(draw, facts.corpus)
+            masked |= self.corpus.facts(other_piece).masked & MASKED_VELOCITIES
+            return self._draw_part(other_piece, "continuation", 0, room, draw, has_plan=True).score
 
         score = self.augmentation(score, other, draw)
         slowest, fastest = TEMPO_GRID[[0, -1]].tolist()

@@ -61,8 +61,8 @@ class Examples(ABC):
     def _read(self, piece: int, stop: int | None = None) -> NDArray[np.int32]:
         """Tokens of a piece up to `stop`. Raises TrainingError if they are damaged."""
         ids, bars = self.corpus.piece(piece, stop=stop), self.corpus.piece_bars(piece)
-        found = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
-        if not np.array_equal(found, bars[: np.searchsorted(bars, len(ids))]):
+        bar_indices = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
+        if not np.array_equal(bar_indices, bars[: np.searchsorted(bars, len(ids))]):
             name = [*self.corpus.names, *map(str, range(piece + 1))][piece]
             raise TrainingError(
                 f"the stored tokens of {name} are damaged; prepare the corpus again"

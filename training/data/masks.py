@@ -30,5 +30,5 @@ def _flags(vocabulary: Vocabulary) -> NDArray[np.uint8]:
         "DrumVelocity": MASKED_VELOCITIES,
         "Tempo": MASKED_TEMPOS,
     }
-    found = [families.get(name.split("_")[0], 0) for name in vocabulary.names]
-    return np.array(found, np.uint8)
+    flags = [families.get(name.split("_")[0], 0) for name in vocabulary.names]
+    return np.array(flags, np.uint8)

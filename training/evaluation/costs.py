@@ -95,14 +95,14 @@ def _peak_memory_gib(device: torch.device) -> float | None:
     return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
 
 
-def costs_line(found: Mapping[str, Any]) -> str:
+def costs_line(figures: Mapping[str, Any]) -> str:
     """Costs in one line."""
-    (unit,) = (key.removeprefix("flops_per_") for key in found if key.startswith("flops_per_"))
-    flops, seconds = found[f"flops_per_{unit}"], found[f"seconds_per_{unit}"]
+    (unit,) = (key.removeprefix("flops_per_") for key in figures if key.startswith("flops_per_"))
+    flops, seconds = figures[f"flops_per_{unit}"], figures[f"seconds_per_{unit}"]
     line = (
-        f"{found['parameters']:,} parameters; per {unit} {flops / 1e6:,.2f} MFLOPs of matrix "
-        f"products and {1000 * seconds:,.3f} ms ({found[f'{unit}s_at_once']:,} at once)"
+        f"{figures['parameters']:,} parameters; per {unit} {flops / 1e6:,.2f} MFLOPs of matrix "
+        f"products and {1000 * seconds:,.3f} ms ({figures[f'{unit}s_at_once']:,} at once)"
     )
-    if found["peak_memory_gib"] is not None:
-        line += f"; peak memory {found['peak_memory_gib']:.2f} GiB"
+    if figures["peak_memory_gib"] is not None:
+        line += f"; peak memory {figures['peak_memory_gib']:.2f} GiB"
     return line

@@ -117,12 +117,12 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
                 names=subject.corpus.names,
                 folder=subject.folder,
             )
-    found = goals(results)
-    results["goals"] = [goal._asdict() for goal in found]
+    checked_goals = goals(results)
+    results["goals"] = [goal._asdict() for goal in checked_goals]
     write_text(subject.folder / "results.json", json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
-    for goal in found:
+    for goal in checked_goals:
         logger.info("%s", goal.line())
     return results
 
@@ -327,11 +327,11 @@ def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
 
 def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
     """Tokens of each family of predicted tokens, and their nats per token in each reading."""
-    found: dict[str, dict[str, float]] = {}
+    families: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
         for name, family in nats_of_families(subject, nats).items():
-            found.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
-    return found
+            families.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
+    return families
 
 
 def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
@@ -340,25 +340,28 @@ def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
 
 def _loops(subject: _Subject) -> dict[str, Any]:
     """Loss on a repeated bar; no figures if no bar is suitable."""
-    made = loops(subject.pieces, subject.tokenizer)
-    ids = [loop.ids for loop in made]
+    repetitions = loops(subject.pieces, subject.tokenizer)
+    ids = [loop.ids for loop in repetitions]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
         families = subject.tokenizer.families
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
-    found = loop_nats(nats, made)
-    return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
+    nats_by_time = loop_nats(nats, repetitions)
+    return {
+        "pieces": len(repetitions),
+        "nats_per_token": {str(time): nats_by_time[time] for time in nats_by_time},
+    }
 
 
 def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Measure how invariant and how monotonic the maps are: means, and values of each head."""
     try:
-        found = relativity(decoder, length, token=BAR, seeds=seeds)
+        statistics = relativity(decoder, length, token=BAR, seeds=seeds)
     except ValueError as error:  # no map for this encoding
         logger.warning("position maps not measured: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
         name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}
-        for name, values in found._asdict().items()
+        for name, values in statistics._asdict().items()
     }
 
 

@@ -43,8 +43,8 @@ def is_music(key: str) -> bool:
 
 def music_by_key(results: Results) -> dict[str, Results]:
     """Measured music by `music_key`, shorter prompts first; empty if there is none."""
-    found = {key: music for key, music in results.items() if is_music(key)}
-    return dict(sorted(found.items(), key=lambda item: _size(item[1])))
+    music_of_key = {key: music for key, music in results.items() if is_music(key)}
+    return dict(sorted(music_of_key.items(), key=lambda item: _size(item[1])))
 
 
 def _size(music: Results) -> tuple[int, int, int]:
@@ -55,12 +55,12 @@ def _size(music: Results) -> tuple[int, int, int]:
 
 def music_keys(entries: Mapping[str, Results]) -> list[str]:
     """Keys of the measured music of some models, shorter prompts first."""
-    found = {
+    sizes = {
         key: _size(music)
         for results in entries.values()
         for key, music in music_by_key(results).items()
     }
-    return sorted(found, key=found.__getitem__)
+    return sorted(sizes, key=sizes.__getitem__)
 
 
 def by_real_music(entries: Mapping[str, Results], key: str) -> list[tuple[str, list[str]]]:

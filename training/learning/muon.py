@@ -70,8 +70,8 @@ def parameter_groups(
         if parameters
     ]
     undecayed = {"parts": 0, "weight_decay": 0.0}
-    own = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
-    return [*decayed, {"params": others, **undecayed}, *([own] if encodings else [])]
+    encoding_group = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
+    return [*decayed, {"params": others, **undecayed}, *([encoding_group] if encodings else [])]
 
 
 class _Weight(NamedTuple):

@@ -67,8 +67,8 @@ def resume_arithmetic(
     """
     kept = Arithmetic(stored["device"], stored["precision"], stored["threads"])
     precision = PRECISIONS.get(settings.precision, settings.precision)
-    wanted = (settings.device, precision, settings.threads)
-    for name, asked, value in zip(Arithmetic._fields, wanted, kept, strict=True):
+    requested = (settings.device, precision, settings.threads)
+    for name, asked, value in zip(Arithmetic._fields, requested, kept, strict=True):
         if asked not in ("auto", None, value):
             raise TrainingError(
                 f"{folder}: the run started with {name} {value}, but trainer.{name} is {asked}; "
@@ -89,16 +89,16 @@ def resume_arithmetic(
     return kept
 
 
-def choose_device(wanted: str, name: str = "trainer.device") -> Device:
+def choose_device(requested: str, name: str = "trainer.device") -> Device:
     """Choose the device; `auto` selects a GPU if there is one.
 
     Raises:
         TrainingError: a GPU is requested but not found.
     """
-    found = torch.cuda.is_available()
-    if wanted == "cuda" and not found:
+    has_gpu = torch.cuda.is_available()
+    if requested == "cuda" and not has_gpu:
         raise TrainingError(f"{name} is cuda, but no GPU was found; use cpu or auto")
-    return "cuda" if found and wanted != "cpu" else "cpu"
+    return "cuda" if has_gpu and requested != "cpu" else "cpu"
 
 
 @contextmanager

@@ -109,5 +109,5 @@ def total_tokens(runs: Sequence[PastRun]) -> str:
     The number is a lower bound if that of a run is unknown.
     """
     total = sum(run.tokens or 0 for run in runs)
-    known = all(run.tokens is not None for run in runs)
-    return f"{total:,}" if known else f"at least {total:,}"
+    is_exact = all(run.tokens is not None for run in runs)
+    return f"{total:,}" if is_exact else f"at least {total:,}"

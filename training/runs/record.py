@@ -284,7 +284,7 @@ def _environment() -> dict[str, Any]:
             "commit": torch.version.git_version,
             "build": [line.strip(" -") for line in built if "Build settings" not in line],
         },
-        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+        "packages": dict(sorted((package.name, package.version) for package in distributions())),
     }
 
 

@@ -170,9 +170,9 @@ def _write(
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
     """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
     corpus = Corpus.load(data, "validation")
-    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
+    indices = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []
-    for index in chosen:
+    for index in indices:
         ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
         end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
         prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))

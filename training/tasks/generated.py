@@ -146,13 +146,13 @@ class GeneratedTask(DrawnTask):
         Raises:
             TrainingError: there are too few sequences of this size.
         """
-        found = np.empty((0, self.length_of(size), 2), np.int64)
+        examples = np.empty((0, self.length_of(size), 2), np.int64)
         for _ in range(_ATTEMPTS):
             more = self.examples(draws, 2 * count, size)
             mine = [split_of(row[:, 0]) == split for row in more]
-            found = np.concatenate([found, more[mine]])
-            if len(found) >= count:
-                return found[:count]
+            examples = np.concatenate([examples, more[mine]])
+            if len(examples) >= count:
+                return examples[:count]
         raise TrainingError(
             f"there are too few sequences of size {size} for the split {split}; use larger sizes"
         )
@@ -174,9 +174,9 @@ class GeneratedTask(DrawnTask):
         """Rows (b, l, 2)."""
         return torch.from_numpy(examples[numbers])
 
-    def batches(self, examples: None, seed: int, rows: range) -> Batches:
+    def batches(self, examples: None, seed: int, rows: range) -> GeneratedBatches:
         """Batches of a size that depends on the step."""
-        return Batches(self, seed, rows)
+        return GeneratedBatches(self, seed, rows)
 
     def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:
         """Measure the answers to the test examples of each size."""
@@ -214,7 +214,7 @@ def split_of(inputs: NDArray[np.integer[Any]]) -> Split:
     return "train" if part > 1 else ("validation", "test")[part]
 
 
-class Batches:
+class GeneratedBatches:
     """Training batches; that of a step depends only on (seed, step)."""
 
     def __init__(self, task: GeneratedTask, seed: int, rows: range) -> None:
@@ -251,10 +251,10 @@ def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
             logits, _ = decoder(tokens, positions_of(tokens, decoder.num_axes), state)
             if decoder.config.pointer is not None:
                 logits = with_pointer(decoder.config.pointer, tokens, logits)
-            wanted = targets != NO_TARGET
-            hits = (logits.argmax(-1) == targets) & wanted
-            right, asked = right + int(hits.sum()), asked + int(wanted.sum())
-            exact += int((hits == wanted).all(-1).sum())
+            is_target = targets != NO_TARGET
+            hits = (logits.argmax(-1) == targets) & is_target
+            right, asked = right + int(hits.sum()), asked + int(is_target.sum())
+            exact += int((hits == is_target).all(-1).sum())
     return Answers(right / asked, exact / len(examples))
 
 

@@ -118,8 +118,10 @@ class LikelihoodTask(Task):
             for part in parts_of(range(len(rows)), batch_size):
                 tokens, targets = self.batch(rows, part).to(device).unbind(-1)
                 logits, _ = model(tokens, self.positions(tokens), model.init_state(len(tokens)))
-                found = -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
-                nats[part] = found[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
+                losses = (
+                    -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
+                )
+                nats[part] = losses[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
         tokens = self.batch(rows, range(min(batch_size, len(rows))))[..., 0].to(device)
         positions, state = self.positions(tokens), model.init_state(len(tokens))
         results = {

@@ -131,14 +131,14 @@ class MusicData(StepData):
                 f"{task.data}: the vocabularies of the corpus and of its tokenizer differ; prepare "
                 "the corpus again"
             )
-        known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
+        vocabulary_size, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
         sizes = (
-            f"task.model.vocabulary_size is {known}, but the tokenizer of {task.data} has {used} "
-            "ids"
+            f"task.model.vocabulary_size is {vocabulary_size}, but the tokenizer of {task.data} "
+            f"has {used} ids"
         )
-        if known < used:
+        if vocabulary_size < used:
             raise TrainingError(f"{sizes}; set task.model.vocabulary_size={used}")
-        if known > used and not processes.rank:
+        if vocabulary_size > used and not processes.rank:
             logger.warning(
                 "%s; the other ids are unused. Check that the config is meant for this data", sizes
             )

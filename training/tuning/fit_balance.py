@@ -156,11 +156,11 @@ def _mean(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def _measures(ids: NDArray[np.int64], tokenizer: Remi, bars: int, new_bars: int) -> list[float]:
     notes = BarNotes.of(in_bars(tokenizer.crop(ids, 0, bars + new_bars), tokenizer).score)
     repeated = repeated_bars(notes, bars)
-    found = form(notes, bars) | {
+    measures = form(notes, bars) | {
         "bars_of_any_earlier": repeated.of_any_earlier,
         "bars_of_prompt": repeated.of_prompt,
     }
-    return [found[name] for name in MEASURES]
+    return [measures[name] for name in MEASURES]
 
 
 def _distance(subject: Subject, prompts: Prompts, options: FitBalanceOptions) -> float:

@@ -256,8 +256,8 @@ def _split(options: FitPointerOptions, subject: Subject, name: str, option: str)
     corpus, pieces = load_pieces(options.data, name, option)
     hidden = hidden_tokens(corpus, pieces, subject.tokenizer.vocabulary)
     count = min(options.pieces or len(pieces), len(pieces))
-    chosen = [index * len(pieces) // count for index in range(count)]  # evenly spaced
-    return _Split(name, [pieces[i] for i in chosen], [hidden[i] for i in chosen])
+    indices = [index * len(pieces) // count for index in range(count)]  # evenly spaced
+    return _Split(name, [pieces[i] for i in indices], [hidden[i] for i in indices])
 
 
 def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
@@ -306,10 +306,10 @@ def _gain(
         families=tuple(
             FamilyGain(
                 family=name,
-                tokens=found.tokens,
-                decoder=found.nats_per_token,
+                tokens=family.tokens,
+                decoder=family.nats_per_token,
                 mixture=with_pointer[name].nats_per_token,
             )
-            for name, found in without.items()
+            for name, family in without.items()
         ),
     )

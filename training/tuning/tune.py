@@ -52,7 +52,7 @@ _WRITING_SECONDS = 2.0
 _MOST_SKIPPED = 20
 
 
-class Outcome(NamedTuple):
+class TuningOutcome(NamedTuple):
     """A tuned model."""
 
     tuned: Tuned
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     """Whether Ctrl-C ended the tuning before its time."""
 
 
-def tune(options: TuneOptions) -> Outcome:
+def tune(options: TuneOptions) -> TuningOutcome:
     """Tune a model and write it to `output`.
 
     The weights are averages over the last steps; those with which the held-back pieces were most
@@ -136,7 +136,7 @@ def tune(options: TuneOptions) -> Outcome:
     )
     decoder.to("cpu")
     write_tuned(decoder, folder, options.output, (*history(folder, origin), run), card(tuned, run))
-    return Outcome(tuned, stopped)
+    return TuningOutcome(tuned, stopped)
 
 
 class _Clock:
@@ -249,10 +249,10 @@ class _Tuning:
         self._average.swap()
         self.decoder.eval()
         try:
-            found = evaluate()
-            if not found < self._least:
+            loss = evaluate()
+            if not loss < self._least:
                 return False
-            self._least, self.best_step = found, self.step
+            self._least, self.best_step = loss, self.step
             self._keep()
             return True
         finally:

@@ -153,11 +153,11 @@ def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 def _look_up(
     keys: NDArray[np.int64],
     values: NDArray[np.float64],
-    wanted: NDArray[np.int64],
+    queries: NDArray[np.int64],
     default: float,
 ) -> NDArray[np.float64]:
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[place] == wanted, values[place], default)
+    place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[place] == queries, values[place], default)
 
 
 def ngram_nats(

@@ -127,18 +127,18 @@ def relativity(
     the same for all seeds.
     """
     config = decoder.config
-    found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
-    with tqdm(total=found[0].size, desc="maps", unit="head", mininterval=2) as bar:
+    values = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
+    with tqdm(total=values[0].size, desc="maps", unit="head", mininterval=2) as bar:
         for draw, seed in enumerate(seeds):
             for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
                 for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
                     limit = None if span is None else span - 1
-                    found[:, draw, layer, head] = (
+                    values[:, draw, layer, head] = (
                         translation_invariance(scores, max_offset=limit),
                         monotonicity_violation(scores, max_offset=limit),
                     )
                     bar.update()
-    return Relativity(found[0], found[1])
+    return Relativity(values[0], values[1])
 
 
 class LayerMaps(NamedTuple):

@@ -102,31 +102,31 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
     ends = np.minimum(onsets + notes.durations, notes.lines[-1])
     length = int(ends.max(initial=0))
     classes = np.bincount(pitches[pitched] % 12, minlength=12)
-    found = dict.fromkeys(MUSPY_MEASURES, float("nan"))
-    found["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
-    found["n_pitch_classes_used"] = float(np.count_nonzero(classes))
+    measures = dict.fromkeys(MUSPY_MEASURES, float("nan"))
+    measures["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
+    measures["n_pitch_classes_used"] = float(np.count_nonzero(classes))
     if pitched.any():
         shares = classes[classes > 0] / classes.sum()
-        found["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
+        measures["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
         in_scale = [
             classes[(np.array(scale) + root) % 12].sum() for scale in _SCALES for root in range(12)
         ]
-        found["scale_consistency"] = float(max(in_scale) / classes.sum())
+        measures["scale_consistency"] = float(max(in_scale) / classes.sum())
     if not length:
-        return found
+        return measures
     sounding = _sounding_pitches(notes, ends, length)
     if sounding.any():
-        found["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
-    found["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
+        measures["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
+    measures["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
     lines = notes.lines
     for name, starts in (
         ("empty_beat_rate", np.arange(0, length + 1, STEPS_PER_BEAT)),
         ("empty_measure_rate", lines[lines <= length]),
     ):
         first, last = (np.searchsorted(starts, times, side="right") - 1 for times in (onsets, ends))
-        found[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
-    found["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
-    return found
+        measures[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
+    measures["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
+    return measures
 
 
 def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
@@ -211,13 +211,13 @@ def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
     """
     new = notes.between(first_bar)
     nan = float("nan")
-    found = muspy_measures(new)
+    measures = muspy_measures(new)
     by_lag = similarity_by_lag(bar_similarity(new))
-    found |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
+    measures |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
     repeated = repeated_bars(notes, first_bar)
     stuck, playing = stuck_notes(notes, first_bar), playing_at_end(notes, first_bar)
     count = stuck.notes
-    return found | {
+    return measures | {
         "bars_of_prompt": repeated.of_prompt,
         "bars_of_any_earlier": repeated.of_any_earlier,
         "stuck_share": stuck.longer_than_bars / count if count else nan,

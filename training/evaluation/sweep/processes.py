@@ -37,7 +37,7 @@ _LINE_SECONDS = 30.0
 """Time between two reports of the progress where there is no terminal."""
 
 
-class Outcome(NamedTuple):
+class SweepOutcome(NamedTuple):
     """How the work on some cells ended."""
 
     failures: Mapping[str, str]
@@ -54,7 +54,7 @@ def is_done(cell: Cell) -> bool:
     return record["settings"] == cell.settings()
 
 
-def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> Outcome:
+def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> SweepOutcome:
     """Train and measure the cells that are not done in the folder `runs`, `processes` at a time.
 
     A cell that was interrupted is resumed by `fit`. SIGINT, SIGTERM and SIGHUP end all processes;
@@ -81,7 +81,7 @@ def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> Outcome:
             finally:
                 for one in work.running:  # after an error of this process
                     one.process.terminate()
-    return Outcome(work.failures, work.stopped_by)
+    return SweepOutcome(work.failures, work.stopped_by)
 
 
 class _Running:

@@ -43,10 +43,10 @@ class Mnist1dTask(LoadedImageTask):
         except ModuleNotFoundError as error:
             raise missing_package("mnist1d", "mnist1d", "images") from error
 
-        made = make_dataset(get_dataset_args())
+        dataset = make_dataset(get_dataset_args())
         kind = "x_test" if name == "test" else "x"
-        signals, labels = made[kind], made[kind.replace("x", "y")]
+        signals, labels = dataset[kind], dataset[kind.replace("x", "y")]
         border = len(labels) - len(labels) // 10
         part = {"train": slice(border), "validation": slice(border, None), "test": slice(None)}
-        chosen = np.asarray(signals[part[name]], np.float32)[..., None]
-        return chosen, np.asarray(labels[part[name]], np.int64)
+        values = np.asarray(signals[part[name]], np.float32)[..., None]
+        return values, np.asarray(labels[part[name]], np.int64)

@@ -44,9 +44,9 @@ def sacrebleu_metrics() -> dict[str, Any]:
     return {"bleu": BLEU(), "chrf": CHRF()}
 
 
-def write_translations(path: Path, texts: Sequence[TextPair], *found: Sequence[str]) -> None:
+def write_translations(path: Path, texts: Sequence[TextPair], *translations: Sequence[str]) -> None:
     """Write a line per pair: source, reference, greedy translation, and that of beam search."""
     rows = [("source", "reference", "greedy", "beam")]
-    rows += zip(*zip(*texts, strict=True), *found, strict=True)
+    rows += zip(*zip(*texts, strict=True), *translations, strict=True)
     lines = ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
     write_text(path, "\n".join([*lines, ""]))

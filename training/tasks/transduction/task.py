@@ -83,15 +83,15 @@ class TransductionTask(DrawnTask, PairTask):
         """The test examples of a mean size, which are the same for all runs."""
         return [self.example("test", index, size) for index in range(self.test_examples)]
 
-    def training_examples(self) -> Drawn:
+    def training_examples(self) -> DrawnPairs:
         """Return the training examples."""
-        return Drawn(self, "train", self.train_examples or 0)
+        return DrawnPairs(self, "train", self.train_examples or 0)
 
-    def held_out(self, world: int) -> Drawn:
+    def held_out(self, world: int) -> DrawnPairs:
         """Return the validation examples, and as many more as make them a multiple of `world`."""
-        return Drawn(self, "validation", -(-self.validation_examples // world) * world)
+        return DrawnPairs(self, "validation", -(-self.validation_examples // world) * world)
 
-    def passes(self, examples: Drawn, seed: int) -> Passes | NewNumbers:
+    def passes(self, examples: DrawnPairs, seed: int) -> Passes | NewNumbers:
         """Numbers of the examples of each step."""
         if self.train_examples is None:
             return NewNumbers(self.batch_size, seed)
@@ -130,7 +130,7 @@ class TransductionTask(DrawnTask, PairTask):
 
 
 @dataclass
-class Drawn(Sequence[Pair]):
+class DrawnPairs(Sequence[Pair]):
     """Examples of a split, which are drawn when they are needed."""
 
     task: TransductionTask
@@ -173,7 +173,7 @@ def transduced(
         tokens += int((batch.targets != NO_TARGET).sum())
         state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
         targets = [task.target_of(pair) for pair in some]
-        found = transduce(model, state, START, targets, batch.targets.shape[1])
-        wanted = [pair.target[1:, 0].tolist() for pair in some]
-        exact += sum(map(list.__eq__, found, wanted))
+        answers = transduce(model, state, START, targets, batch.targets.shape[1])
+        references = [pair.target[1:, 0].tolist() for pair in some]
+        exact += sum(map(list.__eq__, answers, references))
     return Transduced(perplexity(nats, tokens), exact / len(pairs), len(pairs))

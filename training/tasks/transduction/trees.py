@@ -58,13 +58,13 @@ def labelled(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tre
 
 def in_order(tree: Tree, order: Order) -> list[tuple[int, int]]:
     """Labels and heap ids of all nodes in an order."""
-    found, waiting = [], deque([(tree, 1)])
+    nodes, waiting = [], deque([(tree, 1)])
     while waiting:
         node, heap = waiting.popleft()
-        found.append((node.label, heap))
+        nodes.append((node.label, heap))
         children = [(child, 2 * heap + side) for side, child in enumerate(node.children)]
         waiting = _queued(waiting, children, order)
-    return found
+    return nodes
 
 
 def _queued(waiting: deque, children: list, order: Order) -> deque:
@@ -141,5 +141,5 @@ def applied(operation: Operation, label: int, tree: Tree) -> Tree:
             return Tree(label)
         parts = (applied(operation, label, child) for child in tree.children)
         return Tree(tree.label, tuple(parts))
-    found = next(node for node in tree.nodes() if node.label == label)
-    return found if operation == "extract" else Tree(found.label, found.children[::-1])
+    subtree = next(node for node in tree.nodes() if node.label == label)
+    return subtree if operation == "extract" else Tree(subtree.label, subtree.children[::-1])
