@@ -72,7 +72,7 @@ def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> Exper
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder was written by `relpe-train fit`."""
+    """Return whether a folder was written by `relpe-train fit`."""
     return (folder / "config.yaml").is_file()
 
 

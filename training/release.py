@@ -169,7 +169,7 @@ _POINTER = "## Pointer"
 
 
 def _pointer(fit: PointerFit) -> list[str]:
-    """How the gates of the pointer were fitted, and what it gains, as Markdown."""
+    """Say in Markdown how the gates of the pointer were fitted, and what it gains."""
     on, test = fit.fitted, fit.test
     return [
         _POINTER,
@@ -310,7 +310,7 @@ def _data(runs: Sequence[PastRun]) -> list[str]:
 
 
 def _described(run: PastRun) -> str:
-    """Length and data of a run."""
+    """Return the length and data of a run."""
     if run.tokens is None or run.steps is None:
         return f"`{run.name}`: no record of this run."
     data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
@@ -318,7 +318,7 @@ def _described(run: PastRun) -> str:
 
 
 def _segment(segment: PastSegment, run: PastRun) -> list[str]:
-    """Command, commit and machine of a segment of a run."""
+    """Return the command, commit and machine of a segment of a run."""
     since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
     return [
         f"- Command{since}: `{segment.command}`",
@@ -359,13 +359,13 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Measures of generated and real music, and the goals, as Markdown."""
+    """Return the measures of generated and real music, and the goals, as Markdown."""
     tables = music_tables({"model": measured}, "###")
     return ["", "## Generated music compared with real music", *tables, "", *goal_lines(measured)]
 
 
 def _against_place(measured: dict[str, Any]) -> list[str]:
-    """Loss by position in long pieces, as Markdown."""
+    """Return the loss by position in long pieces, as Markdown."""
     by_position = measured["by_position"]
     rows = {"nats": by_position["bins"]}
     if "by_position_pointer" in measured:

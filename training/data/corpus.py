@@ -100,7 +100,7 @@ class Corpus:
         return shard.tokens[first + start : end].astype(np.int32)
 
     def facts(self, index: int) -> PieceFacts:
-        """Corpus, style and masked properties of a piece."""
+        """Return the corpus, style and masked properties of a piece."""
         shard, number = self._shard_of(index)
         return PieceFacts(*shard.pieces[number].item())
 
@@ -165,7 +165,7 @@ def windows(
 
 
 def note_ids(tokenizer: Remi) -> NDArray[np.int64]:
-    """Ids of the tokens that start a note."""
+    """Return the ids of the tokens that start a note."""
     kinds = ("Pitch_", "Drum_", "Note_Pitch_")
     names = tokenizer.vocabulary.names
     return np.array([i for i, name in enumerate(names) if name.startswith(kinds)], np.int64)

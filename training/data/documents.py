@@ -216,7 +216,7 @@ class Documents(Examples):
         *,
         has_plan: bool,
     ) -> _Part:
-        """Bars of a piece that fill some room; for infilling, as many as fit into it."""
+        """Return the bars of a piece that fill some room; for infilling, as many as fit into it."""
         ids, bars, families = (
             self._read(piece),
             self.corpus.piece_bars(piece),
@@ -324,7 +324,7 @@ class Documents(Examples):
         return None, "continuation" if part.first_bar else "from_nothing"
 
     def _players(self, score: Score, selection: Selection | None) -> set[int]:
-        """Ranks of the tracks that play in the bars that are to be written."""
+        """Return the ranks of the tracks that play in the bars that are to be written."""
         start, end = 0, score.end_ticks
         if selection is not None and selection.stop is not None:
             lines = notated_lines(score, max(end, 1))

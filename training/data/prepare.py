@@ -157,7 +157,7 @@ def prepare_mixture(
 
 
 def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
-    """Names of all styles.
+    """Return the names of all styles.
 
     Raises:
         TrainingError: there are more than a vocabulary has.
@@ -172,7 +172,7 @@ def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
 
 
 def _empty_splits(facts: dict[str, Any]) -> list[str]:
-    """Warnings about splits without pieces, and about a validation of a single one."""
+    """Return the warnings about splits without pieces, and about a validation of a single one."""
     uses = {
         "validation": "relpe-train fit cannot select the best weights",
         "test": "relpe-train evaluate needs --split",
@@ -244,7 +244,7 @@ class FileBatch:
 def plan_batches(
     listings: Sequence[Listing], output: Path, tokenizer: Remi, *, strict: bool = False
 ) -> list[FileBatch]:
-    """All batches by corpus and split.
+    """Return all batches by corpus and split.
 
     Batches that a stopped run with the same plan has encoded are kept; all others are removed.
     """
@@ -284,12 +284,12 @@ def plan_batches(
 
 
 def _prefixes(listings: Sequence[Listing]) -> list[str]:
-    """Prefix of the names of each corpus."""
+    """Return the prefix of the names of each corpus."""
     return [f"{listing.name}/" if len(listings) > 1 else "" for listing in listings]
 
 
 def _partial(output: Path) -> Path:
-    """Folder in which a corpus is built."""
+    """Return the folder in which a corpus is built."""
     return output.with_name(output.name + ".partial")
 
 

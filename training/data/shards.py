@@ -40,7 +40,7 @@ MASKED_TEMPOS = 2
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
-    """Folders of the shards of a split."""
+    """Return the folders of the shards of a split."""
     return [folder] if count == 1 else [folder / f"shard-{index:05}" for index in range(count)]
 
 
@@ -154,7 +154,7 @@ class Shard:
         return len(self.offsets) - 1
 
     def names(self) -> list[str]:
-        """Names of the pieces; empty if they are unknown, in memory."""
+        """Return the names of the pieces; empty if they are unknown, in memory."""
         if self.folder is None:
             return [*self.own_names]
         text = (self.folder / "names.txt").read_text(encoding="utf-8", errors="replace")

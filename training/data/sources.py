@@ -95,7 +95,7 @@ class Source:
         return digest.digest()
 
     def midi_names(self, include: str | None = None) -> list[str]:
-        """Names of the MIDI files that match the pattern.
+        """Return the names of the MIDI files that match the pattern.
 
         Raises:
             TrainingError: there are none.
@@ -114,7 +114,7 @@ class MemberError(ValueError):
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder; follows links to files but not to folders."""
+    """Return the names of all files below a folder; follows links to files but not to folders."""
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -129,7 +129,7 @@ def _files_below(folder: Path) -> Iterator[str]:
 def _read_member(
     stream: BinaryIO, start: int, size: int, method: int, crc: int, flags: int
 ) -> bytes:
-    """Contents of the file in a zip archive whose header starts at `start`."""
+    """Return the contents of the file in a zip archive whose header starts at `start`."""
     encrypted = flags & 1
     if encrypted or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         kind = "encrypted" if encrypted else f"compressed with method {method}"
@@ -223,7 +223,7 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
-    """Depth of the folders named after splits; None if there are no such folders.
+    """Return the depth of the folders named after splits; None if there are no such folders.
 
     They are train and another one beside any others, or all folders at a depth.
     """

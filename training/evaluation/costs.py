@@ -78,7 +78,7 @@ def _frozen(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, when all work on the device is done."""
+    """Wait for all work on the device, and return the seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -96,7 +96,7 @@ def _peak_memory_gib(device: torch.device) -> float | None:
 
 
 def costs_line(figures: Mapping[str, Any]) -> str:
-    """Costs in one line."""
+    """Return the costs in one line."""
     (unit,) = (key.removeprefix("flops_per_") for key in figures if key.startswith("flops_per_"))
     flops, seconds = figures[f"flops_per_{unit}"], figures[f"seconds_per_{unit}"]
     line = (

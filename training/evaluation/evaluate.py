@@ -149,7 +149,7 @@ def _subject(options: EvaluateOptions) -> _Subject:
 def _described(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
-    """First part of the results, which identifies weights and data."""
+    """Return the first part of the results, which identifies weights and data."""
     pieces = subject.pieces
     return {
         "model": options.model,
@@ -200,7 +200,7 @@ def _measure_likelihood(
         read: Callable[[int, Advance], Nats],
         hidden: Sequence[NDArray[np.bool_]] = subject.hidden,
     ) -> tuple[list[Nats], dict[str, float]]:
-        """Nats of each token for each draw, and their summary."""
+        """Return the nats of each token for each draw, and their summary."""
         with _progress(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
             draws = [predicted(read(seed, bar.update), hidden) for seed in seeds]
         values = summary(draws, units)
@@ -290,7 +290,7 @@ def _ngrams(
 
 
 def _mean(draws: Sequence[Nats]) -> Nats:
-    """Nats of each token, averaged over draws."""
+    """Return the nats of each token, averaged over draws."""
     return [np.mean(piece, 0) for piece in zip(*draws, strict=True)]
 
 
@@ -305,7 +305,7 @@ def _by_position(bins: Sequence[Bin], reach: int) -> dict[str, Any]:
 def _with_pointer(
     pointer: PointerConfig, pieces: Sequence[NDArray[np.int64]], draws: Sequence[Nats]
 ) -> list[Nats]:
-    """Nats of each token with the pointer, for each draw."""
+    """Return the nats of each token with the pointer, for each draw."""
     mixed: list[NDArray[np.float64]] = []
     with _progress("pointer", sum(len(piece) - 1 for piece in pieces)) as bar:
         for piece, *nats in zip(pieces, *draws, strict=True):
@@ -315,13 +315,13 @@ def _with_pointer(
 
 
 def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_]:
-    """Which ids of a piece (l,) belong to the same document without its plan."""
+    """Return which ids of a piece (l,) belong to the same document without its plan."""
     is_plan = (ids >= families.return_) & (ids < families.later)
     return ~(is_plan | ((ids >= families.key) & (ids < families.plays)))
 
 
 def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
-    """Mean nats of each family of predicted tokens."""
+    """Return the mean nats of each family of predicted tokens."""
     return nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
 
 
@@ -339,7 +339,7 @@ def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
 
 
 def _loops(subject: _Subject) -> dict[str, Any]:
-    """Loss on a repeated bar; no figures if no bar is suitable."""
+    """Return the loss on a repeated bar; no figures if no bar is suitable."""
     repetitions = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in repetitions]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:

@@ -245,7 +245,7 @@ def _write_table(
 
 
 def _labels(indices: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Distinct file names of pieces: the last part of their names, else their numbers."""
+    """Return distinct file names of pieces: the last part of their names, else their numbers."""
     from pathlib import PurePosixPath
 
     stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in indices]
@@ -275,14 +275,14 @@ def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, flo
 
 
 def _copied(real: Sequence[Passage], first_bar: int) -> list[dict[str, float]]:
-    """Figures of the baseline that copies what stood `COPIED_BARS` bars before."""
+    """Return the figures of the baseline that copies what stood `COPIED_BARS` bars before."""
     return [figures_of(copier(passage.notes, first_bar), first_bar) for passage in real]
 
 
 def _differences(
     generated: Sequence[Mapping[str, float]], real: Sequence[Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Mean difference of each figure from the real continuation of the same prompt.
+    """Return the mean difference of each figure from the real continuation of the same prompt.
 
     The continuations of a prompt are averaged first, so that the standard error is over prompts.
     Prompts with an undefined figure on either side are left out.
@@ -336,7 +336,7 @@ def _style(
     options: GenerationOptions,
     style_form: StyleForm,
 ) -> dict[str, Any]:
-    """For each profile, similarity to the whole piece by quarter: means and medians over pieces."""
+    """Return means and medians over pieces of the similarity by quarter, for each profile."""
     each = len(new) // len(real)
     rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
     for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):

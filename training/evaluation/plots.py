@@ -120,7 +120,7 @@ class _MusicLine(NamedTuple):
     look: dict[str, Any]
 
     def similarities(self) -> list[float]:
-        """Similarity of bars by lag; NaN if undefined."""
+        """Return the similarity of bars by lag; NaN if undefined."""
         return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
 
     def shares(self, kind: str) -> NDArray[np.float64]:
@@ -131,7 +131,7 @@ class _MusicLine(NamedTuple):
 
 
 def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
-    """Music of each model, then real music, once for all models compared with it.
+    """Return the music of each model, then real music, once for all models compared with it.
 
     Only the music after the shortest prompts is drawn.
     """
@@ -176,7 +176,7 @@ def _panels(
 
 
 def _nats_by_reading(results: Results) -> dict[str, float]:
-    """Nats per token, by label of windows or whole pieces."""
+    """Return the nats per token, by label of windows or whole pieces."""
     return {
         reading_label(key): values["nats_per_token"] for key, values in readings(results).items()
     }

@@ -230,7 +230,7 @@ def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[
 
 
 def _within(limits: Limits, value: float | None, real: float) -> Goal:
-    """Whether a figure lies within limits that real music does not miss."""
+    """Return whether a figure lies within limits that real music does not miss."""
     least = -math.inf if limits.least is None else min(limits.least, real)
     most = math.inf if limits.most is None else max(limits.most, real)
     bounds = {"at least": least, "at most": most}
@@ -259,7 +259,7 @@ def figure(values: Mapping[str, float], name: str, digits: int) -> str:
 
 
 def rows_of(results: Results) -> Iterator[Row]:
-    """Rows about one model and its likelihood."""
+    """Return the rows about one model and its likelihood."""
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
@@ -367,7 +367,7 @@ def memory_rows(results: Results) -> Iterator[Row]:
 
 
 def music_rows(music: Results) -> Iterator[Row]:
-    """Rows about generated music.
+    """Return the rows about generated music.
 
     After each figure comes the mean difference from the real continuation of the same prompt, with
     its standard error over prompts.

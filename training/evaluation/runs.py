@@ -128,7 +128,7 @@ def facts_of_run(
 
 
 def encoding_name(encoding: Mapping[str, Any]) -> str:
-    """Name of an encoding for tables: its kind, and its structure if it has one."""
+    """Return the name of an encoding for tables: its kind, and its structure if it has one."""
     structure = encoding.get("structure")
     return encoding["kind"] if structure is None else f"{encoding['kind']}, {structure['kind']}"
 

@@ -76,7 +76,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
 
 
 def _started_by_srun(environment: Mapping[str, str]) -> bool:
-    """Whether srun started several tasks of which this is one.
+    """Return whether srun started several tasks of which this is one.
 
     A single task, or an interactive shell of an allocation, starts the processes itself.
     """
@@ -86,7 +86,7 @@ def _started_by_srun(environment: Mapping[str, str]) -> bool:
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
-    """Rows of each batch that belong to this process.
+    """Return the rows of each batch that belong to this process.
 
     Raises:
         TrainingError: the rows cannot be divided among the processes and micro-batches.

@@ -167,7 +167,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 def _directly(x: Tensor) -> Tensor:
-    """All iterations on matrices x (n, rows, columns)."""
+    """Do all iterations on matrices x (n, rows, columns)."""
     for a, b, c in NEWTON_SCHULZ:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)

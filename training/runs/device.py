@@ -114,7 +114,7 @@ def fast_products(device: Device) -> Iterator[None]:
 
 
 def _bfloat16_is_faster(device: Device) -> bool:
-    """Whether bfloat16 is clearly faster than float32; CPUs differ in this."""
+    """Return whether bfloat16 is clearly faster than float32; CPUs differ in this."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 
@@ -126,7 +126,7 @@ def _time_product(dtype: torch.dtype, device: Device) -> float:
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Memory of this process in GiB.
+    """Return the memory of this process in GiB.
 
     `memory_gib` is its resident set (on Linux); on a GPU, `gpu_memory_gib` is the memory that torch
     has reserved.

@@ -27,7 +27,7 @@ NAME = "training.json"
 
 
 def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> FirstWeights:
-    """Origin and lineage of the weights of `--init-from`.
+    """Return the origin and lineage of the weights of `--init-from`.
 
     `tokenizer` is that of the data; None for generated tasks, whose tokens are not compared.
 

@@ -102,7 +102,7 @@ class _OnOneGrid(nn.Module):
         self.model(x, self.state)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (b, c)."""
+        """Return the logits (b, c)."""
         return self.model(x, self.state)
 
 

@@ -54,7 +54,7 @@ class Samples:
 
     @staticmethod
     def are_due(checkpoint: dict[str, Any], run: Path) -> bool:
-        """Whether a run that resumes from this checkpoint must write its samples first."""
+        """Return whether a run that resumes from this checkpoint must write its samples first."""
         held, step = checkpoint["callbacks"].get("Samples", {}), checkpoint["global_step"]
         return held.get("due") == step and not _folder_of(run / "samples", step).exists()
 
@@ -99,7 +99,7 @@ class Samples:
 
 
 def _folder_of(samples: Path, step: int) -> Path:
-    """Folder of the samples of a step, which exists if they are complete."""
+    """Return the folder of the samples of a step, which exists if they are complete."""
     return samples / f"step_{step:06d}"
 
 

@@ -39,7 +39,7 @@ class GeneratedModule(TaskModule[Decoder]):
     """A decoder that predicts targets at some positions of sequences."""
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Positions (1 or b, l, p) of tokens (b, l)."""
+        """Return the positions (1 or b, l, p) of tokens (b, l)."""
         return positions_of(tokens, self.decoder.num_axes)
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
@@ -122,7 +122,7 @@ class GeneratedTask(DrawnTask):
 
     @abstractmethod
     def length_of(self, size: int) -> int:
-        """Tokens of an example of a size."""
+        """Return the tokens of an example of a size."""
 
     @abstractmethod
     def examples(self, draws: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
@@ -158,24 +158,24 @@ class GeneratedTask(DrawnTask):
         )
 
     def test_set(self, size: int) -> Tensor:
-        """The test examples (n, l, 2) of a size, which are the same for all runs."""
+        """Return the test examples (n, l, 2) of a size, which are the same for all runs."""
         draws = generator(0, size, "test")
         return torch.from_numpy(self.draw(draws, self.test_examples, size, "test"))
 
     def training_examples(self) -> None:
-        """None: the examples of a step have a size that is drawn."""
+        """Return None: the examples of a step have a size that is drawn."""
 
     def held_out(self, world: int) -> NDArray[np.int64]:
-        """Examples of the largest size in training."""
+        """Return the examples of the largest size in training."""
         count = -(-VALIDATION_EXAMPLES // world) * world
         return self.draw(generator(0, self.size, "validation"), count, self.size, "validation")
 
     def batch(self, examples: NDArray[np.int64], numbers: Sequence[int]) -> Tensor:
-        """Rows (b, l, 2)."""
+        """Return the rows (b, l, 2)."""
         return torch.from_numpy(examples[numbers])
 
     def batches(self, examples: None, seed: int, rows: range) -> GeneratedBatches:
-        """Batches of a size that depends on the step."""
+        """Return the batches of a size that depends on the step."""
         return GeneratedBatches(self, seed, rows)
 
     def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:

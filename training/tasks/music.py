@@ -210,7 +210,7 @@ class MusicModule(TaskModule[Decoder]):
         )
 
     def num_losses(self, batch: Tensor) -> int:
-        """One sum, or one per chunk if gradients stop at its boundaries."""
+        """Yield one sum, or one per chunk if gradients stop at its boundaries."""
         cut = self._task.chunk if self._task.truncated else None
         return math.ceil((batch.shape[1] - 1) / (cut or batch.shape[1]))
 

@@ -117,7 +117,7 @@ class Task(ABC):
         return ()
 
     def passes(self, examples: Any, seed: int) -> Passes | NewNumbers:  # noqa: ANN401
-        """Numbers of the examples of each step."""
+        """Return the numbers of the examples of each step."""
         return Passes(len(examples), self.batch_size, seed)
 
     def batches(self, examples: Any, seed: int, rows: range) -> Any:  # noqa: ANN401
@@ -164,7 +164,7 @@ class Task(ABC):
 
     @staticmethod
     def notes(entries: Sequence[Results]) -> list[str]:
-        """Paragraphs below the table of a report."""
+        """Return the paragraphs below the table of a report."""
         return ["Means and standard deviations (n - 1) over the seeds of each configuration."]
 
 
@@ -226,6 +226,6 @@ def check_vocabulary(size: int, used: int, *, exact: bool = False) -> None:
 
 
 def mean_of(values: Sequence[float], digits: int) -> str:
-    """Mean, and standard deviation with n - 1 if there is more than one value."""
+    """Return the mean, and standard deviation with n - 1 if there is more than one value."""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{spread}"

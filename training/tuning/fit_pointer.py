@@ -147,7 +147,7 @@ def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -
 def changed_balance(
     balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
 ) -> BalanceConfig:
-    """`balance` with some fields changed, each given as NAME=LOG_ODDS.
+    """Return `balance` with some fields changed, each given as NAME=LOG_ODDS.
 
     NAME is a field, or `notes` or `plan`, `BalanceConfig.proposed` for the families of notes or for
     all others; `run` is that field for the families of notes.
@@ -187,7 +187,7 @@ def changed_balance(
 def changed_temperature(
     balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
 ) -> BalanceConfig:
-    """`balance` with some factors of the temperature changed, each given as FAMILY=FACTOR.
+    """Return `balance` with some factors of the temperature changed, each given as FAMILY=FACTOR.
 
     Raises:
         TrainingError: a family is unknown, or a factor is not a number in the range.
@@ -215,7 +215,7 @@ def changed_temperature(
 
 
 def _check_output(output: Path) -> None:
-    """Warns if a model will be replaced.
+    """Warn if a model will be replaced.
 
     Raises:
         TrainingError: the folder has other files.
@@ -266,7 +266,7 @@ def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
 
 
 def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
-    """Nats of each token of each piece except the first; NaN if it is not predicted."""
+    """Return the nats of each token of each piece except the first; NaN if it is not predicted."""
     with _progress(f"{split.name}, decoder", split) as bar:
         nats = streaming_nats(
             subject.decoder,

@@ -65,11 +65,11 @@ class Measure:
         return cls(pieces, [hidden[index][:most] for index in indices], notes, odds)
 
     def decoder_only(self, decoder: Decoder, families: Families) -> float:
-        """Nats per note without the pointer."""
+        """Return the nats per note without the pointer."""
         return self._per_note(self._nats(decoder, families))
 
     def __call__(self, decoder: Decoder, families: Families) -> Nats:
-        """Nats per note, without and with the pointer."""
+        """Return the nats per note, without and with the pointer."""
         nats = self._nats(decoder, families)
         mixed = None
         if self.odds is not None:

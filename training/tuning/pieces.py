@@ -103,7 +103,7 @@ def read_own_pieces(paths: Sequence[Path], tokenizer: Remi) -> OwnPieces:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | MemberError]]:
-    """Name and contents of each file, once each.
+    """Return the name and contents of each file, once each.
 
     Raises:
         TrainingError: a path is neither a file nor a folder.
@@ -151,7 +151,7 @@ def _check_enough(usable: int, given: int, unused: Mapping[str, str]) -> None:
 
 
 def _divided(pieces: Sequence[_Piece]) -> tuple[list[bool], bool]:
-    """Whether each piece is held back, and whether melodies are on both sides.
+    """Return whether each piece is held back, and whether melodies are on both sides.
 
     The pieces are sorted by length; those in the middle of equal parts are held back.
     """

@@ -152,11 +152,11 @@ class _Clock:
         self._end -= seconds
 
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self.now() - self._began
 
     def left(self) -> float:
-        """Seconds left before the part that is kept."""
+        """Return the seconds left before the part that is kept."""
         return self._end - self.now()
 
 
@@ -245,7 +245,7 @@ class _Tuning:
         self._best = {name: value.clone() for name, value in self.decoder.state_dict().items()}
 
     def _is_best(self, evaluate: Callable[[], float]) -> bool:
-        """Whether the averaged weights are the best so far; they are kept then."""
+        """Return whether the averaged weights are the best so far; keep them if so."""
         self._average.swap()
         self.decoder.eval()
         try:
@@ -260,7 +260,7 @@ class _Tuning:
             self._average.swap()
 
     def _take_step(self) -> None:
-        """One step of the optimizer; it is skipped if gradients are not finite."""
+        """Take a step of the optimizer, unless gradients are not finite."""
         seed, device = self.options.seed, self.arithmetic.device
         rate = self.learning_rate * min(1.0, (self.step + 1) / _WARMUP_STEPS)
         for group in self._optimizer.param_groups:

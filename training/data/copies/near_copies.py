@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 def sampled(
     runs: NDArray[np.uint64], num_runs: NDArray[np.int64], step: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """One of `step` runs, the same ones in all pieces, and their number in each piece."""
+    """Sample one of `step` runs, the same in all pieces; return them, and their number by piece."""
     kept = runs % np.uint64(step) == 0
     pieces = np.repeat(np.arange(len(num_runs)), num_runs)[kept]
     return runs[kept], np.bincount(pieces, minlength=len(num_runs))

@@ -115,12 +115,12 @@ def _strictest(group: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np
 
 
 def _rank(split: str) -> int:
-    """Order of splits, the strictest first."""
+    """Return the order of splits, the strictest first."""
     return {"test": 0, "validation": 2, "train": 3}.get(split, 1)
 
 
 def _copies(hashes: Sequence[bytes], train_only: Sequence[bool]) -> NDArray[np.int64]:
-    """Pairs (n, 2) of each piece with the first one of the same tokens.
+    """Return the pairs (n, 2) of each piece with the first one of the same tokens.
 
     Pieces for training only come last, so that the others are paired among themselves.
     """

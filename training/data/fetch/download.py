@@ -81,7 +81,7 @@ def _move(done: Path, target: Path, public: PublicSet) -> None:
 
 
 def _download(file: PublicFile, folder: Path) -> dict[str, Any]:
-    """Address, size and hash of a file, which is then in `folder`, complete."""
+    """Return the address, size and hash of a file, which is then in `folder`, complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("tmp*"):  # of a process that was killed
         old.unlink()

@@ -95,7 +95,7 @@ class CorpusConfig:
         return (*(self.pieces or ()), *rules)
 
     def takes(self, row: Mapping[str, str]) -> bool:
-        """Whether a piece belongs to the mixture, given its row of the table."""
+        """Return whether a piece belongs to the mixture, given its row of the table."""
         patterns = (self.pieces or {}).items()
         return all(re.search(pattern, row[name]) for name, pattern in patterns)
 

@@ -13,7 +13,7 @@ def nats_by_corpus(
     notes: Sequence[int],
     readings: Mapping[str, Sequence[NDArray[np.float64]]],
 ) -> dict[str, dict[str, float]]:
-    """Pieces, notes and nats per note of each corpus, by its name.
+    """Return the pieces, notes and nats per note of each corpus, by its name.
 
     `corpora` and `notes` have the corpus and the number of notes of each piece. `readings` are the
     nats of each token of each piece, by the name of the reading. Nats are NaN for tokens that are

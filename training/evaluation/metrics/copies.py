@@ -63,7 +63,7 @@ class _Steps(NamedTuple):
 
 
 def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
-    """base^0 ... base^(count - 1), modulo 2^64."""
+    """Return base^0 ... base^(count - 1), modulo 2^64."""
     powers = np.full(count, base, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, out=powers)
@@ -95,12 +95,12 @@ class NoteIndex:
 
     @classmethod
     def of(cls, scores: Iterable[Score]) -> NoteIndex:
-        """Index of the tracks of these scores."""
+        """Return the index of the tracks of these scores."""
         return cls([track for score in scores for track in _tracks_of(score)])
 
     @classmethod
     def of_corpus(cls, corpus: Corpus, tokenizer: Remi) -> NoteIndex:
-        """Index of all pieces of a split; takes seconds for a million notes."""
+        """Return the index of all pieces of a split; takes seconds for a million notes."""
         pieces = tqdm(range(len(corpus)), desc="index", unit="piece", mininterval=2)
         return cls.of(tokenizer.decode(corpus.piece(index)) for index in pieces)
 
@@ -116,7 +116,7 @@ class NoteIndex:
         return np.split(lengths, np.cumsum([len(track) for track in tracks])[:-1])[: len(tracks)]
 
     def _search(self, asked: _Steps, least: int) -> NDArray[np.int64]:
-        """Length in notes of the longest indexed run from each step of `asked`.
+        """Return the length in notes of the longest indexed run from each step of `asked`.
 
         A prefix of an indexed run is also indexed, so for each further step only the positions that
         matched before are searched, in `asked` and in the index.

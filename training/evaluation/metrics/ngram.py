@@ -89,7 +89,7 @@ class NGram:
             numbers = np.bincount(place, weights, len(grams)).astype(np.int64)
 
     def probabilities(self, piece: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-        """Probability of each token of a piece given those before it: (l,)."""
+        """Return the probability of each token of a piece given those before it: (l,)."""
         packed = _pack(np.asarray(piece), self.order, self._bits)
         result = np.full(len(packed), 1 / self.vocabulary_size)
         for order in range(1, self.order + 1):
@@ -106,7 +106,7 @@ class NGram:
 
 
 def greatest_order(vocabulary_size: int) -> int:
-    """Highest order whose n-grams fit into 63 bits."""
+    """Return the highest order whose n-grams fit into 63 bits."""
     return 63 // token_bits(vocabulary_size)
 
 

@@ -90,7 +90,7 @@ _LATER, _TOO_FAR = -1, -2
 def _causal_part(
     scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Scores of the queries (r, n) in float64, and their offsets or the marks above."""
+    """Return the scores of the queries (r, n) in float64, and their offsets or the marks above."""
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
         raise ValueError(f"the map has shape {scores.shape}, expected (n, n)")
     queries = np.arange(len(scores))[min_pos:max_pos]
@@ -223,7 +223,7 @@ class _Probe:
         return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5
 
     def spans(self) -> tuple[int | None, ...]:
-        """Span of each head."""
+        """Return the span of each head."""
         heads = self._q.shape[2]
         span = self._operation.span if isinstance(self._operation, WindowedOperation) else None
         table = self._scoring.table
@@ -253,7 +253,7 @@ class _Probe:
 
 
 def _table_scores(q: Tensor, k: Tensor, table: OffsetTable) -> Tensor:
-    """Logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
+    """Return the logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
     if table.rows is not None:
         raise ValueError("the encoding scores coordinates, so it has no map of token positions")
     table = table.to(q.dtype)

@@ -139,13 +139,13 @@ def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> 
 
 
 def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """(count,): whether each index lies in one of the ranges."""
+    """Return whether each index (count,) lies in one of the ranges."""
     change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
     return change.cumsum()[:count] > 0
 
 
 def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
-    """One minus the share of positions where only one of two adjacent bars has an onset."""
+    """Return one minus the share of positions where only one of two adjacent bars has an onset."""
     if len(starts) < 2:
         return float("nan")
     sizes = np.diff(notes.lines)
@@ -188,7 +188,7 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
 
 
 def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
-    """For each track of the prompt, whether it has a new note that sounds in the last bars.
+    """Return whether each track of the prompt has a new note that sounds in the last bars.
 
     These are the last `last_bars` bars, or all new bars if there are fewer.
     """

@@ -59,7 +59,7 @@ def profiles(
 
 
 def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Cosine similarity of two profiles, 0 to 1; 0 if one of them is empty."""
+    """Return the cosine similarity of two profiles, 0 to 1; 0 if one of them is empty."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return min(float((a * b).sum()) / norms, 1.0) if norms else 0.0
 
@@ -173,7 +173,7 @@ def _onset_duration(notes: NDArray[np.int64], score: Score, form: Form) -> NDArr
 def _onset_bins(
     notes: NDArray[np.int64], score: Score, form: Form
 ) -> tuple[NDArray[np.int64], int]:
-    """Sixths of a beat from the last bar line to each note, and the number of bins."""
+    """Return the sixths of a beat from the last bar line to each note, and the number of bins."""
     if form == "compat":
         onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
         return onsets, _FARTHEST * _PER_BEAT

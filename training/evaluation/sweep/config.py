@@ -101,7 +101,7 @@ class Cell(NamedTuple):
         return self.folder / "evaluation" / RECORD
 
     def settings(self) -> dict[str, Any]:
-        """All settings of the run and of its evaluation, as plain values.
+        """Return all settings of the run and of its evaluation, as plain values.
 
         Raises:
             TrainingError: the YAML file or a setting cannot be read.
@@ -188,13 +188,13 @@ def read_sweep(path: Path, runs: Path) -> PlannedSweep:
 
 
 def _threads_of(mapping: Mapping[str, Any]) -> int:
-    """Threads of the runs of a config; one if it does not say."""
+    """Return the threads of the runs of a config; one if it does not say."""
     section = mapping.get("trainer")
     return (section.get("threads") if isinstance(section, dict) else None) or 1
 
 
 def rows_of(config: SweepConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and settings of each row, with each combination of the grid."""
+    """Return the name and settings of each row, with each combination of the grid."""
     for name, settings in (config.rows or {"": {}}).items():
         for values in itertools.product(*config.grid.values()):
             combination = dict(zip(config.grid, values, strict=True))

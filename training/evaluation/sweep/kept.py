@@ -109,7 +109,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _digest(cell: Cell) -> str:
-    """Hash of the settings, which are long."""
+    """Return the hash of the settings, which are long."""
     content = json.dumps(cell.settings(), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 

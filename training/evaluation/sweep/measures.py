@@ -16,7 +16,7 @@ class MeasuredValue(NamedTuple):
 
 
 def measures(results: Mapping[str, Any]) -> dict[str, MeasuredValue]:
-    """All measures in a results.json by name, for any task; the first is the main one."""
+    """Return all measures in a results.json by name, for any task; the first is the main one."""
     by_name: dict[str, MeasuredValue] = {}
     if "accuracy" in results:
         by_name["accuracy"] = MeasuredValue(100 * results["accuracy"], "%")

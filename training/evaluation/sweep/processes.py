@@ -47,7 +47,7 @@ class SweepOutcome(NamedTuple):
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether a cell was trained and measured with the settings that it has in the sweep."""
+    """Return whether a cell was trained and measured with the settings that it has in the sweep."""
     if not cell.record.is_file():
         return False
     record = read_json(cell.record, ("settings", "seconds"), f"delete {cell.record.parent}")
@@ -122,7 +122,7 @@ class _Running:
             self.process.terminate()
 
     def poll(self) -> str | None:
-        """None while it runs, "" when the cell is done, or why it ended."""
+        """Return None while it runs, "" when the cell is done, or why it ended."""
         code = self.process.poll()
         if code is None:
             return None

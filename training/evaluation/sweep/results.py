@@ -40,7 +40,7 @@ class Table:
     """By row."""
 
     def comparisons(self, measure: str) -> list[Comparison]:
-        """Comparisons of all other rows with the baseline."""
+        """Return the comparisons of all other rows with the baseline."""
         return compared(self.values[measure], self.baseline)
 
     def deviation(self, measure: str) -> float:
@@ -206,7 +206,7 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def mean_text(values: Sequence[float], unit: str) -> str:
-    """Mean and standard deviation as text; "" without values."""
+    """Return the mean and standard deviation as text; "" without values."""
     if not values:
         return ""
     digits = _digits(unit)
@@ -220,7 +220,7 @@ def _with_unit(text: str, unit: str, between: str = ", ") -> str:
 
 
 def _digits(unit: str) -> int:
-    """Decimal places of a measure."""
+    """Return the decimal places of a measure."""
     return 1 if unit == "%" else 3
 
 

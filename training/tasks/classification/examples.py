@@ -50,7 +50,7 @@ class LabelledExamples:
         return LabelledExamples(len(indices), partial(_of_part, self.read, indices))
 
     def some(self, most: int | None) -> LabelledExamples:
-        """At most `most` examples, chosen at random, always the same; None: all."""
+        """Return at most `most` examples, chosen at random, always the same; None: all."""
         if most is None or len(self) <= most:
             return self
         indices = generator(0, 0, "validation").permutation(len(self))[:most]
@@ -62,7 +62,7 @@ def _of_part(read: Callable[[int], Example], indices: NDArray[np.int64], index: 
 
 
 def in_memory(examples: Sequence[Example]) -> LabelledExamples:
-    """Examples that are in memory."""
+    """Return the examples that are in memory."""
     return LabelledExamples(len(examples), examples.__getitem__)
 
 
@@ -80,7 +80,7 @@ class LabelledBatch(TensorBatch):
     """(b, l, 1) float64 of sequences; None: their places."""
 
     def logits(self, model: Classifier, state: ClassifierState | None = None) -> Tensor:
-        """Logits (b, c) of the classes; `state` is that of `Classifier`."""
+        """Return the logits (b, c) of the classes; `state` is that of `Classifier`."""
         return model(self.inputs, state, positions=self.positions, mask=self.mask)
 
 
@@ -102,7 +102,7 @@ def batch_of(examples: Sequence[Example], length: int | None = None) -> Labelled
 
 
 def _positions(examples: Sequence[Example]) -> Tensor | None:
-    """Positions (b, l, 1) of sequences, if any of them has others than places."""
+    """Return the positions (b, l, 1) of sequences, if any of them has others than places."""
     if all(example.positions is None for example in examples):
         return None
     rows = [

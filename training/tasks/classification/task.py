@@ -41,12 +41,12 @@ class ClassificationModule(SeededModule[Classifier]):
         return torch.tensor(len(batch), device=batch.device)
 
     def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
-        """Negative log-likelihood in nats, number of examples, and of right classes."""
+        """Return the negative log-likelihood in nats, number of examples, and of right classes."""
         self._right = 0
         return *super().measure(batch), self._right
 
     def results(self, nats: float, count: float, right: float = 0.0) -> dict[str, float]:
-        """Loss and accuracy, from sums of what was measured."""
+        """Return the loss and accuracy, from sums of what was measured."""
         return super().results(nats, count) | {"validation/accuracy": right / count}
 
 
@@ -121,7 +121,7 @@ class ClassificationTask(Task):
         return self.batch_size * self.length * self.towers
 
     def test_set(self) -> LabelledExamples:
-        """The examples that `relpe-train evaluate` measures."""
+        """Return the examples that `relpe-train evaluate` measures."""
         return self.split("test").some(self.test_examples)
 
     def training_examples(self) -> LabelledExamples:

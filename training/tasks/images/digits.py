@@ -35,7 +35,7 @@ class DigitsTask(LoadedImageTask):
 
 
 def digits(name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 8, 8, 1) and classes of a split.
+    """Return the images (n, 8, 8, 1) and classes of a split.
 
     Raises:
         TrainingError: scikit-learn is not installed.

@@ -87,6 +87,6 @@ def _image(images: NDArray[Any], labels: NDArray[np.int64], as_values: bool, ind
 
 
 def part_of_train(name: Split, count: int) -> slice:
-    """Which of `count` training images a split consists of: the last tenth validates."""
+    """Return which of `count` training images a split consists of: the last tenth validates."""
     border = count - count // 10
     return slice(border) if name == "train" else slice(border, None)

@@ -87,7 +87,7 @@ def value_of(tokens: list[int]) -> int:
 
 
 def draw_expression(draws: np.random.Generator, most: int) -> list[int] | None:
-    """Token ids of a random expression; None if it is longer than `most`."""
+    """Return the token ids of a random expression; None if it is longer than `most`."""
     tokens: list[int] = []
     left: list[int] = []  # arguments that the open operators still need
     chances, extra = draws.random(64), draws.integers(2**30, size=(64, 2))
@@ -116,7 +116,7 @@ def draw_expression(draws: np.random.Generator, most: int) -> list[int] | None:
 
 
 def generated(name: Split, shortest: int, longest: int) -> LabelledExamples:
-    """Random expressions; each depends only on its split and number.
+    """Return random expressions; each depends only on its split and number.
 
     There are as many as in the released files. No expression is in two splits: a hash decides.
     """
@@ -137,7 +137,7 @@ def _drawn(name: Split, shortest: int, longest: int, index: int) -> Example:
 
 @cache
 def read_listops(path: Path, longest: int) -> LabelledExamples:
-    """Expressions of a file with the columns Source and Target.
+    """Return the expressions of a file with the columns Source and Target.
 
     Parentheses are left out, since brackets say the same.
 

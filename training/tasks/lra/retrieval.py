@@ -66,7 +66,7 @@ def _pair(path: Path, longest: int, index: int) -> Example:
 
 @cache
 def _starts(path: Path) -> NDArray[np.int64]:
-    """Where each line begins, and where the last one ends, in bytes."""
+    """Return where each line begins, and where the last one ends, in bytes."""
     places = [0]
     try:
         with path.open("rb") as file:

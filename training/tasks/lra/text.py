@@ -52,7 +52,7 @@ def _review(folder: Path, name: str, longest: int, index: int) -> Example:
 
 @cache
 def _files(folder: Path, name: str) -> list[tuple[Path, int]]:
-    """Files of a split with their classes: 0 negative, 1 positive."""
+    """Return the files of a split with their classes: 0 negative, 1 positive."""
     sides: list[list[tuple[Path, int]]] = []
     for label, side in enumerate(("neg", "pos")):
         files = sorted((folder / name / side).glob("*.txt"))

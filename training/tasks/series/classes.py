@@ -188,7 +188,7 @@ class SeriesTask(ClassificationTask):
 
 
 def _why_not_at(positions: NDArray[np.float64], encoding: Encoding) -> str | None:
-    """Why an encoding cannot read positions (l,); None if it can."""
+    """Return why an encoding cannot read positions (l,); None if it can."""
     if isinstance(encoding, OffsetEncoding):
         return "it scores places"
     try:

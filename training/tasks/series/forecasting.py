@@ -102,7 +102,7 @@ class ForecastingTask(LikelihoodTask):
         ]
 
     def _windows(self, name: Split) -> Iterator[tuple[Changes, int, int, int]]:
-        """Series with the windows of a split; see `windows`."""
+        """Return the series with the windows of a split; see `windows`."""
         held, one = 2 * self.test_values, self.test_values
         for changes in self._changes:
             count = len(changes.bins)
@@ -115,7 +115,7 @@ class ForecastingTask(LikelihoodTask):
                 yield changes, *window
 
     def rows(self, name: Split) -> Rows:
-        """Bins of changes, padded at the end."""
+        """Return the bins of changes, padded at the end."""
         rows: list[Rows] = []
         for changes, start, stop, asked in self._windows(name):
             row = np.full((self.longest, 2), NO_TARGET)

@@ -110,14 +110,14 @@ def _series(row: str, number: dict[str, int]) -> Series:
 
 
 def _plain(text: str) -> Iterator[_Channel]:
-    """Channels of values that are separated by commas."""
+    """Return the channels of values that are separated by commas."""
     for channel in text.split(":"):
         values = np.array([_value(one) for one in channel.split(",")])
         yield _Channel(np.arange(len(values), dtype=np.float64), values)
 
 
 def _timed(text: str) -> Iterator[_Channel]:
-    """Channels of pairs (time,value); times may contain colons."""
+    """Return the channels of pairs (time,value); times may contain colons."""
     for channel in re.split(r"(?<=\))\s*:", text):
         pairs = _PAIR.findall(channel)
         if not pairs or re.sub(r"[\s,]", "", _PAIR.sub("", channel)):

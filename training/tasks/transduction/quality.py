@@ -34,7 +34,7 @@ def quality(metrics: Mapping[str, Any], lines: Sequence[str], references: Sequen
 
 
 def sacrebleu_metrics() -> dict[str, Any]:
-    """Metrics by name; raises TrainingError if the package sacrebleu is missing."""
+    """Return the metrics by name; raise TrainingError if the package sacrebleu is missing."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF

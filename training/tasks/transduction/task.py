@@ -80,7 +80,7 @@ class TransductionTask(DrawnTask, PairTask):
         )
 
     def test_set(self, size: int) -> list[Pair]:
-        """The test examples of a mean size, which are the same for all runs."""
+        """Return the test examples of a mean size, which are the same for all runs."""
         return [self.example("test", index, size) for index in range(self.test_examples)]
 
     def training_examples(self) -> DrawnPairs:
@@ -92,7 +92,7 @@ class TransductionTask(DrawnTask, PairTask):
         return DrawnPairs(self, "validation", -(-self.validation_examples // world) * world)
 
     def passes(self, examples: DrawnPairs, seed: int) -> Passes | NewNumbers:
-        """Numbers of the examples of each step."""
+        """Return the numbers of the examples of each step."""
         if self.train_examples is None:
             return NewNumbers(self.batch_size, seed)
         return super().passes(examples, seed)
@@ -158,7 +158,7 @@ class Transduced(NamedTuple):
 def transduced(
     model: EncoderDecoder, task: TransductionTask, pairs: Sequence[Pair], batch_size: int
 ) -> Transduced:
-    """Perplexity and exact match of greedy generation on some pairs.
+    """Return the perplexity and exact match of greedy generation on some pairs.
 
     Generation sees the source only. It ends with the target, or after as many tokens as the longest
     target of a batch has.

@@ -162,11 +162,11 @@ class TranslationTask(PairTask):
         return pairs.some(order)
 
     def content(self, examples: EncodedPairs) -> list[bytes]:
-        """All training pairs."""
+        """Return all training pairs."""
         return [examples.digest().encode()]
 
     def passes(self, examples: EncodedPairs, seed: int) -> Passes:
-        """Numbers of pairs of similar lengths."""
+        """Return the numbers of pairs of similar lengths."""
         return Passes(len(examples), self.batch_size, seed, examples.lengths.max(1))
 
     def evaluate(self, model: EncoderDecoder, run: Path, split: Split, batch_size: int) -> Measured:
@@ -271,7 +271,7 @@ class EncodedPairs(Sequence[Pair]):
         return pairs
 
     def digest(self) -> str:
-        """SHA-256 of all ids."""
+        """Return the SHA-256 of all ids."""
         hasher = hashlib.sha256()
         for text in (*self._sources, *self._targets):
             hasher.update(text.tobytes())
@@ -323,5 +323,5 @@ def translated(
 
 
 def by_length(pairs: Sequence[Pair]) -> list[int]:
-    """Numbers of pairs, those with short sources first."""
+    """Return the numbers of pairs, those with short sources first."""
     return sorted(range(len(pairs)), key=lambda number: len(pairs[number].source))

@@ -161,5 +161,5 @@ class TreeTask(TransductionTask):
 
 
 def _uniform(draws: np.random.Generator, first: int, stop: int) -> Iterator[int]:
-    """Labels from `first` to below `stop`, all equally likely."""
+    """Return the labels from `first` to below `stop`, all equally likely."""
     return (int(draws.integers(first, stop)) for _ in itertools.count())

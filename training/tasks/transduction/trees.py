@@ -30,7 +30,7 @@ class Tree(NamedTuple):
         return 1 + max(child.depth for child in self.children) if self.children else 0
 
     def nodes(self) -> Iterator[Tree]:
-        """All subtrees, this one first."""
+        """Return all subtrees, this one first."""
         yield self
         for child in self.children:
             yield from child.nodes()
@@ -57,7 +57,7 @@ def labelled(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tre
 
 
 def in_order(tree: Tree, order: Order) -> list[tuple[int, int]]:
-    """Labels and heap ids of all nodes in an order."""
+    """Return the labels and heap ids of all nodes in an order."""
     nodes, waiting = [], deque([(tree, 1)])
     while waiting:
         node, heap = waiting.popleft()
