@@ -72,7 +72,7 @@ class Source:
         return Source(self.path, tuple(names), self.members[rows])
 
     def read(self) -> Iterator[tuple[str, bytes | MemberError]]:
-        """Name and contents of each file, or the error if an archive cannot return it."""
+        """Return name and contents of each file, or the error if an archive cannot return it."""
         if self.members is None:
             yield from ((name, (self.path / name).read_bytes()) for name in self.names)
             return

@@ -20,7 +20,7 @@ _REPEATS, _SECONDS = 5, 2.0
 def _fused_attention(
     q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *_: object, **__: object
 ) -> int:
-    """Operations of attention by its shapes (b, h, l, d), (b, h, s, d) and (b, h, s, e)."""
+    """Return operations of attention by its shapes (b, h, l, d), (b, h, s, d) and (b, h, s, e)."""
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
 
 
@@ -31,7 +31,7 @@ _MISSING = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused_a
 def costs(
     model: torch.nn.Module, call: Callable[[], object], examples: int, unit: str = "example"
 ) -> dict[str, Any]:
-    """Costs of `call`, a forward pass of a model on a batch of `examples`, for results.json.
+    """Return costs of `call`, a forward pass of a model on a batch of `examples`, for results.json.
 
     - `parameters`: of the whole model.
     - `flops_per_example`: floating-point operations in matrix products, convolutions and fused

@@ -177,7 +177,7 @@ def _notes(subject: _Subject) -> list[int]:
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Earlier results for the same model and data, without the model's name; else empty."""
+    """Return earlier results for the same model and data, without the model's name; else empty."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
     same = ("weights", "pointer", "data", "split", "pieces", "tokens")

@@ -263,7 +263,7 @@ def _twins(scores: Sequence[Score], per_prompt: int, options: GenerationOptions)
 
 
 def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of each figure, over the passages where it is defined."""
+    """Return mean and standard deviation of each figure, over the passages where it is defined."""
     summary: dict[str, dict[str, float]] = {}
     for name in passages[0]:
         values = np.array([figures[name] for figures in passages])

@@ -30,7 +30,7 @@ def window_nats(
     advance: Advance = lambda _: None,
     families: Families | None = None,
 ) -> Nats:
-    """Nats of each token of each piece except the first, read in windows without overlap.
+    """Return nats of each token of each piece except the first, read in windows without overlap.
 
     The last target of a window is the first token of the next one, so that every token except a
     piece's first is a target once. Each window starts from an empty state. `seed` is the seed of
@@ -85,7 +85,7 @@ def streaming_nats(
 
 
 def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
-    """Nats of each token of each piece except the first, NaN where it is not predicted."""
+    """Return nats of each token of each piece except the first, NaN where it is not predicted."""
     return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
 
 

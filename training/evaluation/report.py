@@ -347,7 +347,7 @@ def corpus_table(results: Results) -> list[str]:
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
-    """Rows about the use of context: beyond the training length, in loops, by position."""
+    """Return rows about the use of context: beyond the training length, in loops, by position."""
     if beyond := results.get("beyond_training"):
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
         for name, label in (

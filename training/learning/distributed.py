@@ -134,7 +134,7 @@ def leave_signals(worker: int) -> None:
 
 
 def summed(fabric: Fabric, values: Tensor) -> Tensor:
-    """Sum of a tensor over all processes, on its device; every process must call this."""
+    """Return sum of a tensor over all processes, on its device; every process must call this."""
     return values if fabric.world_size == 1 else fabric.strategy.all_reduce(values, reduce_op="sum")
 
 

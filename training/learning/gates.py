@@ -168,7 +168,7 @@ def fit_gates(
 
 
 def mixed_nats(given: GateExamples, tables: Sequence[Tensor]) -> Tensor:
-    """Negative log-likelihood (n,) of each token by the mixture of decoder and pointer."""
+    """Return negative log-likelihood (n,) of each token by the mixture of decoder and pointer."""
     log_odds = [table[of] for table, of in zip(tables, given.classes.T, strict=True)]
     odds = torch.stack(log_odds).sum(0).exp().index_select(0, given.cells)
     zeros = torch.zeros_like(given.nats)

@@ -118,7 +118,7 @@ class TensorBatch:
 
 
 def padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
-    """Ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
+    """Return ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
     longest = max(map(len, arrays)) if length is None else length
     kind = np.int64 if arrays[0].ndim == 1 else arrays[0].dtype
     rows = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), kind)

@@ -238,7 +238,7 @@ class Answers(NamedTuple):
 
 
 def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
-    """Share of right answers to examples (n, l, 2), by the most likely token at each target.
+    """Return share of right answers to examples (n, l, 2), by the most likely token at each target.
 
     If the model has a pointer, it is that of the mixture with its proposals.
     """

@@ -283,7 +283,7 @@ class TaskModule(ABC, Generic[ModelT]):
         return {f"validation/nats_per_{self.target}": nats / count}
 
     def encoding_metrics(self) -> dict[str, float]:
-        """Change of the encoding since the start of the run, and the spans of its window."""
+        """Return change of the encoding since the start of the run, and the spans of its window."""
         spans = {} if self.window is None else self.window.metrics()
         return self.movement.changes("encoding_change") | spans
 

@@ -141,7 +141,7 @@ def _level(
 
 
 def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Discounts of the counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
+    """Return discounts of the counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
     _, one, two, three, four = np.bincount(np.minimum(counts, 5), minlength=6)[:5]
     share = one / max(one + 2 * two, 1)
     estimates = (1 - 2 * share * two / max(one, 1), 2 - 3 * share * three / max(two, 1),

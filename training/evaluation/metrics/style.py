@@ -81,7 +81,7 @@ def style_by_quarter(
     quarters: int = 4,
     form: Form = "exact",
 ) -> list[TrackStyle]:
-    """Style of the continuations of one prompt, by quarter, compared with the whole piece.
+    """Return style of the continuations of one prompt, by quarter, compared with the whole piece.
 
     `reference` is the whole piece that the prompt comes from, prompt included. `continuations` are
     also whole scores, prompt and new music. New music begins with bar `first_bar`, counted from 0,

@@ -216,7 +216,7 @@ def _label(value: object) -> str:
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a command as its words; true is an option without a value, false none."""
+    """Return options of a command as its words; true is an option without a value, false none."""
     for name, value in options.items():
         if value is False:
             continue

@@ -30,7 +30,7 @@ class DigitsTask(LoadedImageTask):
         return "scikit-learn"
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Images and classes of a split, in an order drawn at random, always the same."""
+        """Return images and classes of a split, in an order drawn at random, always the same."""
         return digits(name)
 
 

@@ -95,7 +95,7 @@ def _pairs_of_messages(path: Path) -> list[tuple[str, str]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file without their ends; other characters that separate lines are text."""
+    """Return lines of a file without their ends; other characters that separate lines are text."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
