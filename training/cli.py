@@ -492,7 +492,7 @@ def _evaluate_run(options: argparse.Namespace, task: Any) -> int:  # noqa: ANN40
 
 
 def _lengths(options: argparse.Namespace) -> list[tuple[int, int]]:
-    """Bars of the prompt and new bars of each kind of music to measure."""
+    """Return the bars of the prompt and new bars of each kind of music to measure."""
     prompts = options.prompt_bars or [GenerationOptions.prompt_bars]
     new = options.bars or [GenerationOptions.bars]
     new = new * len(prompts) if len(new) == 1 else new

@@ -217,7 +217,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def _loader() -> type:
     """Return the loader of YAML 1.1, except that 1e-3 is a number.
 
-    --help does not need its package.
+    The import is here because --help does not need the package.
     """
     from yaml import SafeLoader
 

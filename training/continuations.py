@@ -78,7 +78,7 @@ def continuations(
     sampling = SamplingOptions(temperature=temperature, top_p=top_p, memory=memory)
     contexts: list[Ids] = []
     samples: list[Sample[ConstrainedGrammar]] = []
-    own = [take_seed(seed, take) for seed in seeds for take in range(takes)]
+    take_seeds = [take_seed(seed, take) for seed in seeds for take in range(takes)]
     for prompt in prompts:
         context = opening(prompt, tokenizer)
         tracks = tokenizer.decode(context).tracks
@@ -93,7 +93,7 @@ def continuations(
         limit = BarLimit(0, bars - 1, max_tokens=MAX_BAR_TOKENS)
         rule = rule_after_prompt(context, grammar, limit, presence=presence, recall=recall)
         coordinates = Coordinates.before(context, tokenizer.families)
-        request = Request(context, rule, own, sampling, coordinates)
+        request = Request(context, rule, take_seeds, sampling, coordinates)
         samples += generation.add(request)
         contexts += [context] * len(seeds)
     completed = 0
@@ -114,10 +114,10 @@ def continuations(
 
 def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer: Remi) -> Ids:
     """Return the ids of the best take, prompt included; an incomplete bar is left out."""
-    made = [np.concatenate([context, np.array(sample.tokens, np.int64)]) for sample in samples]
+    sequences = [np.concatenate([context, np.array(sample.tokens, np.int64)]) for sample in samples]
     whole = [
         ids if sample.rule.finished else ids[: np.flatnonzero(ids == BAR)[-1]]
-        for ids, sample in zip(made, samples, strict=True)
+        for ids, sample in zip(sequences, samples, strict=True)
     ]
     if len(samples) == 1:
         return whole[0]

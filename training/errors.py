@@ -36,5 +36,5 @@ def check_range(
     least = value > low if above else value >= low
     if least and (value < math.inf if high is None else value <= high):
         return
-    wanted = f"at least {low}" if high is None else f"{low} to {high}"
-    raise TrainingError(f"{name} is {value}, expected {f'more than {low}' if above else wanted}")
+    bounds = f"at least {low}" if high is None else f"{low} to {high}"
+    raise TrainingError(f"{name} is {value}, expected {f'more than {low}' if above else bounds}")

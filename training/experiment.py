@@ -25,7 +25,7 @@ from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
 from training.tasks.task import Task
-from training.tasks.transduction.sequences import SequenceTask
+from training.tasks.transduction.sequences import SequenceTransductionTask
 from training.tasks.transduction.translation import TranslationTask
 from training.tasks.transduction.tree_task import TreeTask
 
@@ -44,7 +44,7 @@ TASKS: dict[str, type[MusicTask | Task]] = {
     "mnist1d": Mnist1dTask,
     "digits": DigitsTask,
     "pixels": PixelsTask,
-    "sequence_transduction": SequenceTask,
+    "sequence_transduction": SequenceTransductionTask,
     "tree_transduction": TreeTask,
     "translation": TranslationTask,
     "series": SeriesTask,
@@ -72,7 +72,7 @@ def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> Exper
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder was written by `relpe-train fit`."""
+    """Return whether a folder was written by `relpe-train fit`."""
     return (folder / "config.yaml").is_file()
 
 

@@ -75,12 +75,12 @@ def export(
     same = measured.get("weights") == origin._asdict()
     same = same and measured.get("pointer") == pointer_digest(decoder.config.pointer)
     if same and "streaming" in measured:  # more than music was measured
-        found = _results(measured)
+        results_section = _results(measured)
     else:
         other = "weights, or to another pointer"
         why = f" The results in the run's folder belong to other {other}." if measured else ""
         again = f"run `relpe-train evaluate --weights {weights}`, then export again."
-        found = [f"Not measured yet: {again}{why}"]
+        results_section = [f"Not measured yet: {again}{why}"]
     fitted = read_pointer(run)
     fit = fitted.fit if fitted is not None and fitted.fit.weights == origin.digest else None
     pointer = [] if fit is None else [*_pointer(fit), ""]
@@ -98,7 +98,7 @@ def export(
             head = _head(output.resolve().name, description, origin, runs, licence)
             if precision == "int8":
                 head += [_IN_INT8, ""]
-            lines = [*head, *_data(runs), *pointer, *found, ""]
+            lines = [*head, *_data(runs), *pointer, *results_section, ""]
             path.write_text("\n".join(lines), encoding="utf-8")
     return output
 
@@ -169,7 +169,7 @@ _POINTER = "## Pointer"
 
 
 def _pointer(fit: PointerFit) -> list[str]:
-    """How the gates of the pointer were fitted, and what it gains, as Markdown."""
+    """Say in Markdown how the gates of the pointer were fitted, and what it gains."""
     on, test = fit.fitted, fit.test
     return [
         _POINTER,
@@ -237,7 +237,7 @@ def _head(
     data = run["data"]
     train = data["splits"]["train"]
     held_out = data["splits"].get("validation", {"files": 0})["files"]
-    chosen = "" if held_out else " (the last, since the validation split is empty)"
+    note = "" if held_out else " (the last, since the validation split is empty)"
     include = f", files `{data['include']}`" if data["include"] else ""
     weights = f"`{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
     head = [
@@ -250,10 +250,10 @@ def _head(
         f"- Licence of the data: {_licence(licence, runs)}.",
     ]
     if len(runs) == 1:
-        made = [line for segment in runs[0].sessions for line in _segment(segment, runs[0])]
-        return [*head, f"- Weights: {weights}{chosen}.", *made, ""]
+        segments = [line for segment in runs[0].sessions for line in _segment(segment, runs[0])]
+        return [*head, f"- Weights: {weights}{note}.", *segments, ""]
     head += [
-        f"- Weights: {weights} of the last of {len(runs)} runs{chosen}.",
+        f"- Weights: {weights} of the last of {len(runs)} runs{note}.",
         f"- Tokens of all runs: {total_tokens(runs)}.",
         "",
         "## Runs, each starting from the weights of the previous one",
@@ -270,10 +270,10 @@ def _corpora(runs: Sequence[PastRun]) -> list[UsedCorpus]:
 
     Corpora with the same name from other sources are listed as well.
     """
-    found: dict[tuple[str, ...], UsedCorpus] = {}
+    corpora: dict[tuple[str, ...], UsedCorpus] = {}
     for one in (one for run in runs for one in run.corpora):
-        found[one.name, one.licence, one.attribution, one.changes, one.address] = one
-    return [*found.values()]
+        corpora[one.name, one.licence, one.attribution, one.changes, one.address] = one
+    return [*corpora.values()]
 
 
 def _licence(given: str, runs: Sequence[PastRun]) -> str:
@@ -289,7 +289,7 @@ def _licence(given: str, runs: Sequence[PastRun]) -> str:
 def _data(runs: Sequence[PastRun]) -> list[str]:
     """Return the corpora with their licences and attributions, as Markdown.
 
-    Empty if none has any.
+    The text is empty if no corpus has any.
     """
     corpora = _corpora(runs)
     if not any(one.attribution or one.licence != "unknown" for one in corpora):
@@ -310,7 +310,7 @@ def _data(runs: Sequence[PastRun]) -> list[str]:
 
 
 def _described(run: PastRun) -> str:
-    """Length and data of a run."""
+    """Return the length and data of a run."""
     if run.tokens is None or run.steps is None:
         return f"`{run.name}`: no record of this run."
     data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
@@ -318,7 +318,7 @@ def _described(run: PastRun) -> str:
 
 
 def _segment(segment: PastSegment, run: PastRun) -> list[str]:
-    """Command, commit and machine of a segment of a run."""
+    """Return the command, commit and machine of a segment of a run."""
     since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
     return [
         f"- Command{since}: `{segment.command}`",
@@ -359,13 +359,13 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Measures of generated and real music, and the goals, as Markdown."""
+    """Return the measures of generated and real music, and the goals, as Markdown."""
     tables = music_tables({"model": measured}, "###")
     return ["", "## Generated music compared with real music", *tables, "", *goal_lines(measured)]
 
 
 def _against_place(measured: dict[str, Any]) -> list[str]:
-    """Loss by position in long pieces, as Markdown."""
+    """Return the loss by position in long pieces, as Markdown."""
     by_position = measured["by_position"]
     rows = {"nats": by_position["bins"]}
     if "by_position_pointer" in measured:

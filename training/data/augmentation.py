@@ -75,7 +75,7 @@ class Augmentation:
     def _rearranged(
         self, tracks: list[Track], score: Score, draw: np.random.Generator
     ) -> list[Track]:
-        """Tracks with random changes: other drum sounds, shifts, loops.
+        """Return the tracks with random changes: other drum sounds, shifts, loops.
 
         A change with probability 0 draws no random numbers.
         """
@@ -120,7 +120,7 @@ NOTHING = Augmentation()
 
 
 def _drums_of(other: Score, score: Score) -> list[Track]:
-    """Drums of another example, up to the end of this one; none if the metres differ."""
+    """Return the drums of another example, up to the end of this one; none if the metres differ."""
     if [s[1:] for s in other.time_signatures] != [s[1:] for s in score.time_signatures]:
         return []
     drums = [track for track in other.tracks if track.is_drum]

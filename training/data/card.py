@@ -121,12 +121,12 @@ def credit(corpus: Mapping[str, Any]) -> str:
 
 
 def _choices(corpora: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which files of the corpora are prepared, as Markdown; empty if all are."""
-    rules = [text for text in map(_chosen, corpora) if text]
+    """Return which files of the corpora are prepared, as Markdown; empty if all are."""
+    rules = [text for text in map(_describe_rules, corpora) if text]
     return ["Chosen files:", "", *rules, ""] if rules else []
 
 
-def _chosen(corpus: Mapping[str, Any]) -> str:
+def _describe_rules(corpus: Mapping[str, Any]) -> str:
     """Which files of a corpus are prepared, as an item of a Markdown list; empty if all are."""
     rules = [f"files `{corpus['include']}`"] if corpus["include"] else []
     rules += [f"`{key}` matches `{value}`" for key, value in (corpus["pieces"] or {}).items()]
@@ -135,7 +135,7 @@ def _chosen(corpus: Mapping[str, Any]) -> str:
 
 
 def _losses_of_corpora(data: dict[str, Any]) -> list[str]:
-    """Rows of the corpora in the table of losses, if there are several."""
+    """Return the rows of the corpora in the table of losses, if there are several."""
     if len(data["corpora"]) < 2:
         return []
     rows: list[str] = []

@@ -46,8 +46,10 @@ class Corpus:
         facts = read_facts(folder)
         splits = facts["splits"]
         if split not in splits:
-            known = ", ".join(splits)
-            raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
+            split_names = ", ".join(splits)
+            raise TrainingError(
+                f"{folder}: found no split {split!r}, expected one of {split_names}"
+            )
         folders = shard_folders(folder / split, splits[split]["shards"])
         shards, corpora = [*map(Shard.load, folders)], tuple(facts["corpora"])
         if only:
@@ -98,7 +100,7 @@ class Corpus:
         return shard.tokens[first + start : end].astype(np.int32)
 
     def facts(self, index: int) -> PieceFacts:
-        """Corpus, style and masked properties of a piece."""
+        """Return the corpus, style and masked properties of a piece."""
         shard, number = self._shard_of(index)
         return PieceFacts(*shard.pieces[number].item())
 
@@ -149,11 +151,11 @@ def windows(
         (corpus.lengths + length - 2) // length
     )  # number of windows up to the end of each piece
     total = int(ends[-1]) if len(ends) else 0
-    chosen = np.arange(total)
+    numbers = np.arange(total)
     if count is not None and total:
-        chosen = np.unique(np.linspace(0, total, count, endpoint=False).astype(np.int64))
-    rows = np.zeros((len(chosen), length + 1), np.int64)
-    for row, number in zip(rows, chosen.tolist(), strict=True):
+        numbers = np.unique(np.linspace(0, total, count, endpoint=False).astype(np.int64))
+    rows = np.zeros((len(numbers), length + 1), np.int64)
+    for row, number in zip(rows, numbers.tolist(), strict=True):
         piece = int(np.searchsorted(ends, number, side="right"))
         before = int(ends[piece - 1]) if piece else 0
         start = (number - before) * length
@@ -163,7 +165,7 @@ def windows(
 
 
 def note_ids(tokenizer: Remi) -> NDArray[np.int64]:
-    """Ids of the tokens that start a note."""
+    """Return the ids of the tokens that start a note."""
     kinds = ("Pitch_", "Drum_", "Note_Pitch_")
     names = tokenizer.vocabulary.names
     return np.array([i for i, name in enumerate(names) if name.startswith(kinds)], np.int64)

@@ -83,9 +83,9 @@ def join(
             writer = ShardWriter(folder / split)
             counts = [_Counts() for _ in corpora]
             for batch, first, end in zip(batches, firsts[:-1], firsts[1:], strict=True):
-                chosen = placed[first:end] == split
-                if chosen.any():
-                    added = _add(writer, batch, corpora[batch.corpus], chosen)
+                is_in_split = placed[first:end] == split
+                if is_in_split.any():
+                    added = _add(writer, batch, corpora[batch.corpus], is_in_split)
                     counts[batch.corpus].add(*added)
                     digest.update(added[0].tobytes())
                     of_facts.update(added[3].tobytes())
@@ -151,7 +151,7 @@ def _hashes(ids: NDArray[np.uint16], lengths: NDArray[np.int64]) -> list[bytes]:
 
 
 def _add(
-    writer: ShardWriter, batch: Encoded, corpus: Member, chosen: NDArray[np.bool_]
+    writer: ShardWriter, batch: Encoded, corpus: Member, kept: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], NDArray[np.void]]:
     """Write the chosen pieces of a batch; return their tokens, bars, counts and facts."""
     with np.load(batch.path) as content:
@@ -159,13 +159,13 @@ def _add(
             content[key] for key in ("ids", "lengths", "bars", "num_bars", "counts", "masked")
         )
         names = json.loads(str(content["texts"]))[0]
-    ids, bars = ids[np.repeat(chosen, lengths)], bars[np.repeat(chosen, num_bars)]
-    names = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    ids, bars = ids[np.repeat(kept, lengths)], bars[np.repeat(kept, num_bars)]
+    names = [name for name, is_chosen in zip(names, kept, strict=True) if is_chosen]
     pieces = np.zeros(len(names), PIECE)
-    pieces["corpus"], pieces["masked"] = batch.corpus, masked[chosen]
+    pieces["corpus"], pieces["masked"] = batch.corpus, masked[kept]
     pieces["style"] = [corpus.styles.get(name, -1) for name in names]
-    writer.add(ids, lengths[chosen], bars, num_bars[chosen], names, pieces)
-    return ids, bars, counts[chosen], pieces
+    writer.add(ids, lengths[kept], bars, num_bars[kept], names, pieces)
+    return ids, bars, counts[kept], pieces
 
 
 class _Counts:

@@ -69,7 +69,7 @@ class DocumentShares:
             )
 
 
-class Drawn(NamedTuple):
+class DrawnDocument(NamedTuple):
     """A document before it is cut to the length of its example."""
 
     kind: Kind
@@ -121,16 +121,16 @@ class Documents(Examples):
         drawn = self.draw(draw)
         return np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
 
-    def draw(self, draw: np.random.Generator) -> list[Drawn]:
+    def draw(self, draw: np.random.Generator) -> list[DrawnDocument]:
         """Return the documents of an example; only the last one may be too long."""
-        drawn, room = list[Drawn](), self.length + 1
+        drawn, room = list[DrawnDocument](), self.length + 1
         while not drawn or (room >= _LEAST_ROOM and drawn[-1].ids[-1] == EOS):
             drawn.append(self.draw_document(draw, room))
             room -= len(drawn[-1].ids)
         return drawn
 
-    def draw_document(self, draw: np.random.Generator, room: int) -> Drawn:
-        """A document of a random piece that fills `room` tokens, if the piece is long enough."""
+    def draw_document(self, draw: np.random.Generator, room: int) -> DrawnDocument:
+        """Draw a document of a piece; it fills `room` tokens if the piece is long enough."""
         shares = self.shares
         piece = self._draw_piece(draw)
         kind = self._draw_kind(draw)
@@ -170,7 +170,7 @@ class Documents(Examples):
             selection = selection._replace(
                 first=selection.first - at_start, stop=selection.stop - at_start
             )
-        return Drawn(kind, piece, part.first_bar, document, ids, masked)
+        return DrawnDocument(kind, piece, part.first_bar, document, ids, masked)
 
     @property
     def _has_tracks(self) -> bool:
@@ -199,7 +199,7 @@ class Documents(Examples):
         return np.cumsum([corpus["weight"] * (len(pieces) > 0) for corpus, (pieces, _) in pairs])
 
     def _draw_piece(self, draw: np.random.Generator, corpus: int | None = None) -> int:
-        """A piece in proportion to its tokens, of a corpus drawn by weight unless it is given."""
+        """Draw a piece by its number of tokens, of a corpus drawn by weight if none is given."""
         if corpus is None:
             place = draw.random() * self._weights[-1]
             corpus = int(np.searchsorted(self._weights, place, side="right"))
@@ -216,7 +216,7 @@ class Documents(Examples):
         *,
         has_plan: bool,
     ) -> _Part:
-        """Bars of a piece that fill some room; for infilling, as many as fit into it."""
+        """Return the bars of a piece that fill some room; for infilling, as many as fit into it."""
         ids, bars, families = (
             self._read(piece),
             self.corpus.piece_bars(piece),
@@ -256,7 +256,7 @@ class Documents(Examples):
     def _changed(
         self, part: _Part, piece: int, room: int, draw: np.random.Generator
     ) -> tuple[_Part, int]:
-        """The part transposed and changed, and the flags of what is not to be predicted in it."""
+        """Transpose and change the part; return it with the flags of what is not predicted."""
         facts = self.corpus.facts(piece)
         masked = facts.masked
         score = part.score
@@ -277,9 +277,9 @@ class Documents(Examples):
         def other() -> Score:
             """Return a part of another piece of the same corpus."""
             nonlocal masked
-            found = self._draw_piece(draw, facts.corpus)
-            masked |= self.corpus.facts(found).masked & MASKED_VELOCITIES
-            return self._draw_part(found, "continuation", 0, room, draw, has_plan=True).score
+            other_piece = self._draw_piece(draw, facts.corpus)
+            masked |= self.corpus.facts(other_piece).masked & MASKED_VELOCITIES
+            return self._draw_part(other_piece, "continuation", 0, room, draw, has_plan=True).score
 
         score = self.augmentation(score, other, draw)
         slowest, fastest = TEMPO_GRID[[0, -1]].tolist()
@@ -324,7 +324,7 @@ class Documents(Examples):
         return None, "continuation" if part.first_bar else "from_nothing"
 
     def _players(self, score: Score, selection: Selection | None) -> set[int]:
-        """Ranks of the tracks that play in the bars that are to be written."""
+        """Return the ranks of the tracks that play in the bars that are to be written."""
         start, end = 0, score.end_ticks
         if selection is not None and selection.stop is not None:
             lines = notated_lines(score, max(end, 1))

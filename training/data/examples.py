@@ -43,7 +43,7 @@ class Examples(ABC):
             raise TrainingError("the train split is empty; prepare a corpus with training files")
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
-        """Batch of one step: (batch_size, length + 1).
+        """Return the batch of one step: (batch_size, length + 1).
 
         PAD follows an example that is too short; ~t stands for a token t that is not predicted.
         """
@@ -52,17 +52,17 @@ class Examples(ABC):
         )
 
     def example(self, step: int, row: int) -> NDArray[np.int64]:
-        """One row of the batch of a step: (length + 1,)."""
+        """Return one row of the batch of a step: (length + 1,)."""
         ids = self._draw(generator(self.seed, step, "data", row))[: self.length + 1]
         padded = np.full(self.length + 1, PAD, np.int64)
         padded[: len(ids)] = ids
         return padded
 
     def _read(self, piece: int, stop: int | None = None) -> NDArray[np.int32]:
-        """Tokens of a piece up to `stop`. Raises TrainingError if they are damaged."""
+        """Read the tokens of a piece up to `stop`; raise TrainingError if they are damaged."""
         ids, bars = self.corpus.piece(piece, stop=stop), self.corpus.piece_bars(piece)
-        found = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
-        if not np.array_equal(found, bars[: np.searchsorted(bars, len(ids))]):
+        bar_indices = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
+        if not np.array_equal(bar_indices, bars[: np.searchsorted(bars, len(ids))]):
             name = [*self.corpus.names, *map(str, range(piece + 1))][piece]
             raise TrainingError(
                 f"the stored tokens of {name} are damaged; prepare the corpus again"
@@ -81,7 +81,7 @@ def draw_bar(
     beginnings: float,
     draw: np.random.Generator,
 ) -> int:
-    """First bar of an example of a piece; 0 with probability `beginnings`.
+    """Return the first bar of an example of a piece; 0 with probability `beginnings`.
 
     Bars followed by less than `least` tokens are not drawn, since most of the example would be
     padding. `starts` are the indices of the Bar tokens of the piece, `length` its tokens.

@@ -12,7 +12,7 @@ from training.data.shards import MASKED_TEMPOS, MASKED_VELOCITIES
 
 
 def masked_ids(ids: NDArray[np.integer], flags: int, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """The ids of a piece with these flags, in which ~t stands for an id t that is not predicted.
+    """Return the ids of a piece, with ~t for each id t that is not predicted.
 
     `flags` are those of `PieceFacts.masked`.
     """
@@ -30,5 +30,5 @@ def _flags(vocabulary: Vocabulary) -> NDArray[np.uint8]:
         "DrumVelocity": MASKED_VELOCITIES,
         "Tempo": MASKED_TEMPOS,
     }
-    found = [families.get(name.split("_")[0], 0) for name in vocabulary.names]
-    return np.array(found, np.uint8)
+    flags = [families.get(name.split("_")[0], 0) for name in vocabulary.names]
+    return np.array(flags, np.uint8)

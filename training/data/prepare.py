@@ -125,9 +125,9 @@ def prepare_mixture(
         excluded = facts["refused"] | facts["copies"]
         reason = next(iter(excluded.values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
-        found = ", ".join(str(listing.source.path) for listing in listings)
+        paths = ", ".join(str(listing.source.path) for listing in listings)
         problem = "no music to train on" if are_to_train else "no music"
-        raise TrainingError(f"{found}: {problem}; {reason}")
+        raise TrainingError(f"{paths}: {problem}; {reason}")
     includes = [
         config.include if len(listings) == 1 else f"{config.include} of {name}"
         for name, config in mixture.corpora.items()
@@ -157,22 +157,22 @@ def prepare_mixture(
 
 
 def _styles(listings: Sequence[Listing]) -> tuple[str, ...]:
-    """Names of all styles.
+    """Return the names of all styles.
 
     Raises:
         TrainingError: there are more than a vocabulary has.
     """
-    found = sorted({style for listing in listings for style in listing.styles.values()})
-    if len(found) > NUM_STYLES:
+    styles = sorted({style for listing in listings for style in listing.styles.values()})
+    if len(styles) > NUM_STYLES:
         raise TrainingError(
-            f"found {len(found)} styles, expected at most {NUM_STYLES}; give several values of a "
+            f"found {len(styles)} styles, expected at most {NUM_STYLES}; give several values of a "
             "column one name"
         )
-    return tuple(found)
+    return tuple(styles)
 
 
 def _empty_splits(facts: dict[str, Any]) -> list[str]:
-    """Warnings about splits without pieces, and about a validation of a single one."""
+    """Return the warnings about splits without pieces, and about a validation of a single one."""
     uses = {
         "validation": "relpe-train fit cannot select the best weights",
         "test": "relpe-train evaluate needs --split",
@@ -224,7 +224,7 @@ def _described(listings: Sequence[Listing], facts: dict[str, Any]) -> list[dict[
 
 
 @dataclass(frozen=True)
-class Batch:
+class FileBatch:
     """Some files of a split that are encoded together."""
 
     source: Source
@@ -243,8 +243,8 @@ class Batch:
 
 def plan_batches(
     listings: Sequence[Listing], output: Path, tokenizer: Remi, *, strict: bool = False
-) -> list[Batch]:
-    """All batches by corpus and split.
+) -> list[FileBatch]:
+    """Return all batches by corpus and split.
 
     Batches that a stopped run with the same plan has encoded are kept; all others are removed.
     """
@@ -266,7 +266,7 @@ def plan_batches(
         shutil.rmtree(_partial(output), ignore_errors=True)
         folder.mkdir(parents=True)
     return [
-        Batch(
+        FileBatch(
             listing.source.part(members[start : start + BATCH_FILES]),
             number,
             split,
@@ -284,16 +284,16 @@ def plan_batches(
 
 
 def _prefixes(listings: Sequence[Listing]) -> list[str]:
-    """Prefix of the names of each corpus."""
+    """Return the prefix of the names of each corpus."""
     return [f"{listing.name}/" if len(listings) > 1 else "" for listing in listings]
 
 
 def _partial(output: Path) -> Path:
-    """Folder in which a corpus is built."""
+    """Return the folder in which a corpus is built."""
     return output.with_name(output.name + ".partial")
 
 
-def _encode_all(batches: Sequence[Batch], workers: int) -> None:
+def _encode_all(batches: Sequence[FileBatch], workers: int) -> None:
     """Encode all batches except those that a stopped run has already encoded."""
     waiting = [batch for batch in batches if not batch.path.exists()]
     total, left = (sum(len(batch.source.names) for batch in some) for some in (batches, waiting))
@@ -314,7 +314,7 @@ def _encode_all(batches: Sequence[Batch], workers: int) -> None:
                 pool.shutdown(cancel_futures=True)
 
 
-def _encode(batch: Batch) -> int:
+def _encode(batch: FileBatch) -> int:
     """Encode a batch and write its tokens; return the number of files."""
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
@@ -368,7 +368,7 @@ def _encode(batch: Batch) -> int:
 
 
 def _join_all(
-    batches: Sequence[Batch], listings: Sequence[Listing], styles: Sequence[str], folder: Path
+    batches: Sequence[FileBatch], listings: Sequence[Listing], styles: Sequence[str], folder: Path
 ) -> dict[str, Any]:
     """Write all batches as one corpus; return its entries for `data.json`."""
     shutil.rmtree(folder, ignore_errors=True)  # from a run that was stopped at this point

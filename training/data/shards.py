@@ -40,7 +40,7 @@ MASKED_TEMPOS = 2
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
-    """Folders of the shards of a split."""
+    """Return the folders of the shards of a split."""
     return [folder] if count == 1 else [folder / f"shard-{index:05}" for index in range(count)]
 
 
@@ -83,10 +83,10 @@ class Shard:
         except (ValueError, EOFError) as error:
             what = "a table cannot be read"
             raise TrainingError(f"{folder}: damaged ({what}); prepare again") from error
-        for found, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
-            if found != of_pieces[-1]:
+        for count, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
+            if count != of_pieces[-1]:
                 raise TrainingError(
-                    f"{folder}: found {found} {what}, expected {of_pieces[-1]}; prepare again"
+                    f"{folder}: found {count} {what}, expected {of_pieces[-1]}; prepare again"
                 )
         if len(pieces) != len(offsets) - 1:
             raise TrainingError(
@@ -123,13 +123,13 @@ class Shard:
 
         Their tokens are copied to memory.
         """
-        chosen, offsets, bar_offsets = np.flatnonzero(kept), self.offsets, self.bar_offsets
+        indices, offsets, bar_offsets = np.flatnonzero(kept), self.offsets, self.bar_offsets
         tokens, bars = (
-            np.concatenate([values[:0], *(values[of[i] : of[i + 1]] for i in chosen)])
+            np.concatenate([values[:0], *(values[of[i] : of[i + 1]] for i in indices)])
             for values, of in ((self.tokens, offsets), (self.bars, bar_offsets))
         )
         offsets, bar_offsets = (
-            np.append(0, np.cumsum(np.diff(of)[chosen])) for of in (offsets, bar_offsets)
+            np.append(0, np.cumsum(np.diff(of)[indices])) for of in (offsets, bar_offsets)
         )
         names = self.names()
         return replace(
@@ -139,8 +139,8 @@ class Shard:
             offsets=offsets,
             bars=bars,
             bar_offsets=bar_offsets,
-            pieces=self.pieces[chosen],
-            own_names=tuple(names[i] for i in chosen) if names else (),
+            pieces=self.pieces[indices],
+            own_names=tuple(names[i] for i in indices) if names else (),
         )
 
     def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
@@ -154,7 +154,7 @@ class Shard:
         return len(self.offsets) - 1
 
     def names(self) -> list[str]:
-        """Names of the pieces; empty if they are unknown, in memory."""
+        """Return the names of the pieces; empty if they are unknown, in memory."""
         if self.folder is None:
             return [*self.own_names]
         text = (self.folder / "names.txt").read_text(encoding="utf-8", errors="replace")

@@ -51,18 +51,18 @@ class Source:
         if path.is_file() and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 # of several files with the same name, the last one counts
-                found = {info.filename: info for info in archive.infolist() if not info.is_dir()}
-            names = tuple(sorted(found))
+                infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+            names = tuple(sorted(infos))
             members = np.empty((len(names), 5), np.int64)
             for row, name in enumerate(names):
-                info = found.pop(name)
+                info = infos.pop(name)
                 members[row, :2] = info.header_offset, info.compress_size
                 members[row, 2:] = info.compress_type, info.CRC, info.flag_bits
             return cls(path, names, members)
-        found = "a file of another kind" if path.exists() else "no such file or folder"
+        kind = "a file of another kind" if path.exists() else "no such file or folder"
         if path.is_file() and path.suffix.lower() == ".zip":
-            found = "an incomplete or damaged zip archive"
-        raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
+            kind = "an incomplete or damaged zip archive"
+        raise TrainingError(f"{path}: found {kind}, expected a folder or a zip archive of MIDI")
 
     def part(self, names: Sequence[str]) -> Source:
         """Return some of the files, in the given order."""
@@ -72,7 +72,7 @@ class Source:
         return Source(self.path, tuple(names), self.members[rows])
 
     def read(self) -> Iterator[tuple[str, bytes | MemberError]]:
-        """Name and contents of each file, or the error if an archive cannot return it."""
+        """Return name and contents of each file, or the error if an archive cannot return it."""
         if self.members is None:
             yield from ((name, (self.path / name).read_bytes()) for name in self.names)
             return
@@ -95,7 +95,7 @@ class Source:
         return digest.digest()
 
     def midi_names(self, include: str | None = None) -> list[str]:
-        """Names of the MIDI files that match the pattern.
+        """Return the names of the MIDI files that match the pattern.
 
         Raises:
             TrainingError: there are none.
@@ -104,8 +104,8 @@ class Source:
         if include is not None:
             names = [name for name in names if fnmatch.fnmatchcase(name, include)]
         if not names:
-            wanted = f" that match {include!r}" if include else ""
-            raise TrainingError(f"{self.path}: found no .mid, .midi or .kar files{wanted}")
+            condition = f" that match {include!r}" if include else ""
+            raise TrainingError(f"{self.path}: found no .mid, .midi or .kar files{condition}")
         return names
 
 
@@ -114,7 +114,7 @@ class MemberError(ValueError):
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder; follows links to files but not to folders."""
+    """Return the names of all files below a folder; follows links to files but not to folders."""
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -129,7 +129,7 @@ def _files_below(folder: Path) -> Iterator[str]:
 def _read_member(
     stream: BinaryIO, start: int, size: int, method: int, crc: int, flags: int
 ) -> bytes:
-    """Contents of the file in a zip archive whose header starts at `start`."""
+    """Return the contents of the file in a zip archive whose header starts at `start`."""
     encrypted = flags & 1
     if encrypted or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         kind = "encrypted" if encrypted else f"compressed with method {method}"
@@ -181,18 +181,20 @@ def deal(
     missing: list[str] = []
     if table is not None:
         split_of = {name: split for split, members in table.items() for name in members}
-        found = (split_of.get(name) or split_of.get(PurePosixPath(name).stem) for name in names)
+        split_names = (
+            split_of.get(name) or split_of.get(PurePosixPath(name).stem) for name in names
+        )
         every = source.names if splits is None else names
         files = {*every, *(PurePosixPath(name).stem for name in every)}
         missing = [name for name in split_of if name not in files]
     elif depth is not None:
-        found = (PurePosixPath(name).parts[depth] for name in names)
+        split_names = (PurePosixPath(name).parts[depth] for name in names)
     else:
         return Dealt(_deal_by_hash(names), [], [])
     dealt, unassigned = _no_files(), []
-    known = {**_SPLITS, **renamed}
-    for name, split in zip(names, found, strict=True):
-        members = dealt.setdefault(known.get(split, split), []) if split else unassigned
+    renamings = {**_SPLITS, **renamed}
+    for name, split in zip(names, split_names, strict=True):
+        members = dealt.setdefault(renamings.get(split, split), []) if split else unassigned
         members.append(name)
     return Dealt(dealt, unassigned, missing)
 
@@ -221,7 +223,7 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
-    """Depth of the folders named after splits; None if there are no such folders.
+    """Return the depth of the folders named after splits; None if there are no such folders.
 
     They are train and another one beside any others, or all folders at a depth.
     """
@@ -250,11 +252,13 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
     where = path or source.path
     try:
         splits = json.loads(text)
-        found = {str(split): [str(name) for name in names] for split, names in splits.items()}
+        names_by_split = {
+            str(split): [str(name) for name in names] for split, names in splits.items()
+        }
     except (ValueError, AttributeError, TypeError) as error:
         raise TrainingError(f"{where}: splits.json is invalid, expected split -> names") from error
     split_of: dict[str, str] = {}
-    for split, names in found.items():
+    for split, names in names_by_split.items():
         for name in names:
             other = split_of.setdefault(name, split)
             if other != split:
@@ -262,4 +266,4 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
                     f"{where}: {name!r} is in the splits {other} and {split}, expected each name "
                     "in one split; remove it from one of them"
                 )
-    return found
+    return names_by_split

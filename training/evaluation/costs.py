@@ -20,7 +20,7 @@ _REPEATS, _SECONDS = 5, 2.0
 def _fused_attention(
     q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], *_: object, **__: object
 ) -> int:
-    """Operations of attention by its shapes (b, h, l, d), (b, h, s, d) and (b, h, s, e)."""
+    """Return operations of attention by its shapes (b, h, l, d), (b, h, s, d) and (b, h, s, e)."""
     return 2 * math.prod(q[:3]) * k[2] * (q[3] + v[3])
 
 
@@ -31,7 +31,7 @@ _MISSING = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused_a
 def costs(
     model: torch.nn.Module, call: Callable[[], object], examples: int, unit: str = "example"
 ) -> dict[str, Any]:
-    """Costs of `call`, a forward pass of a model on a batch of `examples`, for results.json.
+    """Return costs of `call`, a forward pass of a model on a batch of `examples`, for results.json.
 
     - `parameters`: of the whole model.
     - `flops_per_example`: floating-point operations in matrix products, convolutions and fused
@@ -78,7 +78,7 @@ def _frozen(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _now(device: torch.device) -> float:
-    """Seconds, when all work on the device is done."""
+    """Wait for all work on the device, and return the seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -95,14 +95,14 @@ def _peak_memory_gib(device: torch.device) -> float | None:
     return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
 
 
-def costs_line(found: Mapping[str, Any]) -> str:
-    """Costs in one line."""
-    (unit,) = (key.removeprefix("flops_per_") for key in found if key.startswith("flops_per_"))
-    flops, seconds = found[f"flops_per_{unit}"], found[f"seconds_per_{unit}"]
+def costs_line(figures: Mapping[str, Any]) -> str:
+    """Return the costs in one line."""
+    (unit,) = (key.removeprefix("flops_per_") for key in figures if key.startswith("flops_per_"))
+    flops, seconds = figures[f"flops_per_{unit}"], figures[f"seconds_per_{unit}"]
     line = (
-        f"{found['parameters']:,} parameters; per {unit} {flops / 1e6:,.2f} MFLOPs of matrix "
-        f"products and {1000 * seconds:,.3f} ms ({found[f'{unit}s_at_once']:,} at once)"
+        f"{figures['parameters']:,} parameters; per {unit} {flops / 1e6:,.2f} MFLOPs of matrix "
+        f"products and {1000 * seconds:,.3f} ms ({figures[f'{unit}s_at_once']:,} at once)"
     )
-    if found["peak_memory_gib"] is not None:
-        line += f"; peak memory {found['peak_memory_gib']:.2f} GiB"
+    if figures["peak_memory_gib"] is not None:
+        line += f"; peak memory {figures['peak_memory_gib']:.2f} GiB"
     return line

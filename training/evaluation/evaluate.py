@@ -117,12 +117,12 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
                 names=subject.corpus.names,
                 folder=subject.folder,
             )
-    found = goals(results)
-    results["goals"] = [goal._asdict() for goal in found]
+    checked_goals = goals(results)
+    results["goals"] = [goal._asdict() for goal in checked_goals]
     write_text(subject.folder / "results.json", json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
-    for goal in found:
+    for goal in checked_goals:
         logger.info("%s", goal.line())
     return results
 
@@ -149,7 +149,7 @@ def _subject(options: EvaluateOptions) -> _Subject:
 def _described(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
-    """First part of the results, which identifies weights and data."""
+    """Return the first part of the results, which identifies weights and data."""
     pieces = subject.pieces
     return {
         "model": options.model,
@@ -177,7 +177,7 @@ def _notes(subject: _Subject) -> list[int]:
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Earlier results for the same model and data, without the model's name; else empty."""
+    """Return earlier results for the same model and data, without the model's name; else empty."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
     same = ("weights", "pointer", "data", "split", "pieces", "tokens")
@@ -200,7 +200,7 @@ def _measure_likelihood(
         read: Callable[[int, Advance], Nats],
         hidden: Sequence[NDArray[np.bool_]] = subject.hidden,
     ) -> tuple[list[Nats], dict[str, float]]:
-        """Nats of each token for each draw, and their summary."""
+        """Return the nats of each token for each draw, and their summary."""
         with _progress(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
             draws = [predicted(read(seed, bar.update), hidden) for seed in seeds]
         values = summary(draws, units)
@@ -290,7 +290,7 @@ def _ngrams(
 
 
 def _mean(draws: Sequence[Nats]) -> Nats:
-    """Nats of each token, averaged over draws."""
+    """Return the nats of each token, averaged over draws."""
     return [np.mean(piece, 0) for piece in zip(*draws, strict=True)]
 
 
@@ -305,7 +305,7 @@ def _by_position(bins: Sequence[Bin], reach: int) -> dict[str, Any]:
 def _with_pointer(
     pointer: PointerConfig, pieces: Sequence[NDArray[np.int64]], draws: Sequence[Nats]
 ) -> list[Nats]:
-    """Nats of each token with the pointer, for each draw."""
+    """Return the nats of each token with the pointer, for each draw."""
     mixed: list[NDArray[np.float64]] = []
     with _progress("pointer", sum(len(piece) - 1 for piece in pieces)) as bar:
         for piece, *nats in zip(pieces, *draws, strict=True):
@@ -315,23 +315,23 @@ def _with_pointer(
 
 
 def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_]:
-    """Which ids of a piece (l,) belong to the same document without its plan."""
+    """Return which ids of a piece (l,) belong to the same document without its plan."""
     is_plan = (ids >= families.return_) & (ids < families.later)
     return ~(is_plan | ((ids >= families.key) & (ids < families.plays)))
 
 
 def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
-    """Mean nats of each family of predicted tokens."""
+    """Return the mean nats of each family of predicted tokens."""
     return nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
 
 
 def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
     """Tokens of each family of predicted tokens, and their nats per token in each reading."""
-    found: dict[str, dict[str, float]] = {}
+    families: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
         for name, family in nats_of_families(subject, nats).items():
-            found.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
-    return found
+            families.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
+    return families
 
 
 def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
@@ -339,26 +339,29 @@ def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
 
 
 def _loops(subject: _Subject) -> dict[str, Any]:
-    """Loss on a repeated bar; no figures if no bar is suitable."""
-    made = loops(subject.pieces, subject.tokenizer)
-    ids = [loop.ids for loop in made]
+    """Return the loss on a repeated bar; no figures if no bar is suitable."""
+    repetitions = loops(subject.pieces, subject.tokenizer)
+    ids = [loop.ids for loop in repetitions]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
         families = subject.tokenizer.families
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
-    found = loop_nats(nats, made)
-    return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
+    nats_by_time = loop_nats(nats, repetitions)
+    return {
+        "pieces": len(repetitions),
+        "nats_per_token": {str(time): nats_by_time[time] for time in nats_by_time},
+    }
 
 
 def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Translation invariance and monotonicity of the maps: means, and values by layer and head."""
+    """Measure how invariant and how monotonic the maps are: means, and values of each head."""
     try:
-        found = relativity(decoder, length, token=BAR, seeds=seeds)
+        statistics = relativity(decoder, length, token=BAR, seeds=seeds)
     except ValueError as error:  # no map for this encoding
         logger.warning("position maps not measured: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
         name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}
-        for name, values in found._asdict().items()
+        for name, values in statistics._asdict().items()
     }
 
 

@@ -66,12 +66,12 @@ def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Ma
         TrainingError: no piece is long enough.
     """
     behind = num_bars - options.prompt_bars
-    wanted = options.bars if (behind >= options.bars).any() else max(options.bars // 2, 1)
-    long = np.flatnonzero(behind >= wanted).tolist()
+    fewest = options.bars if (behind >= options.bars).any() else max(options.bars // 2, 1)
+    long = np.flatnonzero(behind >= fewest).tolist()
     if not long:
         raise TrainingError(
             f"the split's longest piece has {int(num_bars.max(initial=0))} bars, expected at least "
-            f"{options.prompt_bars + wanted} for a prompt and half of the new bars; lower "
+            f"{options.prompt_bars + fewest} for a prompt and half of the new bars; lower "
             "--prompt-bars or --bars"
         )
     per_prompt = max(options.per_prompt, math.ceil(options.continuations / len(long)))
@@ -96,20 +96,20 @@ class Passage(NamedTuple):
         notes = BarNotes.of(score)
         figures = figures_of(notes, first)
         stuck = stuck_notes(notes, first, STUCK_BARS).longer_than_both
-        found = accidents(score, first, notes.num_bars)
+        accident = accidents(score, first, notes.num_bars)
         faults = {
             "stuck_notes": stuck,
             "silent_instruments": int(figures["still_playing"] < 1),
-            "accident": int(found.any),
-            **{kind: int(kind in found.kinds) for kind in KINDS},
+            "accident": int(accident.any),
+            **{kind: int(kind in accident.kinds) for kind in KINDS},
         }
         return cls(score, notes, figures, faults)
 
 
 def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
     """All scalar measures of the music from `first_bar` on: those of `structure` and of `form`."""
-    found = structure(notes, first_bar) | form(notes, first_bar)
-    return {name: float(value) for name, value in found.items()}
+    figures = structure(notes, first_bar) | form(notes, first_bar)
+    return {name: float(value) for name, value in figures.items()}
 
 
 def measure_music(
@@ -136,16 +136,18 @@ def measure_music(
         TrainingError: no piece of the split is long enough.
     """
     num_bars = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))], np.int64)
-    chosen, per_prompt = choose_pieces(num_bars, options)
-    pieces = [np.asarray(corpus.piece(index), np.int64) for index in chosen]
+    indices, per_prompt = choose_pieces(num_bars, options)
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in indices]
     prompts = [tokenizer.crop(piece, 0, options.prompt_bars) for piece in pieces]
     seeds = range(options.seed, options.seed + per_prompt)
-    made = _generate(decoder, tokenizer, prompts, seeds, options, show=show)
-    origins = [(label, seed) for label in _labels(chosen, names) for seed in seeds]
+    generated_ids = _generate(decoder, tokenizer, prompts, seeds, options, show=show)
+    origins = [(label, seed) for label in _labels(indices, names) for seed in seeds]
     if options.samples_output is not None:
         options.samples_output.mkdir(parents=True, exist_ok=True)
-        rows = zip(made, origins, strict=True)
-        for ids, (label, seed) in tqdm(rows, "samples", len(made), disable=not show, mininterval=2):
+        rows = zip(generated_ids, origins, strict=True)
+        for ids, (label, seed) in tqdm(
+            rows, "samples", len(generated_ids), disable=not show, mininterval=2
+        ):
             path = options.samples_output / f"{label}.{seed}"
             write_sample(ids, tokenizer, path, options.prompt_bars)
     wholes = [in_bars(piece, tokenizer).score for piece in pieces]
@@ -154,7 +156,7 @@ def measure_music(
     new: list[Passage] = []
     # as long as the real music: with more bars, a repeated bar is more likely
     alike: list[Passage] = []
-    for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
+    for row, ids in enumerate(tqdm(generated_ids, "measures", disable=not show, mininterval=2)):
         bars = int(real[row // per_prompt].figures["bars"])
         new.append(Passage.of(ids, tokenizer, heard, options.bars))
         same = bars == new[-1].figures["bars"]
@@ -164,20 +166,20 @@ def measure_music(
         _write_table(folder / name, origins, new)
     index = NoteIndex.of_corpus(train, tokenizer)
     groups = {"generated": alike, "real": real}
-    found = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
+    summaries = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
     baseline = {} if heard < COPIED_BARS else {"copier": _figures(_copied(real, heard))}
     result: dict[str, Any] = {
         "protocol": {
             **{k: v for k, v in asdict(options).items() if k != "samples_output"},
             "prompts": len(prompts),
-            "pieces": list(chosen),
+            "pieces": list(indices),
             "per_prompt": per_prompt,
-            "continuations": len(made),
+            "continuations": len(generated_ids),
             "real_bars": float(np.mean([passage.figures["bars"] for passage in real])),
             "several_tracks": any(len(passage.notes.keys) > 1 for passage in real),
             "steps": choose_steps(decoder).name,
         },
-        "figures": found | baseline,
+        "figures": summaries | baseline,
         "differences": _differences(
             [passage.figures for passage in alike], [passage.figures for passage in real]
         ),
@@ -186,7 +188,7 @@ def measure_music(
             "lags": list(LAGS),
             **{
                 name: [figures[f"similarity_lag_{lag}"]["mean"] for lag in LAGS]
-                for name, figures in found.items()
+                for name, figures in summaries.items()
             },
         },
         "style": {kind: _style(wholes, new, real, options, kind) for kind in FORMS},
@@ -242,14 +244,14 @@ def _write_table(
             writer.writerow([*origin, *passage.faults.values(), *passage.figures.values()])
 
 
-def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Distinct file names of pieces: the last part of their names, else their numbers."""
+def _labels(indices: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return distinct file names of pieces: the last part of their names, else their numbers."""
     from pathlib import PurePosixPath
 
-    stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
+    stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in indices]
     return [
         stem if stems.count(stem) == 1 else f"{stem}.{index}"
-        for stem, index in zip(stems, chosen, strict=True)
+        for stem, index in zip(stems, indices, strict=True)
     ]
 
 
@@ -261,52 +263,55 @@ def _twins(scores: Sequence[Score], per_prompt: int, options: GenerationOptions)
 
 
 def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of each figure, over the passages where it is defined."""
-    found: dict[str, dict[str, float]] = {}
+    """Return mean and standard deviation of each figure, over the passages where it is defined."""
+    summary: dict[str, dict[str, float]] = {}
     for name in passages[0]:
         values = np.array([figures[name] for figures in passages])
         values = values[np.isfinite(values)]
         mean = float(values.mean()) if len(values) else math.nan
         deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-        found[name] = {"mean": mean, "deviation": deviation}
-    return found
+        summary[name] = {"mean": mean, "deviation": deviation}
+    return summary
 
 
 def _copied(real: Sequence[Passage], first_bar: int) -> list[dict[str, float]]:
-    """Figures of the baseline that copies what stood `COPIED_BARS` bars before."""
+    """Return the figures of the baseline that copies what stood `COPIED_BARS` bars before."""
     return [figures_of(copier(passage.notes, first_bar), first_bar) for passage in real]
 
 
 def _differences(
     generated: Sequence[Mapping[str, float]], real: Sequence[Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Mean difference of each figure from the real continuation of the same prompt.
+    """Return the mean difference of each figure from the real continuation of the same prompt.
 
     The continuations of a prompt are averaged first, so that the standard error is over prompts.
     Prompts with an undefined figure on either side are left out.
     """
     each = len(generated) // len(real)
-    found: dict[str, dict[str, float]] = {}
+    differences: dict[str, dict[str, float]] = {}
     for name in real[0]:
-        own = np.array([figures[name] for figures in generated]).reshape(len(real), each)
-        counts = np.isfinite(own).sum(1)
-        sums = np.where(np.isfinite(own), own, 0).sum(1)
+        by_prompt = np.array([figures[name] for figures in generated]).reshape(len(real), each)
+        counts = np.isfinite(by_prompt).sum(1)
+        sums = np.where(np.isfinite(by_prompt), by_prompt, 0).sum(1)
         means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
         values = means - np.array([figures[name] for figures in real])
         values = values[np.isfinite(values)]
         count = len(values)
-        found[name] = {
+        differences[name] = {
             "mean": float(values.mean()) if count else math.nan,
             "standard_error": float(values.std(ddof=1) / count**0.5) if count > 1 else math.nan,
             "prompts": count,
         }
-    return found
+    return differences
 
 
 def _histograms(
     groups: Mapping[str, Sequence[Passage]], first_bar: int
 ) -> dict[str, dict[str, Any]]:
-    """Counts of both groups, their divergence, and that between two halves of the real pieces."""
+    """Return the counts of both groups and their divergence, for each histogram.
+
+    The divergence between two halves of the real pieces is returned too, for comparison.
+    """
     counts = {
         name: [histograms(passage.notes.between(first_bar)) for passage in group]
         for name, group in groups.items()
@@ -331,7 +336,7 @@ def _style(
     options: GenerationOptions,
     style_form: StyleForm,
 ) -> dict[str, Any]:
-    """For each profile, similarity to the whole piece by quarter: means and medians over pieces."""
+    """Return means and medians over pieces of the similarity by quarter, for each profile."""
     each = len(new) // len(real)
     rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
     for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):
@@ -355,9 +360,13 @@ def _style(
 
 
 def _copies(index: NoteIndex, scores: Sequence[Score]) -> dict[str, Any]:
-    found = copies(index, scores)
-    shares = {str(size): share for size, share in found.shares.items()}
-    return {"shares": shares, "longest": found.longest, "notes": found.num_notes}
+    copy_statistics = copies(index, scores)
+    shares = {str(size): share for size, share in copy_statistics.shares.items()}
+    return {
+        "shares": shares,
+        "longest": copy_statistics.longest,
+        "notes": copy_statistics.num_notes,
+    }
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - values of JSON

@@ -30,7 +30,7 @@ def window_nats(
     advance: Advance = lambda _: None,
     families: Families | None = None,
 ) -> Nats:
-    """Nats of each token of each piece except the first, read in windows without overlap.
+    """Return nats of each token of each piece except the first, read in windows without overlap.
 
     The last target of a window is the first token of the next one, so that every token except a
     piece's first is a target once. Each window starts from an empty state. `seed` is the seed of
@@ -85,14 +85,14 @@ def streaming_nats(
 
 
 def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
-    """Nats of each token of each piece except the first, NaN where it is not predicted."""
+    """Return nats of each token of each piece except the first, NaN where it is not predicted."""
     return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
 
 
 def pointer_nats(
     config: PointerConfig, piece: NDArray[np.int64], nats: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
+    """Return the nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
 
     `nats` (..., tokens - 1) are those of the decoder. The result is that of `Pointer.mix` over the
     whole vocabulary; see `pointer_odds`.
@@ -111,7 +111,7 @@ def _padded(decoder: Decoder, parts: Sequence[NDArray[np.int64]]) -> Tensor:
 def _nats(
     decoder: Decoder, tokens: Tensor, positions: Tensor, state: DecoderState
 ) -> tuple[NDArray[np.float64], DecoderState]:
-    """Nats (b, l) of all tokens (b, l + 1) of each row except the first."""
+    """Return the nats (b, l) of all tokens (b, l + 1) of each row except the first."""
     logits, state = decoder(tokens[:, :-1], positions, state)
     values = cross_entropy(logits.float().transpose(1, 2), tokens[:, 1:], reduction="none")
     return values.double().cpu().numpy(), state

@@ -120,7 +120,7 @@ class _MusicLine(NamedTuple):
     look: dict[str, Any]
 
     def similarities(self) -> list[float]:
-        """Similarity of bars by lag; NaN if undefined."""
+        """Return the similarity of bars by lag; NaN if undefined."""
         return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
 
     def shares(self, kind: str) -> NDArray[np.float64]:
@@ -131,7 +131,7 @@ class _MusicLine(NamedTuple):
 
 
 def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
-    """Music of each model, then real music, once for all models compared with it.
+    """Return the music of each model, then real music, once for all models compared with it.
 
     Only the music after the shortest prompts is drawn.
     """
@@ -158,7 +158,9 @@ def _panels(
         yield partial(_draw_training, curves=curves, colours=colours)
     if any(of.get("by_position", {}).get("bins") for of in entries.values()):
         yield partial(_draw_by_position, entries=entries, colours=colours)
-    nats = {name: found for name, of in entries.items() if (found := _nats_by_reading(of))}
+    nats = {
+        name: by_reading for name, of in entries.items() if (by_reading := _nats_by_reading(of))
+    }
     if nats:
         yield partial(_draw_readings, nats=nats, colours=colours)
     looped = {n: of.get("loops", {}).get("nats_per_token") for n, of in entries.items()}
@@ -174,7 +176,7 @@ def _panels(
 
 
 def _nats_by_reading(results: Results) -> dict[str, float]:
-    """Nats per token, by label of windows or whole pieces."""
+    """Return the nats per token, by label of windows or whole pieces."""
     return {
         reading_label(key): values["nats_per_token"] for key, values in readings(results).items()
     }
@@ -189,9 +191,9 @@ def _draw_training(axes: Axes, curves: Mapping[str, Curve], colours: Colours) ->
 
 def _draw_by_position(axes: Axes, entries: Mapping[str, Results], colours: Colours) -> None:
     bins = {
-        name: [Bin(**{**b, "standard_error": b["standard_error"] or 0.0}) for b in found]
+        name: [Bin(**{**b, "standard_error": b["standard_error"] or 0.0}) for b in plain_bins]
         for name, of in entries.items()
-        if (found := of.get("by_position", {}).get("bins"))
+        if (plain_bins := of.get("by_position", {}).get("bins"))
     }
     lengths = {entries[name].get("trained_length") for name in bins}
     axes.set_prop_cycle(color=[colours[name] for name in bins])

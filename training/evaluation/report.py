@@ -140,18 +140,18 @@ class Goal(NamedTuple):
 
 def goals(results: Results) -> list[Goal]:
     """Return the goals that can be checked with these results."""
-    found: list[Goal] = []
+    checked_goals: list[Goal] = []
     for music in music_by_key(results).values():
         if music["protocol"]["takes"] > 1:  # goals are for music that was not selected
             continue
-        found += [
+        checked_goals += [
             goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
         ]
     if beyond := results.get("beyond_training"):
         goal = f"nats per token beyond the training length at most {MOST_LOST} above those within"
         said = f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces"
-        found.insert(0, Goal(goal, said, beyond["difference"] <= MOST_LOST))
-    return found
+        checked_goals.insert(0, Goal(goal, said, beyond["difference"] <= MOST_LOST))
+    return checked_goals
 
 
 def goal_lines(results: Results) -> list[str]:
@@ -159,9 +159,9 @@ def goal_lines(results: Results) -> list[str]:
     lines = [f"- {goal.line()}" for goal in goals(results)]
     for music in music_by_key(results).values():
         is_plain = music["protocol"]["takes"] == 1
-        if is_plain and (found := form_goals(music, "copier")):
-            missed = [f"{goal.goal} ({goal.figure})" for goal in found if not goal.holds]
-            said = f"the copier misses {len(missed)} of {len(found)} goals of form"
+        if is_plain and (copier_goals := form_goals(music, "copier")):
+            missed = [f"{goal.goal} ({goal.figure})" for goal in copier_goals if not goal.holds]
+            said = f"the copier misses {len(missed)} of {len(copier_goals)} goals of form"
             lines.append(f"- {_after(music)}: {said}{': ' if missed else ''}{'; '.join(missed)}")
     return lines
 
@@ -180,11 +180,11 @@ def _music_goals(music: Results) -> Iterator[Goal]:
         ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
     ):
         yield Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
-    found = faults["accident"]
+    accidents = faults["accident"]
     yield Goal(
         f"accidents in at most {MOST_ACCIDENTS:.0%} of the continuations",
-        f"{found} of {count}",
-        found <= MOST_ACCIDENTS * count,
+        f"{accidents} of {count}",
+        accidents <= MOST_ACCIDENTS * count,
     )
     for profile, groups in music["style"]["exact"].items():
         first, *_, last = groups["generated"]["mean"]
@@ -230,7 +230,7 @@ def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[
 
 
 def _within(limits: Limits, value: float | None, real: float) -> Goal:
-    """Whether a figure lies within limits that real music does not miss."""
+    """Return whether a figure lies within limits that real music does not miss."""
     least = -math.inf if limits.least is None else min(limits.least, real)
     most = math.inf if limits.most is None else max(limits.most, real)
     bounds = {"at least": least, "at most": most}
@@ -259,7 +259,7 @@ def figure(values: Mapping[str, float], name: str, digits: int) -> str:
 
 
 def rows_of(results: Results) -> Iterator[Row]:
-    """Rows about one model and its likelihood."""
+    """Return the rows about one model and its likelihood."""
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
@@ -268,12 +268,12 @@ def rows_of(results: Results) -> Iterator[Row]:
             f"MFLOPs of matrix products per token, window of {spent['tokens_at_once']}",
             f"{spent['flops_per_token'] / 1e6:.2f}",
         )
-    found = [(reading_label(key), values) for key, values in readings(results).items()]
+    labelled_values = [(reading_label(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
-            found.append((f"best {key} ({words(name)})", best))
-    for name, values in found:
+            labelled_values.append((f"best {key} ({words(name)})", best))
+    for name, values in labelled_values:
         for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
             yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
     for key, parts in results.get("by_part", {}).items():
@@ -287,14 +287,14 @@ def rows_of(results: Results) -> Iterator[Row]:
 
 def _tokens_learnt(results: Results) -> str:
     """Training tokens of all runs behind the weights; a lower bound if the model was deleted."""
-    known = results["weights"]["tokens"]
+    num_tokens = results["weights"]["tokens"]
     try:
         runs = _runs(results)
     except (TrainingError, CheckpointError):
         runs = ()
     if any(run.tokens is not None for run in runs):
         return total_tokens(runs)
-    return "unknown" if known is None else f"at least {known:,}"
+    return "unknown" if num_tokens is None else f"at least {num_tokens:,}"
 
 
 def _runs(results: Results) -> tuple[PastRun, ...]:
@@ -313,7 +313,7 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 
 def gain_table(gain: Gain) -> list[str]:
-    """A Markdown table of nats per token by family of the predicted token, and nats per note."""
+    """Return a Markdown table of nats per token by family of tokens, and of nats per note."""
     rows = [("all", gain), *((one.family, one) for one in gain.families)]
     lines = [
         f"| predicted tokens, {gain.split} split | number | nats per token | with the pointer |",
@@ -347,7 +347,7 @@ def corpus_table(results: Results) -> list[str]:
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
-    """Rows about the use of context: beyond the training length, in loops, by position."""
+    """Return rows about the use of context: beyond the training length, in loops, by position."""
     if beyond := results.get("beyond_training"):
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
         for name, label in (
@@ -367,7 +367,7 @@ def memory_rows(results: Results) -> Iterator[Row]:
 
 
 def music_rows(music: Results) -> Iterator[Row]:
-    """Rows about generated music.
+    """Return the rows about generated music.
 
     After each figure comes the mean difference from the real continuation of the same prompt, with
     its standard error over prompts.
@@ -417,7 +417,7 @@ def _number(value: float | None) -> str:
 def _difference(values: Mapping[str, float | None]) -> str:
     """Return a difference from real music with its standard error, in brackets.
 
-    "" if there is none.
+    The text is empty if there is no difference.
     """
     mean, error = values["mean"], values["standard_error"]
     if mean is None or not (mean or error):
@@ -432,16 +432,18 @@ def table(entries: Mapping[str, Results]) -> list[str]:
 
 
 def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
-    """A Markdown table of the music of one key, with columns for real music and for the copier.
+    """Return a Markdown table of the music of one key.
 
-    Models that were compared with the same real music share these columns; those without such music
-    are left out.
+    Real music and the copier have columns of their own. Models that were
+    compared with the same real music share these columns; those without such music are left out.
     """
     columns: dict[str, dict[str, str]] = {}
     for real, names in by_real_music(entries, key):
         rows = {name: [*music_rows(music_by_key(entries[name])[key])] for name in names}
-        columns |= {name: {row.label: row.value for row in found} for name, found in rows.items()}
-        every = [row for found in rows.values() for row in found]
+        columns |= {
+            name: {row.label: row.value for row in measures} for name, measures in rows.items()
+        }
+        every = [row for measures in rows.values() for row in measures]
         columns[real] = {row.label: row.real for row in every}
         if any(row.copier for row in every):
             copier = real.replace("real music", "copier")
@@ -479,8 +481,8 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
     """Write the tables of some models, and the goals of each."""
     lines = [*table(entries), *music_tables(entries), ""]
     for name, results in entries.items():
-        if found := goal_lines(results):
-            lines += [f"Goals of {name}:", "", *found, ""]
+        if lines_of_goals := goal_lines(results):
+            lines += [f"Goals of {name}:", "", *lines_of_goals, ""]
     write_text(path, "\n".join(lines))
 
 

@@ -19,7 +19,7 @@ WHOLE = {
 
 
 def readings(results: Results) -> dict[str, Any]:
-    """Likelihood of whole pieces and of windows, by key of results.json."""
+    """Return the likelihood of whole pieces and of windows, by key of results.json."""
     return {k: v for k, v in results.items() if k in WHOLE or k.startswith("windows_")}
 
 
@@ -37,30 +37,30 @@ def music_key(prompt_bars: int, bars: int, takes: int = 1) -> str:
 
 
 def is_music(key: str) -> bool:
-    """Whether this is a `music_key`."""
+    """Return whether this is a `music_key`."""
     return re.fullmatch(r"music_\d+_\d+(_takes_\d+)?", key) is not None
 
 
 def music_by_key(results: Results) -> dict[str, Results]:
-    """Measured music by `music_key`, shorter prompts first; empty if there is none."""
-    found = {key: music for key, music in results.items() if is_music(key)}
-    return dict(sorted(found.items(), key=lambda item: _size(item[1])))
+    """Return the measured music by `music_key`, shorter prompts first; empty if there is none."""
+    music_of_key = {key: music for key, music in results.items() if is_music(key)}
+    return dict(sorted(music_of_key.items(), key=lambda item: _size(item[1])))
 
 
 def _size(music: Results) -> tuple[int, int, int]:
-    """Bars of the prompt, new bars and takes."""
+    """Return the bars of the prompt, new bars and takes."""
     protocol = music["protocol"]
     return protocol["prompt_bars"], protocol["bars"], protocol["takes"]
 
 
 def music_keys(entries: Mapping[str, Results]) -> list[str]:
-    """Keys of the measured music of some models, shorter prompts first."""
-    found = {
+    """Return the keys of the measured music of some models, shorter prompts first."""
+    sizes = {
         key: _size(music)
         for results in entries.values()
         for key, music in music_by_key(results).items()
     }
-    return sorted(found, key=found.__getitem__)
+    return sorted(sizes, key=sizes.__getitem__)
 
 
 def by_real_music(entries: Mapping[str, Results], key: str) -> list[tuple[str, list[str]]]:

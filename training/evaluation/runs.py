@@ -128,7 +128,7 @@ def facts_of_run(
 
 
 def encoding_name(encoding: Mapping[str, Any]) -> str:
-    """Name of an encoding for tables: its kind, and its structure if it has one."""
+    """Return the name of an encoding for tables: its kind, and its structure if it has one."""
     structure = encoding.get("structure")
     return encoding["kind"] if structure is None else f"{encoding['kind']}, {structure['kind']}"
 
@@ -136,7 +136,7 @@ def encoding_name(encoding: Mapping[str, Any]) -> str:
 def by_settings(
     entries: Mapping[str, Mapping[str, Any]],
 ) -> list[tuple[list[str], list[Mapping[str, Any]]]]:
-    """Names and results of the runs of each configuration, which differ in their seeds."""
+    """Return names and results of the runs of each configuration, which differ in their seeds."""
     groups: dict[str, tuple[list[str], list[Mapping[str, Any]]]] = {}
     for name, results in entries.items():
         measured = [results.get(key) for key in ("task", "data", "split", "settings")]

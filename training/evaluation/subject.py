@@ -41,10 +41,12 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
     place = model_folder(model)
     of_model = load_tokenizer(place).vocabulary.hash
     if of_model != tokenizer.vocabulary.hash:
-        own = [name for name, known in PRESETS.items() if known.build().vocabulary.hash == of_model]
+        presets = [
+            name for name, preset in PRESETS.items() if preset.build().vocabulary.hash == of_model
+        ]
         raise TrainingError(
             f"{place}: the model has another vocabulary than {data}; give data that was prepared "
-            f"with --tokenizer {' or '.join(own) or 'of the model'}"
+            f"with --tokenizer {' or '.join(presets) or 'of the model'}"
         )
     decoder, origin = load_decoder(model, weights)
     if decoder.config.vocabulary_size < size:
@@ -61,7 +63,7 @@ def load_pieces(
 ) -> tuple[Corpus, list[NDArray[np.int64]]]:
     """Return a split of a corpus, and its pieces.
 
-    Of a mixture only the corpora `only`, or all if empty.
+    Of a mixture, these are the pieces of the corpora `only`, or of all if it is empty.
 
     Raises:
         TrainingError: there is no such split or corpus, or it is empty; the message names `option`.

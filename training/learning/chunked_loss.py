@@ -34,7 +34,7 @@ def targets_of(batch: Tensor) -> Tensor:
 def num_predicted(batch: Tensor) -> Tensor:
     """Return the number of tokens (b, l + 1) of a batch that are predicted.
 
-    The first of a row is not.
+    The first token of a row is not predicted.
     """
     return (batch[:, 1:] > 0).sum()
 
@@ -72,7 +72,7 @@ def negative_log_likelihoods(
     for start in starts:
         part = batch[:, start : start + step + 1]
         now, state = call(decoder, part, positions[:, start : start + step], state)
-        state = _mapped(state, _own)
+        state = _mapped(state, _copy_view)
         if truncated:
             yield now
             state = _mapped(state, torch.Tensor.detach)
@@ -101,7 +101,7 @@ def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
-def _own(tensor: Tensor) -> Tensor:
+def _copy_view(tensor: Tensor) -> Tensor:
     """Copy a view to its own storage, since the view would keep the whole chunk in memory."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 

@@ -53,7 +53,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         world, local = int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"])
-        by, found = "torchrun", Processes(local, world // local, int(environment["RANK"]))
+        by, processes = "torchrun", Processes(local, world // local, int(environment["RANK"]))
     elif _started_by_srun(environment):
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
@@ -61,22 +61,22 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
                 f"SLURM has started {world} tasks on {nodes} nodes, expected the same number on "
                 "each; set --ntasks-per-node"
             )
-        by, found = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
+        by, processes = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
     else:
         devices, nodes = settings.devices or 1, settings.nodes or 1
         node, local = (int(environment.get(name, 0)) for name in ("NODE_RANK", "LOCAL_RANK"))
         return Processes(devices, nodes, node * devices + local if devices * nodes > 1 else 0)
     for name in ("devices", "nodes"):
-        asked, started = getattr(settings, name), getattr(found, name)
+        asked, started = getattr(settings, name), getattr(processes, name)
         if asked not in (None, started):
             raise TrainingError(
                 f"trainer.{name} is {asked}, but {by} has started {started}; leave it out"
             )
-    return found
+    return processes
 
 
 def _started_by_srun(environment: Mapping[str, str]) -> bool:
-    """Whether srun started several tasks of which this is one.
+    """Return whether srun started several tasks of which this is one.
 
     A single task, or an interactive shell of an allocation, starts the processes itself.
     """
@@ -86,7 +86,7 @@ def _started_by_srun(environment: Mapping[str, str]) -> bool:
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
-    """Rows of each batch that belong to this process.
+    """Return the rows of each batch that belong to this process.
 
     Raises:
         TrainingError: the rows cannot be divided among the processes and micro-batches.
@@ -134,7 +134,7 @@ def leave_signals(worker: int) -> None:
 
 
 def summed(fabric: Fabric, values: Tensor) -> Tensor:
-    """Sum of a tensor over all processes, on its device; every process must call this."""
+    """Return sum of a tensor over all processes, on its device; every process must call this."""
     return values if fabric.world_size == 1 else fabric.strategy.all_reduce(values, reduce_op="sum")
 
 

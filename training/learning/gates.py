@@ -33,7 +33,7 @@ DIGITS = 3
 """Decimals of fitted entries."""
 
 
-class Table(NamedTuple):
+class GateTable(NamedTuple):
     """How a table of `GateConfig` is fitted."""
 
     classes: Callable[[Sources, NDArray[np.int64]], NDArray[np.integer]]
@@ -48,18 +48,18 @@ class Table(NamedTuple):
 
 
 TABLES = {
-    "similar": Table(lambda of, family: LENGTH_CLASSES[of.similar], ordered=True, first=-5.0),
-    "exact": Table(lambda of, family: LENGTH_CLASSES[of.exact], ordered=True),
-    "distance": Table(lambda of, family: RANGES, ordered=False),
-    "alignment": Table(lambda of, family: ALIGNMENTS, ordered=False),
-    "record": Table(lambda of, family: of.records, ordered=True),
-    "named": Table(lambda of, family: of.named, ordered=False),
-    "family": Table(lambda of, family: family[:, None], ordered=False),
+    "similar": GateTable(lambda of, family: LENGTH_CLASSES[of.similar], ordered=True, first=-5.0),
+    "exact": GateTable(lambda of, family: LENGTH_CLASSES[of.exact], ordered=True),
+    "distance": GateTable(lambda of, family: RANGES, ordered=False),
+    "alignment": GateTable(lambda of, family: ALIGNMENTS, ordered=False),
+    "record": GateTable(lambda of, family: of.records, ordered=True),
+    "named": GateTable(lambda of, family: of.named, ordered=False),
+    "family": GateTable(lambda of, family: family[:, None], ordered=False),
 }
 """The fields of `GateConfig` that are fitted; `named` only if tokens name units."""
 
 
-class Examples(NamedTuple):
+class GateExamples(NamedTuple):
     """All s sources of n tokens in flat tensors, in the order of the tokens."""
 
     nats: Tensor
@@ -81,7 +81,7 @@ def examples(
     pieces: Sequence[NDArray[np.int64]],
     nats: Sequence[NDArray[np.float64]],
     advance: Callable[[int], object] = lambda _: None,
-) -> Examples:
+) -> GateExamples:
     """Return the sources and nats of all tokens except the first of each piece.
 
     `nats` are the decoder's negative log-likelihoods of these tokens, piece by piece. Tokens for
@@ -100,16 +100,16 @@ def examples(
         for token in piece[:-1].tolist():
             pointer.extend([token])
             rows.append(pointer.sources())
-        found = Sources(*map(np.stack, zip(*rows, strict=True)))
+        sources = Sources(*map(np.stack, zip(*rows, strict=True)))
         family = np.searchsorted(config.families, piece[:-1], side="right") - 1
         classes = [
-            np.broadcast_to(TABLES[name].classes(found, family), found.tokens.shape)
+            np.broadcast_to(TABLES[name].classes(sources, family), sources.tokens.shape)
             for name in fitted
         ]
         is_counted = ~np.isnan(values)
-        rows_of, columns = known = np.nonzero(found.similar * is_counted[:, None])
-        place = np.ravel_multi_index([part[known] for part in classes], shape)
-        hit = np.flatnonzero(found.tokens[known] == piece[1:][rows_of])
+        rows_of, columns = candidates = np.nonzero(sources.similar * is_counted[:, None])
+        place = np.ravel_multi_index([part[candidates] for part in classes], shape)
+        hit = np.flatnonzero(sources.tokens[candidates] == piece[1:][rows_of])
         tokens.append((np.cumsum(is_counted)[rows_of] - 1 + num_tokens).astype(np.int32))
         cells.append(place.astype(np.int32))
         hits.append((hit + num_sources).astype(np.int32))
@@ -122,10 +122,10 @@ def examples(
     parts = counted, np.concatenate(tokens), cell.astype(np.int32)
     classes = np.stack(np.unravel_index(used, shape), 1)
     arrays = (*parts, np.concatenate(hits), classes)
-    return Examples(*map(torch.from_numpy, arrays), sizes=sizes)
+    return GateExamples(*map(torch.from_numpy, arrays), sizes=sizes)
 
 
-class Fit(NamedTuple):
+class FittedGates(NamedTuple):
     """Fitted gates, and the likelihood of the tokens to which they were fitted."""
 
     gates: GateConfig
@@ -134,8 +134,8 @@ class Fit(NamedTuple):
 
 
 def fit_gates(
-    given: Examples, gates: GateConfig, advance: Callable[[], object] = lambda: None
-) -> Fit:
+    given: GateExamples, gates: GateConfig, advance: Callable[[], object] = lambda: None
+) -> FittedGates:
     """Fit the tables of `gates` by minimising the penalised mean nats of the mixture.
 
     The entries that the tables have before are ignored. `advance` is called after each evaluation
@@ -164,11 +164,11 @@ def fit_gates(
     }
     with torch.no_grad():
         values = [torch.tensor(entries, dtype=torch.float64) for entries in rounded.values()]
-        return Fit(replace(gates, **rounded), mixed_nats(given, values).mean().item())
+        return FittedGates(replace(gates, **rounded), mixed_nats(given, values).mean().item())
 
 
-def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
-    """Negative log-likelihood (n,) of each token by the mixture of decoder and pointer."""
+def mixed_nats(given: GateExamples, tables: Sequence[Tensor]) -> Tensor:
+    """Return negative log-likelihood (n,) of each token by the mixture of decoder and pointer."""
     log_odds = [table[of] for table, of in zip(tables, given.classes.T, strict=True)]
     odds = torch.stack(log_odds).sum(0).exp().index_select(0, given.cells)
     zeros = torch.zeros_like(given.nats)

@@ -25,7 +25,7 @@ class Movement:
             }
 
     def changes(self, key: str) -> dict[str, float]:
-        """Norm of the change, divided by the norm of the initial values.
+        """Return the norm of the change, divided by the norm of the initial values.
 
         The entry `key` is for all parameters together. Each entry `key`/name is for the parameters
         of that name in all layers together; it is left out if their initial values are zero.

@@ -70,8 +70,8 @@ def parameter_groups(
         if parameters
     ]
     undecayed = {"parts": 0, "weight_decay": 0.0}
-    own = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
-    return [*decayed, {"params": others, **undecayed}, *([own] if encodings else [])]
+    encoding_group = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
+    return [*decayed, {"params": others, **undecayed}, *([encoding_group] if encodings else [])]
 
 
 class _Weight(NamedTuple):
@@ -167,7 +167,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 
 
 def _directly(x: Tensor) -> Tensor:
-    """All iterations on matrices x (n, rows, columns)."""
+    """Do all iterations on matrices x (n, rows, columns)."""
     for a, b, c in NEWTON_SCHULZ:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
@@ -175,9 +175,10 @@ def _directly(x: Tensor) -> Tensor:
 
 
 def _by_squares(x: Tensor) -> Tensor:
-    """The same with small products only: the iterations are polynomials P of X X^T that commute.
+    """Orthogonalize with small products only.
 
-    X X^T becomes P X X^T P, and the product of all P is applied to X at the end.
+    The iterations are polynomials P of X X^T that commute: X X^T becomes
+    P X X^T P, and the product of all P is applied to X at the end.
     """
     square = x @ x.mT
     whole_map: Tensor | None = None

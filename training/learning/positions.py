@@ -11,7 +11,7 @@ from tokenization.remi.vocabulary import Families
 
 
 def positions_of(tokens: Tensor, num_axes: int, families: Families | None = None) -> Tensor:
-    """Positions (1 or b, l, p) of tokens (b, l): the index, then bar and place in the bar.
+    """Return positions (1 or b, l, p) of tokens (b, l): the index, then bar and place in the bar.
 
     With one axis, they are the same for all rows, and only the index. Each row is the beginning of
     what the model reads: bars are counted from there; see `Coordinates`.

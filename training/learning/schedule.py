@@ -32,12 +32,12 @@ class Budget:
         self._started = self._clock()
 
     def elapsed(self) -> float:
-        """Seconds by the clock of the config that all segments of the run took."""
+        """Return the seconds by the clock of the config that all segments of the run took."""
         now = 0.0 if self._started is None else self._clock() - self._started
         return self.earlier + now
 
     def progress(self, step: int) -> float:
-        """Share of the budget that is used after `step` steps; the run ends at 1."""
+        """Return the share of the budget that is used after `step` steps; the run ends at 1."""
         share = step * self._tokens_per_step / self._trainer.token_budget
         if self._trainer.time_budget_minutes is None:
             return share
@@ -63,7 +63,7 @@ class Budget:
             )
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
-        """Learning rate: warm-up, then as the `schedule` of the configuration.
+        """Return the learning rate: warm-up, then as the `schedule` of the configuration.
 
         `peak` is the constant rate; if None, it is the `learning_rate` of the configuration.
         """

@@ -14,7 +14,7 @@ _STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4, "validation": 
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:
-    """Random generator for one row of one step; streams are independent."""
+    """Return a random generator for one row of one step; streams are independent."""
     return np.random.default_rng((seed, _STREAMS[stream], step, row))
 
 

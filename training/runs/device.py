@@ -67,8 +67,8 @@ def resume_arithmetic(
     """
     kept = Arithmetic(stored["device"], stored["precision"], stored["threads"])
     precision = PRECISIONS.get(settings.precision, settings.precision)
-    wanted = (settings.device, precision, settings.threads)
-    for name, asked, value in zip(Arithmetic._fields, wanted, kept, strict=True):
+    requested = (settings.device, precision, settings.threads)
+    for name, asked, value in zip(Arithmetic._fields, requested, kept, strict=True):
         if asked not in ("auto", None, value):
             raise TrainingError(
                 f"{folder}: the run started with {name} {value}, but trainer.{name} is {asked}; "
@@ -89,16 +89,16 @@ def resume_arithmetic(
     return kept
 
 
-def choose_device(wanted: str, name: str = "trainer.device") -> Device:
+def choose_device(requested: str, name: str = "trainer.device") -> Device:
     """Choose the device; `auto` selects a GPU if there is one.
 
     Raises:
         TrainingError: a GPU is requested but not found.
     """
-    found = torch.cuda.is_available()
-    if wanted == "cuda" and not found:
+    has_gpu = torch.cuda.is_available()
+    if requested == "cuda" and not has_gpu:
         raise TrainingError(f"{name} is cuda, but no GPU was found; use cpu or auto")
-    return "cuda" if found and wanted != "cpu" else "cpu"
+    return "cuda" if has_gpu and requested != "cpu" else "cpu"
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def fast_products(device: Device) -> Iterator[None]:
 
 
 def _bfloat16_is_faster(device: Device) -> bool:
-    """Whether bfloat16 is clearly faster than float32; CPUs differ in this."""
+    """Return whether bfloat16 is clearly faster than float32; CPUs differ in this."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 
@@ -126,7 +126,7 @@ def _time_product(dtype: torch.dtype, device: Device) -> float:
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Memory of this process in GiB.
+    """Return the memory of this process in GiB.
 
     `memory_gib` is its resident set (on Linux); on a GPU, `gpu_memory_gib` is the memory that torch
     has reserved.

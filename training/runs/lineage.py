@@ -27,7 +27,7 @@ NAME = "training.json"
 
 
 def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> FirstWeights:
-    """Origin and lineage of the weights of `--init-from`.
+    """Return the origin and lineage of the weights of `--init-from`.
 
     `tokenizer` is that of the data; None for generated tasks, whose tokens are not compared.
 
@@ -106,8 +106,8 @@ def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | N
 def total_tokens(runs: Sequence[PastRun]) -> str:
     """Return the number of tokens of all runs, as text.
 
-    A lower bound if it is unknown for a run.
+    The number is a lower bound if that of a run is unknown.
     """
     total = sum(run.tokens or 0 for run in runs)
-    known = all(run.tokens is not None for run in runs)
-    return f"{total:,}" if known else f"at least {total:,}"
+    is_exact = all(run.tokens is not None for run in runs)
+    return f"{total:,}" if is_exact else f"at least {total:,}"

@@ -56,7 +56,7 @@ class Log:
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
 ) -> list[Log]:
-    """Loggers of a segment that starts after step `start`; `is_due` is as in `CsvLog`.
+    """Return the loggers of a segment that starts after step `start`; `is_due` is as in `CsvLog`.
 
     Raises:
         TrainingError: the package of a logger is not installed.
@@ -118,7 +118,7 @@ class CsvLog(Log):
 
 
 def _is_kept(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether to keep a row of `metrics.csv`; see `CsvLog`."""
+    """Return whether to keep a row of `metrics.csv`; see `CsvLog`."""
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False

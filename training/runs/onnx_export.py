@@ -102,7 +102,7 @@ class _OnOneGrid(nn.Module):
         self.model(x, self.state)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (b, c)."""
+        """Return the logits (b, c)."""
         return self.model(x, self.state)
 
 
@@ -110,12 +110,12 @@ def _computed_once(
     function: Callable[..., Any], key_of: Callable[..., object]
 ) -> Callable[..., Any]:
     """Return a function that returns the result of the first call with the same key."""
-    found: dict[object, Any] = {}
+    results: dict[object, Any] = {}
 
     def run(*arguments: object) -> Any:  # noqa: ANN401
         key = key_of(*arguments)
-        if key not in found:
-            found[key] = function(*arguments)
-        return found[key]
+        if key not in results:
+            results[key] = function(*arguments)
+        return results[key]
 
     return run

@@ -98,7 +98,7 @@ def write_pointer(fitted: FittedPointer, run: Path) -> None:
 
 
 def pointer_digest(pointer: PointerConfig | None) -> str | None:
-    """SHA-256 of all settings and gates of a pointer; None without a pointer."""
+    """Return the SHA-256 of all settings and gates of a pointer; None without a pointer."""
     if pointer is None:
         return None
     plain = json.dumps(to_plain(pointer), sort_keys=True)

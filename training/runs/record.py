@@ -263,7 +263,7 @@ def describe_segment(
 
 
 def _machine(arithmetic: Arithmetic) -> str:
-    """Processor with its model (on Linux), number of CPUs and GPU, in one line."""
+    """Return the processor with its model (on Linux), number of CPUs and GPU, in one line."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text().splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -276,7 +276,7 @@ def _machine(arithmetic: Arithmetic) -> str:
 
 @cache
 def _environment() -> dict[str, Any]:
-    """Operating system, build of torch and versions of all packages."""
+    """Return the operating system, build of torch and versions of all packages."""
     built = torch.__config__.show().splitlines()[1:]
     return {
         "system": platform.platform(),
@@ -284,7 +284,7 @@ def _environment() -> dict[str, Any]:
             "commit": torch.version.git_version,
             "build": [line.strip(" -") for line in built if "Build settings" not in line],
         },
-        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+        "packages": dict(sorted((package.name, package.version) for package in distributions())),
     }
 
 

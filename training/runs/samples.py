@@ -54,7 +54,7 @@ class Samples:
 
     @staticmethod
     def are_due(checkpoint: dict[str, Any], run: Path) -> bool:
-        """Whether a run that resumes from this checkpoint must write its samples first."""
+        """Return whether a run that resumes from this checkpoint must write its samples first."""
         held, step = checkpoint["callbacks"].get("Samples", {}), checkpoint["global_step"]
         return held.get("due") == step and not _folder_of(run / "samples", step).exists()
 
@@ -99,7 +99,7 @@ class Samples:
 
 
 def _folder_of(samples: Path, step: int) -> Path:
-    """Folder of the samples of a step, which exists if they are complete."""
+    """Return the folder of the samples of a step, which exists if they are complete."""
     return samples / f"step_{step:06d}"
 
 
@@ -170,9 +170,9 @@ def _write(
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
     """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
     corpus = Corpus.load(data, "validation")
-    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
+    indices = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []
-    for index in chosen:
+    for index in indices:
         ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
         end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
         prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))

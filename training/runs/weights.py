@@ -89,9 +89,9 @@ def load_run(folder: Path, weights: str = "best") -> tuple[AnyModel, Origin]:
     """
     task = read_experiment(folder).task
     decoder: AnyModel = task.decoder_config(folder).build()
-    known = weights in ("best", "last")
-    path = folder / f"{weights}.ckpt" if known else Path(weights)
-    if not known and not path.is_file():
+    is_name = weights in ("best", "last")
+    path = folder / f"{weights}.ckpt" if is_name else Path(weights)
+    if not is_name and not path.is_file():
         raise TrainingError(f"--weights {weights}: no such file, expected best, last or a file")
     if not path.exists():
         why = (
@@ -204,10 +204,11 @@ def start_from(decoder: Decoder, first: Decoder, where: str | Path) -> None:
             to_plain(replace(config, pointer=None, noise_seed=0))
             for config in (first.config, decoder.config)
         )
-        name, found, wanted = next(differences(theirs, ours))
+        name, their_value, our_value = next(differences(theirs, ours))
         raise TrainingError(
-            f"{where} has the weights of another model: its {name} is {found}, that of the config "
-            f"is {wanted}; use the config with which it was trained, or leave out --init-from"
+            f"{where} has the weights of another model: its {name} is {their_value}, that of the "
+            f"config is {our_value}; use the config with which it was trained, or leave out "
+            "--init-from"
         ) from error
 
 

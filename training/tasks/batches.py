@@ -32,7 +32,7 @@ class StepData:
         trainer: TrainerConfig,
         processes: Processes,
     ) -> None:
-        """Data of one process: `examples[step]` are its `rows` of the batch of a step."""
+        """Keep the data of one process: `examples[step]` are its `rows` of the batch of a step."""
         self.examples = examples
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
@@ -66,7 +66,7 @@ class StepData:
 
 
 def parts_of(numbers: Sequence[int], size: int, label: str = "evaluate") -> tqdm[Sequence[int]]:
-    """Parts of at most `size` numbers, with a progress bar."""
+    """Return the parts of at most `size` numbers, with a progress bar."""
     parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
     return tqdm(parts, desc=label, disable=None, delay=2)
 
@@ -102,7 +102,7 @@ class TensorBatch:
     def chunk(self, parts: int) -> list[Self]:
         """Return the batch split into at most `parts` parts of equal size.
 
-        The last may be smaller.
+        The last part may be smaller.
         """
         count = len(self)
         size = -(-count // parts)
@@ -118,7 +118,7 @@ class TensorBatch:
 
 
 def padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
-    """Ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
+    """Return ids (n, l) int64, or values (n, l, c), with zeros to the longest or to `length`."""
     longest = max(map(len, arrays)) if length is None else length
     kind = np.int64 if arrays[0].ndim == 1 else arrays[0].dtype
     rows = np.zeros((len(arrays), longest, *arrays[0].shape[1:]), kind)
@@ -128,7 +128,7 @@ def padded(arrays: Sequence[NDArray[Any]], length: int | None = None) -> Tensor:
 
 
 def exists(arrays: Sequence[NDArray[Any]]) -> Tensor:
-    """Which places of `padded` arrays are not padding: (n, l)."""
+    """Return which places of `padded` arrays are not padding: (n, l)."""
     lengths = torch.tensor([*map(len, arrays)])
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
@@ -140,7 +140,7 @@ class NewNumbers:
         self._size, self._seed = batch_size, seed
 
     def __getitem__(self, step: int) -> range:
-        """Numbers of the examples."""
+        """Return the numbers of the examples."""
         first = (self._seed << 40) + step * self._size
         return range(first, first + self._size)
 
@@ -168,7 +168,7 @@ class Passes:
         self._order = (-1, np.empty(0, np.int64))
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
-        """Numbers (batch_size,) of the examples."""
+        """Return the numbers (batch_size,) of the examples."""
         number, place = divmod(step, self._count // self._size)
         if self._order[0] != number:
             draws = generator(self._seed, number, "data")

@@ -39,7 +39,7 @@ class GeneratedModule(TaskModule[Decoder]):
     """A decoder that predicts targets at some positions of sequences."""
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Positions (1 or b, l, p) of tokens (b, l)."""
+        """Return the positions (1 or b, l, p) of tokens (b, l)."""
         return positions_of(tokens, self.decoder.num_axes)
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
@@ -122,7 +122,7 @@ class GeneratedTask(DrawnTask):
 
     @abstractmethod
     def length_of(self, size: int) -> int:
-        """Tokens of an example of a size."""
+        """Return the tokens of an example of a size."""
 
     @abstractmethod
     def examples(self, draws: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
@@ -146,37 +146,37 @@ class GeneratedTask(DrawnTask):
         Raises:
             TrainingError: there are too few sequences of this size.
         """
-        found = np.empty((0, self.length_of(size), 2), np.int64)
+        examples = np.empty((0, self.length_of(size), 2), np.int64)
         for _ in range(_ATTEMPTS):
             more = self.examples(draws, 2 * count, size)
             mine = [split_of(row[:, 0]) == split for row in more]
-            found = np.concatenate([found, more[mine]])
-            if len(found) >= count:
-                return found[:count]
+            examples = np.concatenate([examples, more[mine]])
+            if len(examples) >= count:
+                return examples[:count]
         raise TrainingError(
             f"there are too few sequences of size {size} for the split {split}; use larger sizes"
         )
 
     def test_set(self, size: int) -> Tensor:
-        """The test examples (n, l, 2) of a size, which are the same for all runs."""
+        """Return the test examples (n, l, 2) of a size, which are the same for all runs."""
         draws = generator(0, size, "test")
         return torch.from_numpy(self.draw(draws, self.test_examples, size, "test"))
 
     def training_examples(self) -> None:
-        """None: the examples of a step have a size that is drawn."""
+        """Return None: the examples of a step have a size that is drawn."""
 
     def held_out(self, world: int) -> NDArray[np.int64]:
-        """Examples of the largest size in training."""
+        """Return the examples of the largest size in training."""
         count = -(-VALIDATION_EXAMPLES // world) * world
         return self.draw(generator(0, self.size, "validation"), count, self.size, "validation")
 
     def batch(self, examples: NDArray[np.int64], numbers: Sequence[int]) -> Tensor:
-        """Rows (b, l, 2)."""
+        """Return the rows (b, l, 2)."""
         return torch.from_numpy(examples[numbers])
 
-    def batches(self, examples: None, seed: int, rows: range) -> Batches:
-        """Batches of a size that depends on the step."""
-        return Batches(self, seed, rows)
+    def batches(self, examples: None, seed: int, rows: range) -> GeneratedBatches:
+        """Return the batches of a size that depends on the step."""
+        return GeneratedBatches(self, seed, rows)
 
     def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:
         """Measure the answers to the test examples of each size."""
@@ -214,7 +214,7 @@ def split_of(inputs: NDArray[np.integer[Any]]) -> Split:
     return "train" if part > 1 else ("validation", "test")[part]
 
 
-class Batches:
+class GeneratedBatches:
     """Training batches; that of a step depends only on (seed, step)."""
 
     def __init__(self, task: GeneratedTask, seed: int, rows: range) -> None:
@@ -238,7 +238,7 @@ class Answers(NamedTuple):
 
 
 def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
-    """Share of right answers to examples (n, l, 2), by the most likely token at each target.
+    """Return share of right answers to examples (n, l, 2), by the most likely token at each target.
 
     If the model has a pointer, it is that of the mixture with its proposals.
     """
@@ -251,10 +251,10 @@ def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
             logits, _ = decoder(tokens, positions_of(tokens, decoder.num_axes), state)
             if decoder.config.pointer is not None:
                 logits = with_pointer(decoder.config.pointer, tokens, logits)
-            wanted = targets != NO_TARGET
-            hits = (logits.argmax(-1) == targets) & wanted
-            right, asked = right + int(hits.sum()), asked + int(wanted.sum())
-            exact += int((hits == wanted).all(-1).sum())
+            is_target = targets != NO_TARGET
+            hits = (logits.argmax(-1) == targets) & is_target
+            right, asked = right + int(hits.sum()), asked + int(is_target.sum())
+            exact += int((hits == is_target).all(-1).sum())
     return Answers(right / asked, exact / len(examples))
 
 

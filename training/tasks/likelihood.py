@@ -31,7 +31,7 @@ class LikelihoodModule(GeneratedModule):
     """A decoder that predicts values, at the positions of its task."""
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Positions (1 or b, l, p) of tokens (b, l)."""
+        """Return the positions (1 or b, l, p) of tokens (b, l)."""
         return self._task.positions(tokens)
 
 
@@ -80,7 +80,7 @@ class LikelihoodTask(Task):
         """
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Positions (1 or b, l, p) of tokens (b, l)."""
+        """Return the positions (1 or b, l, p) of tokens (b, l)."""
         return positions_of(tokens, 1)
 
     @property
@@ -100,11 +100,11 @@ class LikelihoodTask(Task):
         return np.concatenate([rows, empty])
 
     def batch(self, examples: Rows, numbers: Sequence[int]) -> Tensor:
-        """Rows (b, l, 2)."""
+        """Return the rows (b, l, 2)."""
         return torch.from_numpy(examples[numbers].astype(np.int64))
 
     def content(self, examples: Rows) -> list[bytes]:
-        """All rows."""
+        """Return all rows."""
         return [examples.tobytes()]
 
     def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:
@@ -118,8 +118,10 @@ class LikelihoodTask(Task):
             for part in parts_of(range(len(rows)), batch_size):
                 tokens, targets = self.batch(rows, part).to(device).unbind(-1)
                 logits, _ = model(tokens, self.positions(tokens), model.init_state(len(tokens)))
-                found = -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
-                nats[part] = found[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
+                losses = (
+                    -logits.double().log_softmax(-1).gather(-1, targets.clamp(min=0)[..., None])
+                )
+                nats[part] = losses[..., 0].where(targets != NO_TARGET, 0.0).cpu().numpy()
         tokens = self.batch(rows, range(min(batch_size, len(rows))))[..., 0].to(device)
         positions, state = self.positions(tokens), model.init_state(len(tokens))
         results = {

@@ -227,7 +227,7 @@ class TaskModule(ABC, Generic[ModelT]):
         return value.detach(), loss
 
     def _agree(self, nats: Tensor, count: Tensor, norm: Tensor) -> tuple[float, float, float]:
-        """Sum of nats over processes; count and norm, which are the same in all of them.
+        """Return the sum of nats over processes; count and norm, which are the same in all of them.
 
         Every process stops or saves if one of them was asked to. For a time budget, the clock of
         rank 0 counts.
@@ -273,7 +273,7 @@ class TaskModule(ABC, Generic[ModelT]):
         self.validation = self.results(nats, count, *others)
 
     def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
-        """Negative log-likelihood in nats and number of targets of a batch."""
+        """Return the negative log-likelihood in nats and number of targets of a batch."""
         state = self.decoder.init_state(len(batch))
         nats = sum(float(value) for value in self.losses(batch, state))
         return nats, float(self.num_targets(batch))
@@ -283,7 +283,7 @@ class TaskModule(ABC, Generic[ModelT]):
         return {f"validation/nats_per_{self.target}": nats / count}
 
     def encoding_metrics(self) -> dict[str, float]:
-        """Change of the encoding since the start of the run, and the spans of its window."""
+        """Return change of the encoding since the start of the run, and the spans of its window."""
         spans = {} if self.window is None else self.window.metrics()
         return self.movement.changes("encoding_change") | spans
 
@@ -303,7 +303,7 @@ class TaskModule(ABC, Generic[ModelT]):
             parameter.grad = None
 
     def checkpoint(self) -> dict[str, Any]:
-        """All state of the training, with whole tensors; every process must call this."""
+        """Return all state of the training, with whole tensors; every process must call this."""
         optimizer = self.optimizer.state_dict()
         optimizer["state"] = {
             number: {name: whole(value) for name, value in held.items()}

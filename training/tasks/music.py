@@ -131,14 +131,14 @@ class MusicData(StepData):
                 f"{task.data}: the vocabularies of the corpus and of its tokenizer differ; prepare "
                 "the corpus again"
             )
-        known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
+        vocabulary_size, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
         sizes = (
-            f"task.model.vocabulary_size is {known}, but the tokenizer of {task.data} has {used} "
-            "ids"
+            f"task.model.vocabulary_size is {vocabulary_size}, but the tokenizer of {task.data} "
+            f"has {used} ids"
         )
-        if known < used:
+        if vocabulary_size < used:
             raise TrainingError(f"{sizes}; set task.model.vocabulary_size={used}")
-        if known > used and not processes.rank:
+        if vocabulary_size > used and not processes.rank:
             logger.warning(
                 "%s; the other ids are unused. Check that the config is meant for this data", sizes
             )
@@ -210,7 +210,7 @@ class MusicModule(TaskModule[Decoder]):
         )
 
     def num_losses(self, batch: Tensor) -> int:
-        """One sum, or one per chunk if gradients stop at its boundaries."""
+        """Yield one sum, or one per chunk if gradients stop at its boundaries."""
         cut = self._task.chunk if self._task.truncated else None
         return math.ceil((batch.shape[1] - 1) / (cut or batch.shape[1]))
 

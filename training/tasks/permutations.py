@@ -46,7 +46,7 @@ class PermutationsTask(GeneratedTask):
         return 1 / self.num_tokens
 
     def length_of(self, size: int) -> int:
-        """One token for each permutation."""
+        """Return the number of tokens: one for each permutation."""
         return size
 
     def examples(self, draws: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
@@ -64,7 +64,7 @@ class PermutationsTask(GeneratedTask):
 
 @cache
 def products(objects: int) -> NDArray[np.int64]:
-    """Product (n!, n!) of each two permutations: the row first, then the column."""
+    """Return the product (n!, n!) of each two permutations: the row first, then the column."""
     every = list(itertools.permutations(range(objects)))
     index = {permutation: number for number, permutation in enumerate(every)}
     return np.array([[index[tuple(b[i] for i in a)] for b in every] for a in every])

@@ -47,7 +47,7 @@ class RecallTask(GeneratedTask):
         return 1 / self.num_values
 
     def length_of(self, size: int) -> int:
-        """Two tokens for each pair, and two for each question."""
+        """Return the number of tokens: two for each pair, and two for each question."""
         return 4 * size
 
     def examples(self, draws: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:

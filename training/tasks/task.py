@@ -102,9 +102,10 @@ class Task(ABC):
 
     @abstractmethod
     def held_out(self, world: int) -> Any:  # noqa: ANN401
-        """The examples of a validation by `world` processes, each of which takes the same number.
+        """Return the examples of a validation by `world` processes.
 
-        The last ones are left out if they are no multiple of `world`.
+        Each process takes the same number. The last ones are left out if they are no multiple of
+        `world`.
         """
 
     @abstractmethod
@@ -116,7 +117,7 @@ class Task(ABC):
         return ()
 
     def passes(self, examples: Any, seed: int) -> Passes | NewNumbers:  # noqa: ANN401
-        """Numbers of the examples of each step."""
+        """Return the numbers of the examples of each step."""
         return Passes(len(examples), self.batch_size, seed)
 
     def batches(self, examples: Any, seed: int, rows: range) -> Any:  # noqa: ANN401
@@ -163,7 +164,7 @@ class Task(ABC):
 
     @staticmethod
     def notes(entries: Sequence[Results]) -> list[str]:
-        """Paragraphs below the table of a report."""
+        """Return the paragraphs below the table of a report."""
         return ["Means and standard deviations (n - 1) over the seeds of each configuration."]
 
 
@@ -225,6 +226,6 @@ def check_vocabulary(size: int, used: int, *, exact: bool = False) -> None:
 
 
 def mean_of(values: Sequence[float], digits: int) -> str:
-    """Mean, and standard deviation with n - 1 if there is more than one value."""
+    """Return the mean, and standard deviation with n - 1 if there is more than one value."""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{spread}"

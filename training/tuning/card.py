@@ -55,7 +55,7 @@ class Tuned:
 
 
 def card(tuned: Tuned, run: PastRun) -> str:
-    """README.md of a tuned model."""
+    """Return the README.md of a tuned model."""
     names = [f"`{name.rpartition('/')[2]}`" for name in tuned.held_back[:_LISTED]]
     more = ", …" if len(tuned.held_back) > _LISTED else ""
     [segment] = run.sessions

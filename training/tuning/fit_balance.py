@@ -146,7 +146,7 @@ def _prompts(
 
 
 def _mean(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean of the defined values of each column; NaN where there are none."""
+    """Return the mean of the defined values of each column; NaN where there are none."""
     is_known = np.isfinite(rows)
     counts = is_known.sum(0)
     sums = np.where(is_known, rows, 0.0).sum(0)
@@ -156,11 +156,11 @@ def _mean(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def _measures(ids: NDArray[np.int64], tokenizer: Remi, bars: int, new_bars: int) -> list[float]:
     notes = BarNotes.of(in_bars(tokenizer.crop(ids, 0, bars + new_bars), tokenizer).score)
     repeated = repeated_bars(notes, bars)
-    found = form(notes, bars) | {
+    measures = form(notes, bars) | {
         "bars_of_any_earlier": repeated.of_any_earlier,
         "bars_of_prompt": repeated.of_prompt,
     }
-    return [found[name] for name in MEASURES]
+    return [measures[name] for name in MEASURES]
 
 
 def _distance(subject: Subject, prompts: Prompts, options: FitBalanceOptions) -> float:
@@ -179,7 +179,7 @@ def _distance(subject: Subject, prompts: Prompts, options: FitBalanceOptions) ->
 
 
 def _changed(balance: BalanceConfig, name: str, change: float, subject: Subject) -> BalanceConfig:
-    """`balance` with one of the values of `STEPS` changed."""
+    """Return `balance` with one of the values of `STEPS` changed."""
     vocabulary = subject.tokenizer.vocabulary
     if name == "temperature":
         factors = dict(zip(subject.tokenizer.families.first_ids, balance.temperature, strict=False))

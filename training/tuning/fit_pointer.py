@@ -125,10 +125,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
     """Return a pointer for music, whose units are bars.
 
-    It ignores differences of velocity and duration.
-
-    A Return names an earlier bar. A match ignores what Returns name, so that each bar
-    begins with a match. Its gates are not fitted; its balance is that of `before`.
+    It ignores differences of velocity and duration. A Return names an earlier bar. A match ignores
+    what Returns name, so that each bar begins with a match. The gates are not fitted; the balance
+    is that of `before`.
     """
     families = Families(vocabulary)
     first = tuple(families.first_ids.values())
@@ -148,7 +147,7 @@ def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -
 def changed_balance(
     balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
 ) -> BalanceConfig:
-    """`balance` with some fields changed, each given as NAME=LOG_ODDS.
+    """Return `balance` with some fields changed, each given as NAME=LOG_ODDS.
 
     NAME is a field, or `notes` or `plan`, `BalanceConfig.proposed` for the families of notes or for
     all others; `run` is that field for the families of notes.
@@ -188,7 +187,7 @@ def changed_balance(
 def changed_temperature(
     balance: BalanceConfig, changes: Sequence[str], vocabulary: Vocabulary
 ) -> BalanceConfig:
-    """`balance` with some factors of the temperature changed, each given as FAMILY=FACTOR.
+    """Return `balance` with some factors of the temperature changed, each given as FAMILY=FACTOR.
 
     Raises:
         TrainingError: a family is unknown, or a factor is not a number in the range.
@@ -216,7 +215,7 @@ def changed_temperature(
 
 
 def _check_output(output: Path) -> None:
-    """Warns if a model will be replaced.
+    """Warn if a model will be replaced.
 
     Raises:
         TrainingError: the folder has other files.
@@ -257,8 +256,8 @@ def _split(options: FitPointerOptions, subject: Subject, name: str, option: str)
     corpus, pieces = load_pieces(options.data, name, option)
     hidden = hidden_tokens(corpus, pieces, subject.tokenizer.vocabulary)
     count = min(options.pieces or len(pieces), len(pieces))
-    chosen = [index * len(pieces) // count for index in range(count)]  # evenly spaced
-    return _Split(name, [pieces[i] for i in chosen], [hidden[i] for i in chosen])
+    indices = [index * len(pieces) // count for index in range(count)]  # evenly spaced
+    return _Split(name, [pieces[i] for i in indices], [hidden[i] for i in indices])
 
 
 def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
@@ -267,7 +266,7 @@ def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
 
 
 def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
-    """Nats of each token of each piece except the first; NaN if it is not predicted."""
+    """Return the nats of each token of each piece except the first; NaN if it is not predicted."""
     with _progress(f"{split.name}, decoder", split) as bar:
         nats = streaming_nats(
             subject.decoder,
@@ -307,10 +306,10 @@ def _gain(
         families=tuple(
             FamilyGain(
                 family=name,
-                tokens=found.tokens,
-                decoder=found.nats_per_token,
+                tokens=family.tokens,
+                decoder=family.nats_per_token,
                 mixture=with_pointer[name].nats_per_token,
             )
-            for name, found in without.items()
+            for name, family in without.items()
         ),
     )

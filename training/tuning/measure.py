@@ -53,23 +53,23 @@ class Measure:
             TrainingError: there are no notes in them.
         """
         count = min(len(corpus), MOST_PIECES)
-        chosen = [index * len(corpus) // count for index in range(count)]
+        indices = [index * len(corpus) // count for index in range(count)]
         whole = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
         hidden = hidden_tokens(corpus, whole, tokenizer.vocabulary)
         most = max(MOST_TOKENS // max(count, 1), _FEWEST_TOKENS)
-        pieces = [whole[index][:most] for index in chosen]
+        pieces = [whole[index][:most] for index in indices]
         notes = sum(int(np.isin(piece[1:], note_ids(tokenizer)).sum()) for piece in pieces)
         if not notes:
             raise TrainingError("the pieces to measure have no notes; give other pieces")
         odds = None if pointer is None else [pointer_odds(pointer, piece) for piece in pieces]
-        return cls(pieces, [hidden[index][:most] for index in chosen], notes, odds)
+        return cls(pieces, [hidden[index][:most] for index in indices], notes, odds)
 
     def decoder_only(self, decoder: Decoder, families: Families) -> float:
-        """Nats per note without the pointer."""
+        """Return the nats per note without the pointer."""
         return self._per_note(self._nats(decoder, families))
 
     def __call__(self, decoder: Decoder, families: Families) -> Nats:
-        """Nats per note, without and with the pointer."""
+        """Return the nats per note, without and with the pointer."""
         nats = self._nats(decoder, families)
         mixed = None
         if self.odds is not None:

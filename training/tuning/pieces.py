@@ -71,7 +71,7 @@ def read_own_pieces(paths: Sequence[Path], tokenizer: Remi) -> OwnPieces:
     files = list(_files(paths))
     unused: dict[str, str] = {}
     pieces: list[_Piece] = []
-    known: dict[bytes, str] = {}
+    names: dict[bytes, str] = {}
     _check_enough(len(files), len(files), unused)
     for name, content in tqdm(files, desc="reading", unit="file", delay=2, leave=False):
         try:
@@ -79,7 +79,7 @@ def read_own_pieces(paths: Sequence[Path], tokenizer: Remi) -> OwnPieces:
         except (MemberError, MidiError, TokenizerError, TrainingError) as error:
             unused[name] = str(error)
             continue
-        same = known.setdefault(piece.ids.tobytes(), name)
+        same = names.setdefault(piece.ids.tobytes(), name)
         if same != name:
             unused[name] = f"the same music as {same}"
         else:
@@ -97,13 +97,13 @@ def read_own_pieces(paths: Sequence[Path], tokenizer: Remi) -> OwnPieces:
         names=tuple(piece.name for piece in held),
         notes=sum(int(np.isin(piece.ids, of_notes).sum()) for piece in train),
         unused=unused,
-        digest=hashlib.sha256(b"".join(sorted(known))).hexdigest(),
+        digest=hashlib.sha256(b"".join(sorted(names))).hexdigest(),
         shares_melodies=shares_melodies,
     )
 
 
 def _files(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | MemberError]]:
-    """Name and contents of each file, once each.
+    """Return the name and contents of each file, once each.
 
     Raises:
         TrainingError: a path is neither a file nor a folder.
@@ -139,27 +139,27 @@ def _check_enough(usable: int, given: int, unused: Mapping[str, str]) -> None:
     if usable >= FEWEST_PIECES:
         return
     if not unused:
-        found = f"{given} MIDI file{'s' * (given != 1)}"
+        files = f"{given} MIDI file{'s' * (given != 1)}"
     else:
         name, why = next(iter(unused.items()))
         why = why if name in why else f"{name}: {why}"
-        found = f"{given} files, of which {usable} can be used ({why})"
+        files = f"{given} files, of which {usable} can be used ({why})"
     raise TrainingError(
-        f"--corpus: found {found}, expected at least {FEWEST_PIECES} different pieces; add more "
+        f"--corpus: found {files}, expected at least {FEWEST_PIECES} different pieces; add more "
         "MIDI files"
     )
 
 
 def _divided(pieces: Sequence[_Piece]) -> tuple[list[bool], bool]:
-    """Whether each piece is held back, and whether melodies are on both sides.
+    """Return whether each piece is held back, and whether melodies are on both sides.
 
     The pieces are sorted by length; those in the middle of equal parts are held back.
     """
     total = len(pieces)
     count = min(max(round(HELD_BACK * total), 1), MOST_HELD_BACK)
     order = sorted(range(total), key=lambda index: (len(pieces[index].ids), pieces[index].name))
-    chosen = {order[(2 * part + 1) * total // (2 * count)] for part in range(count)}
-    splits = ["validation" if index in chosen else "train" for index in range(total)]
+    held_out = {order[(2 * part + 1) * total // (2 * count)] for part in range(count)}
+    splits = ["validation" if index in held_out else "train" for index in range(total)]
     placement = place(
         Pieces(
             names=[piece.name for piece in pieces],
@@ -173,7 +173,7 @@ def _divided(pieces: Sequence[_Piece]) -> tuple[list[bool], bool]:
     )
     held = [split == "validation" for split in placement.splits]
     if sum(held) > (1 - _LEAST_TO_LEARN) * total:
-        return [index in chosen for index in range(total)], True
+        return [index in held_out for index in range(total)], True
     return held, False
 
 

@@ -52,7 +52,7 @@ _WRITING_SECONDS = 2.0
 _MOST_SKIPPED = 20
 
 
-class Outcome(NamedTuple):
+class TuningOutcome(NamedTuple):
     """A tuned model."""
 
     tuned: Tuned
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     """Whether Ctrl-C ended the tuning before its time."""
 
 
-def tune(options: TuneOptions) -> Outcome:
+def tune(options: TuneOptions) -> TuningOutcome:
     """Tune a model and write it to `output`.
 
     The weights are averages over the last steps; those with which the held-back pieces were most
@@ -136,7 +136,7 @@ def tune(options: TuneOptions) -> Outcome:
     )
     decoder.to("cpu")
     write_tuned(decoder, folder, options.output, (*history(folder, origin), run), card(tuned, run))
-    return Outcome(tuned, stopped)
+    return TuningOutcome(tuned, stopped)
 
 
 class _Clock:
@@ -152,11 +152,11 @@ class _Clock:
         self._end -= seconds
 
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return self.now() - self._began
 
     def left(self) -> float:
-        """Seconds left before the part that is kept."""
+        """Return the seconds left before the part that is kept."""
         return self._end - self.now()
 
 
@@ -245,14 +245,14 @@ class _Tuning:
         self._best = {name: value.clone() for name, value in self.decoder.state_dict().items()}
 
     def _is_best(self, evaluate: Callable[[], float]) -> bool:
-        """Whether the averaged weights are the best so far; they are kept then."""
+        """Return whether the averaged weights are the best so far; keep them if so."""
         self._average.swap()
         self.decoder.eval()
         try:
-            found = evaluate()
-            if not found < self._least:
+            loss = evaluate()
+            if not loss < self._least:
                 return False
-            self._least, self.best_step = found, self.step
+            self._least, self.best_step = loss, self.step
             self._keep()
             return True
         finally:
@@ -260,7 +260,7 @@ class _Tuning:
             self._average.swap()
 
     def _take_step(self) -> None:
-        """One step of the optimizer; it is skipped if gradients are not finite."""
+        """Take a step of the optimizer, unless gradients are not finite."""
         seed, device = self.options.seed, self.arithmetic.device
         rate = self.learning_rate * min(1.0, (self.step + 1) / _WARMUP_STEPS)
         for group in self._optimizer.param_groups:

@@ -27,7 +27,7 @@ from tokenization.remi.vocabulary import BAR, EOS
 from training.data import shards
 from training.data.augmentation import Augmentation
 from training.data.corpus import Corpus, windows
-from training.data.documents import KINDS, Documents, DocumentShares, Drawn
+from training.data.documents import KINDS, Documents, DocumentShares, DrawnDocument
 from training.data.shards import MASKED_TEMPOS as TEMPOS
 from training.data.shards import MASKED_VELOCITIES as VELOCITIES
 from training.errors import TrainingError
@@ -61,7 +61,7 @@ def documents(folders, kind, **changes: Any) -> Documents:
     return Documents(corpus=Corpus.load(folders[kind], "train"), tokenizer=REMI[kind], **values)
 
 
-def drawn(examples: Documents, count: int) -> list[Drawn]:
+def drawn(examples: Documents, count: int) -> list[DrawnDocument]:
     """The first document of each of some examples."""
     room = examples.length + 1
     return [examples.draw_document(generator(7, step, "data"), room) for step in range(count)]

@@ -19,7 +19,7 @@ from training.cli import main
 from training.errors import TrainingError
 from training.learning.seeding import generator
 from training.runs.fit import fit
-from training.tasks.generated import NO_TARGET, Batches, answers, split_of, with_pointer
+from training.tasks.generated import NO_TARGET, GeneratedBatches, answers, split_of, with_pointer
 
 MODEL = {
     "vocabulary_size": 192,
@@ -156,7 +156,7 @@ def test_a_batch_depends_on_the_seed_and_the_step_only(name):
 @pytest.mark.parametrize("name", ["copying", "s3"])
 def test_a_resumed_run_equals_an_uninterrupted_one_and_is_evaluated(name, tmp_path, capsys):
     config = experiment_of(name)
-    assert_resumes(config, tmp_path, Batches)
+    assert_resumes(config, tmp_path, GeneratedBatches)
     whole = tmp_path / "whole"
     assert not (whole / "tokenizer.json").exists()
     assert main(["evaluate", "--run", str(whole), "--threads", "1"]) == 0

@@ -14,7 +14,7 @@ from tests.support.series_files import write_ts, write_waves
 from training.cli import main
 from training.errors import TrainingError
 from training.experiment import build_experiment
-from training.tasks.classification.examples import Batch
+from training.tasks.classification.examples import LabelledBatch
 from training.tasks.series.ts_file import read_split
 
 MODEL: dict[str, Any] = {
@@ -147,7 +147,7 @@ def test_padding_has_no_effect_and_a_shift_of_all_times_neither(tmp_path, droppe
     torch.testing.assert_close(torch.cat([one.logits(model) for one in batch.chunk(3)]), each)
 
 
-def shifted(batch: Batch) -> torch.Tensor | None:
+def shifted(batch: LabelledBatch) -> torch.Tensor | None:
     return None if batch.positions is None else batch.positions + 1000.5
 
 

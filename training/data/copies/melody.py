@@ -21,7 +21,7 @@ _FACTORS = np.random.default_rng(0).integers(1, 2**63, RUN).astype(np.uint64) | 
 
 
 def melody_runs(score: Score) -> NDArray[np.uint64]:
-    """Hashes of the distinct runs of intervals in the top line, ascending (n,).
+    """Return the hashes of the distinct runs of intervals in the top line, ascending (n,).
 
     The top line is the highest note at each onset, without drums. The runs do not change when the
     piece is transposed, or played at another tempo or in other rhythms.

@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 def sampled(
     runs: NDArray[np.uint64], num_runs: NDArray[np.int64], step: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """One of `step` runs, the same ones in all pieces, and their number in each piece."""
+    """Sample one of `step` runs, the same in all pieces; return them, and their number by piece."""
     kept = runs % np.uint64(step) == 0
     pieces = np.repeat(np.arange(len(num_runs)), num_runs)[kept]
     return runs[kept], np.bincount(pieces, minlength=len(num_runs))
@@ -61,8 +61,8 @@ def similar_pairs(
         at_once = max(_PAIRS // len(left), 1)
         for begin in range(0, len(groups), at_once):
             some = groups[begin : begin + at_once, None]
-            found = (pieces[some + left] * total + pieces[some + right]).ravel()
-            codes, common = _added(codes, common, found)
+            pair_codes = (pieces[some + left] * total + pieces[some + right]).ravel()
+            codes, common = _added(codes, common, pair_codes)
     first, second = np.divmod(codes, max(total, 1))
     share = common / np.minimum(num_runs[first], num_runs[second])
     kept = (share >= SHARE) & (common >= fewest)
@@ -70,10 +70,10 @@ def similar_pairs(
 
 
 def _added(
-    codes: NDArray[np.int64], counts: NDArray[np.int64], found: NDArray[np.int64]
+    codes: NDArray[np.int64], counts: NDArray[np.int64], new_codes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the counts of codes, with those of more codes added."""
-    new, how_often = np.unique(found, return_counts=True)
+    new, how_often = np.unique(new_codes, return_counts=True)
     both, places = np.unique(np.concatenate([codes, new]), return_inverse=True)
     summed = np.bincount(places, np.concatenate([counts, how_often]), len(both))
     return both, summed.astype(np.int64)

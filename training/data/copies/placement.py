@@ -81,8 +81,8 @@ def place(pieces: Pieces) -> Placement:
     copies: dict[int, str] = {}
     moved: dict[int, str] = {}
     for index, strict in enumerate(strictest.tolist()):
-        split, own = pieces.splits[strict], pieces.splits[index]
-        if split == own:
+        split, own_split = pieces.splits[strict], pieces.splits[index]
+        if split == own_split:
             continue
         why = _why(pieces.names, partner, index, strict)
         if pieces.train_only[index]:
@@ -90,7 +90,7 @@ def place(pieces: Pieces) -> Placement:
             copies[index] = f"{why}; the split {split} keeps it, and this corpus is for training"
         else:
             placed[index] = split
-            moved[index] = f"from {own} to {split}: {why}"
+            moved[index] = f"from {own_split} to {split}: {why}"
     kept: dict[tuple[bytes, str], int] = {}
     at_home = sorted(range(total), key=lambda index: placed[index] != pieces.splits[index])
     for index in at_home:
@@ -106,21 +106,21 @@ def place(pieces: Pieces) -> Placement:
 
 
 def _strictest(group: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first piece of the strictest split of each group, at the group's number (pieces,)."""
+    """Return the first piece of the strictest split of each group, at the group's number."""
     order = np.lexsort((np.arange(len(group)), ranks, group))
     firsts = order[np.append(True, np.diff(group[order]) != 0)[: len(group)]]
-    found = np.arange(len(group))
-    found[group[firsts]] = firsts
-    return found
+    strictest = np.arange(len(group))
+    strictest[group[firsts]] = firsts
+    return strictest
 
 
 def _rank(split: str) -> int:
-    """Order of splits, the strictest first."""
+    """Return the order of splits, the strictest first."""
     return {"test": 0, "validation": 2, "train": 3}.get(split, 1)
 
 
 def _copies(hashes: Sequence[bytes], train_only: Sequence[bool]) -> NDArray[np.int64]:
-    """Pairs (n, 2) of each piece with the first one of the same tokens.
+    """Return the pairs (n, 2) of each piece with the first one of the same tokens.
 
     Pieces for training only come last, so that the others are paired among themselves.
     """
@@ -133,13 +133,13 @@ def _copies(hashes: Sequence[bytes], train_only: Sequence[bool]) -> NDArray[np.i
 
 def _partners(pairs: Pairs, total: int) -> dict[int, tuple[int, float]]:
     """Return the piece with which each piece shares most, and the share."""
-    found: dict[int, tuple[int, float]] = {}
+    partners: dict[int, tuple[int, float]] = {}
     order = np.argsort(-pairs.share, kind="stable")
     columns = (pairs.first[order].tolist(), pairs.second[order].tolist(), pairs.share[order])
     for first, second, share in zip(*columns, strict=True):
-        found.setdefault(first, (second, float(share)))
-        found.setdefault(second, (first, float(share)))
-    return found
+        partners.setdefault(first, (second, float(share)))
+        partners.setdefault(second, (first, float(share)))
+    return partners
 
 
 def _why(

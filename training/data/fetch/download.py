@@ -25,7 +25,7 @@ TIMEOUT_SECONDS = 30.0
 """Longest wait for an answer or for the next part of a file."""
 
 
-def fetch(name: str, wanted: PublicSet, folder: Path) -> list[str]:
+def fetch(name: str, public: PublicSet, folder: Path) -> list[str]:
     """Fetch a set into `folder`, unless it is there; return lines about what was found.
 
     Files that were complete before an interruption are not downloaded again. A record of addresses,
@@ -34,54 +34,54 @@ def fetch(name: str, wanted: PublicSet, folder: Path) -> list[str]:
     Raises:
         TrainingError: a file cannot be reached, has another checksum or is a damaged archive.
     """
-    target, record = folder / wanted.folder, folder / f"{wanted.folder}.fetched.json"
+    target, record = folder / public.folder, folder / f"{public.folder}.fetched.json"
     with alone_in(folder, "fetch", "--data-dir"):
         if target.is_dir() and record.is_file():
             files = read_json(record, ("files",), f"remove {target} and fetch again")["files"]
-            return [f"{target}: already there", *map(_line, files), _next(wanted, folder)]
+            return [f"{target}: already there", *map(_line, files), _next(public, folder)]
         if target.exists():
             raise TrainingError(
                 f"{target}: exists, but was not fetched by this command; use it as it is, remove "
                 "it, or choose another folder with --data-dir"
             )
-        partial = folder / f"{wanted.folder}.partial"
-        files = [_download(file, partial) for file in wanted.files]
+        partial = folder / f"{public.folder}.partial"
+        files = [_download(file, partial) for file in public.files]
         for path in partial.iterdir():  # of a process that was killed
-            if path.name not in {file.name for file in wanted.files}:
+            if path.name not in {file.name for file in public.files}:
                 path.unlink()
         done = partial
-        if wanted.is_archive:
-            done = folder / f"{wanted.folder}.unpacked"
+        if public.is_archive:
+            done = folder / f"{public.folder}.unpacked"
             shutil.rmtree(done, ignore_errors=True)  # of an earlier call that was interrupted
             try:
-                for file in wanted.files:
+                for file in public.files:
                     _unpack(partial / file.name, done)
             except BaseException:
                 shutil.rmtree(done, ignore_errors=True)
                 raise
-        facts = {"name": name, "checksums": wanted.source, "files": files}
+        facts = {"name": name, "checksums": public.source, "files": files}
         write_text(record, json.dumps(facts, indent=1) + "\n")
-        _move(done, target, wanted)
+        _move(done, target, public)
         shutil.rmtree(partial, ignore_errors=True)
-    return [f"{target}: fetched", *map(_line, files), _next(wanted, folder)]
+    return [f"{target}: fetched", *map(_line, files), _next(public, folder)]
 
 
-def _move(done: Path, target: Path, wanted: PublicSet) -> None:
+def _move(done: Path, target: Path, public: PublicSet) -> None:
     """Give the folder that was made its final name."""
-    inner = done / wanted.folder if wanted.is_archive and wanted.inside else done
+    inner = done / public.folder if public.is_archive and public.inside else done
     if not inner.is_dir():
-        found = ", ".join(sorted(path.name for path in done.iterdir())[:5])
+        contents = ", ".join(sorted(path.name for path in done.iterdir())[:5])
         shutil.rmtree(done, ignore_errors=True)
         raise TrainingError(
-            f"{wanted.files[0].address}: the archive has no folder {wanted.folder} (found "
-            f"{found}); its layout has changed"
+            f"{public.files[0].address}: the archive has no folder {public.folder} (found "
+            f"{contents}); its layout has changed"
         )
     inner.replace(target)
     shutil.rmtree(done, ignore_errors=True)
 
 
 def _download(file: PublicFile, folder: Path) -> dict[str, Any]:
-    """Address, size and hash of a file, which is then in `folder`, complete."""
+    """Return the address, size and hash of a file, which is then in `folder`, complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("tmp*"):  # of a process that was killed
         old.unlink()
@@ -106,11 +106,11 @@ def _download(file: PublicFile, folder: Path) -> dict[str, Any]:
             folder.rmdir()  # if it is empty
     path = folder / file.name
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {
         "address": file.address,
         "bytes": path.stat().st_size,
-        "sha256": found,
+        "sha256": digest,
         "checked": file.checksum,
     }
 
@@ -161,5 +161,5 @@ def _line(file: dict[str, Any]) -> str:
     return f"{file['address']}: {file['bytes']:,} bytes, sha256 {file['sha256']}; {said}"
 
 
-def _next(wanted: PublicSet, folder: Path) -> str:
-    return f"next: {wanted.next_step.replace('DIR', str(folder))}"
+def _next(public: PublicSet, folder: Path) -> str:
+    return f"next: {public.next_step.replace('DIR', str(folder))}"

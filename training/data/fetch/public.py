@@ -100,7 +100,9 @@ _SERIES = "ucr/"
 
 
 def public_set(name: str) -> PublicSet:
-    """The set of a name, which is a key of `SETS`, or `ucr/` and the name of a set of the archive.
+    """Return the set of a name.
+
+    The name is a key of `SETS`, or `ucr/` and the name of a set of the archive.
 
     Raises:
         TrainingError: the name is not known.

@@ -56,7 +56,7 @@ class Listing:
                 "change its expressions, or remove the corpus"
             )
         dealt = {split: [m for m in members if m in taken] for split, members in dealt.items()}
-        found = {member: config.style_of(rows.get(member, {})) for member in taken}
+        styles = {member: config.style_of(rows.get(member, {})) for member in taken}
         warnings: list[str] = []
         if missing:
             warnings.append(
@@ -75,7 +75,7 @@ class Listing:
             source,
             dealt,
             [member for member in unassigned if member in taken],
-            {member: style for member, style in found.items() if style is not None},
+            {member: style for member, style in styles.items() if style is not None},
             len(every) - len(taken),
             warnings,
         )
@@ -111,14 +111,14 @@ def _rows(
         # spreadsheets may omit empty cells at the end of a row
         row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
         rows.setdefault(_stem(path), []).append((path, row))
-    found = {member: _row_of(member, rows) for member in members}
-    without = [member for member, row in found.items() if row is None]
+    row_of_member = {member: _row_of(member, rows) for member in members}
+    without = [member for member, row in row_of_member.items() if row is None]
     if without:
         raise TrainingError(
             f"{source.path}: {config.table} has no row for {len(without):,} files, or several that "
             f"may be meant: {_some(without)}"
         )
-    return {member: row for member, row in found.items() if row is not None}
+    return {member: row for member, row in row_of_member.items() if row is not None}
 
 
 def _row_of(
@@ -128,8 +128,8 @@ def _row_of(
     path = _without_suffix(member)
     of_name = rows.get(_stem(path), [])
     exact = [row for held, row in of_name if f"/{path}".endswith(f"/{held}") and "/" in held]
-    chosen = exact or [row for _, row in of_name]
-    return chosen[0] if len(chosen) == 1 else None
+    candidates = exact or [row for _, row in of_name]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _without_suffix(name: str) -> str:

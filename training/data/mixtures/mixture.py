@@ -34,13 +34,13 @@ class StyleRule:
     def style_of(self, row: Mapping[str, str]) -> str | None:
         """Return the style of a piece, given its row of the table.
 
-        None if no expression is found.
+        It is None if no expression matches.
         """
         value = row[self.column]
         if not self.names:
             return value or None
-        found = (name for name, pattern in self.names.items() if re.search(pattern, value))
-        return next(found, None)
+        matches = (name for name, pattern in self.names.items() if re.search(pattern, value))
+        return next(matches, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +95,14 @@ class CorpusConfig:
         return (*(self.pieces or ()), *rules)
 
     def takes(self, row: Mapping[str, str]) -> bool:
-        """Whether a piece belongs to the mixture, given its row of the table."""
-        wanted = (self.pieces or {}).items()
-        return all(re.search(pattern, row[name]) for name, pattern in wanted)
+        """Return whether a piece belongs to the mixture, given its row of the table."""
+        patterns = (self.pieces or {}).items()
+        return all(re.search(pattern, row[name]) for name, pattern in patterns)
 
     def style_of(self, row: Mapping[str, str]) -> str | None:
         """Return the style of a piece, given its row of the table; None if it has none."""
-        found = (rule if isinstance(rule, str) else rule.style_of(row) for rule in self.style)
-        return next((style for style in found if style is not None), None)
+        styles = (rule if isinstance(rule, str) else rule.style_of(row) for rule in self.style)
+        return next((style for style in styles if style is not None), None)
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class Mixture:
         Raises:
             TrainingError: there is no such mixture, or the file is not valid.
         """
-        known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-        path = FOLDER / f"{name}.yaml" if name in known else Path(name)
+        presets = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+        path = FOLDER / f"{name}.yaml" if name in presets else Path(name)
         if not path.is_file():
             raise TrainingError(
-                f"--mixture {name}: no such file, expected {' or '.join(known)}, or a YAML file"
+                f"--mixture {name}: no such file, expected {' or '.join(presets)}, or a YAML file"
             )
         mapping = read_yaml(path, library=FOLDER)
         sections = mapping.pop("corpora", None)

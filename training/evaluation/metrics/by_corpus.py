@@ -13,18 +13,18 @@ def nats_by_corpus(
     notes: Sequence[int],
     readings: Mapping[str, Sequence[NDArray[np.float64]]],
 ) -> dict[str, dict[str, float]]:
-    """Pieces, notes and nats per note of each corpus, by its name.
+    """Return the pieces, notes and nats per note of each corpus, by its name.
 
     `corpora` and `notes` have the corpus and the number of notes of each piece. `readings` are the
     nats of each token of each piece, by the name of the reading. Nats are NaN for tokens that are
     not predicted; these are not counted.
     """
-    found: dict[str, dict[str, float]] = {}
+    entries: dict[str, dict[str, float]] = {}
     for name in dict.fromkeys(corpora):
         members = [index for index, of in enumerate(corpora) if of == name]
         count = sum(notes[index] for index in members)
-        found[name] = {"pieces": len(members), "notes": count}
+        entries[name] = {"pieces": len(members), "notes": count}
         for reading, nats in readings.items():
             total = sum(float(np.nansum(nats[index])) for index in members)
-            found[name][reading] = total / max(count, 1)
-    return found
+            entries[name][reading] = total / max(count, 1)
+    return entries

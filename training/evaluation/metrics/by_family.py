@@ -30,7 +30,7 @@ def nats_by_family(
     pieces: Sequence[NDArray[np.int64]],
     nats: Sequence[NDArray[np.float64]],
 ) -> dict[str, FamilyNats]:
-    """Mean nats of each family that occurs, by its name, in the order of ids.
+    """Return the mean nats of each family that occurs, by its name, in the order of ids.
 
     `nats` has the nats of each token of each piece except the first.
     """

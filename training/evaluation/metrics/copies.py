@@ -63,7 +63,7 @@ class _Steps(NamedTuple):
 
 
 def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
-    """base^0 ... base^(count - 1), modulo 2^64."""
+    """Return base^0 ... base^(count - 1), modulo 2^64."""
     powers = np.full(count, base, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, out=powers)
@@ -72,15 +72,15 @@ def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
 def _tracks_of(score: Score) -> list[NDArray[np.uint64]]:
     """Return the steps from note to note of each track, each packed into an integer."""
     notes = BarNotes.of(score)
-    found: list[NDArray[np.uint64]] = []
+    tracks: list[NDArray[np.uint64]] = []
     for track in range(len(notes.keys)):
-        chosen = notes.tracks == track
-        waits = np.minimum(np.diff(notes.onsets[chosen]), _LONGEST_STEP)
-        pitches = notes.pitches[chosen]
-        is_drum = bool(notes.is_drum[chosen].any())
+        is_of_track = notes.tracks == track
+        waits = np.minimum(np.diff(notes.onsets[is_of_track]), _LONGEST_STEP)
+        pitches = notes.pitches[is_of_track]
+        is_drum = bool(notes.is_drum[is_of_track].any())
         tones = 256 + pitches[1:] if is_drum else 128 + np.diff(pitches)
-        found.append((waits * 512 + tones).astype(np.uint64))
-    return found
+        tracks.append((waits * 512 + tones).astype(np.uint64))
+    return tracks
 
 
 class NoteIndex:
@@ -95,12 +95,12 @@ class NoteIndex:
 
     @classmethod
     def of(cls, scores: Iterable[Score]) -> NoteIndex:
-        """Index of the tracks of these scores."""
+        """Return the index of the tracks of these scores."""
         return cls([track for score in scores for track in _tracks_of(score)])
 
     @classmethod
     def of_corpus(cls, corpus: Corpus, tokenizer: Remi) -> NoteIndex:
-        """Index of all pieces of a split; takes seconds for a million notes."""
+        """Return the index of all pieces of a split; takes seconds for a million notes."""
         pieces = tqdm(range(len(corpus)), desc="index", unit="piece", mininterval=2)
         return cls.of(tokenizer.decode(corpus.piece(index)) for index in pieces)
 
@@ -112,11 +112,11 @@ class NoteIndex:
         One array (n - 1,) int64 per track of all scores, in notes; 0 if shorter than `least` notes.
         """
         tracks = [track for score in scores for track in _tracks_of(score)]
-        found = self._search(_Steps.of(tracks), max(least, 2) - 1)
-        return np.split(found, np.cumsum([len(track) for track in tracks])[:-1])[: len(tracks)]
+        lengths = self._search(_Steps.of(tracks), max(least, 2) - 1)
+        return np.split(lengths, np.cumsum([len(track) for track in tracks])[:-1])[: len(tracks)]
 
     def _search(self, asked: _Steps, least: int) -> NDArray[np.int64]:
-        """Length in notes of the longest indexed run from each step of `asked`.
+        """Return the length in notes of the longest indexed run from each step of `asked`.
 
         A prefix of an indexed run is also indexed, so for each further step only the positions that
         matched before are searched, in `asked` and in the index.
@@ -129,8 +129,8 @@ class NoteIndex:
             while True:
                 here = here[asked.stops[here] - here >= length]
                 there = there[held.stops[there] - there >= length]
-                wanted = asked.hashes(here, length, inverses)
-                kinds, kind = np.unique(wanted, return_inverse=True)
+                asked_hashes = asked.hashes(here, length, inverses)
+                kinds, kind = np.unique(asked_hashes, return_inverse=True)
                 if not len(kinds):
                     return longest
                 hashes = held.hashes(there, length, self._inverses)
@@ -162,7 +162,7 @@ def copies(index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZ
     for size in sizes:
         # a track of n notes has n - size + 1 runs, and n - 1 entries
         total = sum(max(len(track) + 2 - size, 0) for track in runs)
-        found = sum(int(np.count_nonzero(track >= size)) for track in runs)
-        shares[size] = found / total if total else float("nan")
+        num_covered = sum(int(np.count_nonzero(track >= size)) for track in runs)
+        shares[size] = num_covered / total if total else float("nan")
     longest = max((int(track.max(initial=0)) for track in runs), default=0)
     return Copies(shares, longest, sum(score.num_notes for score in scores))

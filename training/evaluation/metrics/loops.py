@@ -25,7 +25,7 @@ _BAR = 4
 _LEAST_NOTES = 4
 
 
-class Loop(NamedTuple):
+class RepeatedBar(NamedTuple):
     """A bar of a piece, repeated."""
 
     ids: NDArray[np.int64]
@@ -34,21 +34,20 @@ class Loop(NamedTuple):
     """(times + 1,): start of each repetition, then the end of the last one."""
 
 
-def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Remi) -> list[Loop]:
+def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Remi) -> list[RepeatedBar]:
     """Return the fifth bar of pieces, repeated 16 times.
 
-    Up to 24, evenly spaced over suitable pieces.
-
-    A piece is suitable if it has at least six bars, and at least four notes in the fifth.
+    At most 24 pieces are used, evenly spaced over those that are suitable. A piece is
+    suitable if it has at least six bars, and at least four notes in the fifth.
     """
     long = [piece for piece in pieces if np.count_nonzero(piece == BAR) > _BAR + 1]
-    made = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]
-    found = [loop for loop in made if loop is not None]
-    count = min(len(found), MOST_PIECES)
-    return [found[index * len(found) // count] for index in range(count)]
+    candidates = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]
+    suitable_loops = [loop for loop in candidates if loop is not None]
+    count = min(len(suitable_loops), MOST_PIECES)
+    return [suitable_loops[index * len(suitable_loops) // count] for index in range(count)]
 
 
-def _loop(ids: NDArray[np.integer], tokenizer: Remi) -> Loop | None:
+def _loop(ids: NDArray[np.integer], tokenizer: Remi) -> RepeatedBar | None:
     score = tokenizer.decode(ids)
     if score.num_notes < _LEAST_NOTES or not score.time_signatures:
         return None
@@ -56,23 +55,25 @@ def _loop(ids: NDArray[np.integer], tokenizer: Remi) -> Loop | None:
     times = TIMES[-1]
     tracks = [looped(track, ticks, times) for track in score.tracks]
     whole = replace(score, tracks=tuple(tracks), end_ticks=ticks * times)
-    made = np.asarray(tokenizer.encode(whole).ids, np.int64)
-    bars = np.append(np.flatnonzero(made == BAR), len(made) - 1)[
+    new_ids = np.asarray(tokenizer.encode(whole).ids, np.int64)
+    bars = np.append(np.flatnonzero(new_ids == BAR), len(new_ids) - 1)[
         : times + 1
     ]  # a last note may add a bar
-    return Loop(made, bars) if len(bars) == times + 1 else None
+    return RepeatedBar(new_ids, bars) if len(bars) == times + 1 else None
 
 
-def loop_nats(nats: Sequence[NDArray[np.float64]], made: Sequence[Loop]) -> dict[int, float]:
+def loop_nats(
+    nats: Sequence[NDArray[np.float64]], repetitions: Sequence[RepeatedBar]
+) -> dict[int, float]:
     """Nats per token of each of the repetitions `TIMES`, without Bar tokens; empty without loops.
 
     `nats` holds, per loop, the nats of each token except the first.
     """
-    if not made:
+    if not repetitions:
         return {}
-    found: dict[int, float] = {}
+    means: dict[int, float] = {}
     for time in TIMES:
-        spans = [(loop.bars[time - 1], loop.bars[time] - 1) for loop in made]
+        spans = [(loop.bars[time - 1], loop.bars[time] - 1) for loop in repetitions]
         tokens = [values[a:b] for values, (a, b) in zip(nats, spans, strict=True)]
-        found[time] = float(np.concatenate(tokens).mean())
-    return found
+        means[time] = float(np.concatenate(tokens).mean())
+    return means

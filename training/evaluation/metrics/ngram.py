@@ -89,7 +89,7 @@ class NGram:
             numbers = np.bincount(place, weights, len(grams)).astype(np.int64)
 
     def probabilities(self, piece: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-        """Probability of each token of a piece given those before it: (l,)."""
+        """Return the probability of each token of a piece given those before it: (l,)."""
         packed = _pack(np.asarray(piece), self.order, self._bits)
         result = np.full(len(packed), 1 / self.vocabulary_size)
         for order in range(1, self.order + 1):
@@ -106,7 +106,7 @@ class NGram:
 
 
 def greatest_order(vocabulary_size: int) -> int:
-    """Highest order whose n-grams fit into 63 bits."""
+    """Return the highest order whose n-grams fit into 63 bits."""
     return 63 // token_bits(vocabulary_size)
 
 
@@ -141,7 +141,7 @@ def _level(
 
 
 def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Discounts of the counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
+    """Return discounts of the counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
     _, one, two, three, four = np.bincount(np.minimum(counts, 5), minlength=6)[:5]
     share = one / max(one + 2 * two, 1)
     estimates = (1 - 2 * share * two / max(one, 1), 2 - 3 * share * three / max(two, 1),
@@ -153,11 +153,11 @@ def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 def _look_up(
     keys: NDArray[np.int64],
     values: NDArray[np.float64],
-    wanted: NDArray[np.int64],
+    queries: NDArray[np.int64],
     default: float,
 ) -> NDArray[np.float64]:
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[place] == wanted, values[place], default)
+    place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[place] == queries, values[place], default)
 
 
 def ngram_nats(

@@ -33,10 +33,10 @@ def nll_by_position(
     belongs to the token with index i + 1; NaN if it is not predicted. All bins are means over the
     same pieces, so they can be compared.
     """
-    chosen = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
+    long = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
-    for start in range(0, reach if len(chosen) else 0, width):
-        means = np.nanmean(chosen[:, start : start + width], 1)
+    for start in range(0, reach if len(long) else 0, width):
+        means = np.nanmean(long[:, start : start + width], 1)
         error = float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else float("nan")
         last = min(start + width, reach)
         bins.append(Bin(start + 1, last, float(means.mean()), error, len(means)))

@@ -90,7 +90,7 @@ _LATER, _TOO_FAR = -1, -2
 def _causal_part(
     scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Scores of the queries (r, n) in float64, and their offsets or the marks above."""
+    """Return the scores of the queries (r, n) in float64, and their offsets or the marks above."""
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
         raise ValueError(f"the map has shape {scores.shape}, expected (n, n)")
     queries = np.arange(len(scores))[min_pos:max_pos]
@@ -127,18 +127,18 @@ def relativity(
     the same for all seeds.
     """
     config = decoder.config
-    found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
-    with tqdm(total=found[0].size, desc="maps", unit="head", mininterval=2) as bar:
+    values = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
+    with tqdm(total=values[0].size, desc="maps", unit="head", mininterval=2) as bar:
         for draw, seed in enumerate(seeds):
             for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
                 for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
                     limit = None if span is None else span - 1
-                    found[:, draw, layer, head] = (
+                    values[:, draw, layer, head] = (
                         translation_invariance(scores, max_offset=limit),
                         monotonicity_violation(scores, max_offset=limit),
                     )
                     bar.update()
-    return Relativity(found[0], found[1])
+    return Relativity(values[0], values[1])
 
 
 class LayerMaps(NamedTuple):
@@ -223,7 +223,7 @@ class _Probe:
         return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5
 
     def spans(self) -> tuple[int | None, ...]:
-        """Span of each head."""
+        """Return the span of each head."""
         heads = self._q.shape[2]
         span = self._operation.span if isinstance(self._operation, WindowedOperation) else None
         table = self._scoring.table
@@ -253,7 +253,7 @@ class _Probe:
 
 
 def _table_scores(q: Tensor, k: Tensor, table: OffsetTable) -> Tensor:
-    """Logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
+    """Return the logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
     if table.rows is not None:
         raise ValueError("the encoding scores coordinates, so it has no map of token positions")
     table = table.to(q.dtype)

@@ -83,7 +83,7 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
 def muspy_measures(notes: BarNotes) -> dict[str, float]:
     """Return the measures of muspy (Dong et al., 2020), by the same names.
 
-    NaN where muspy returns NaN.
+    They are NaN where muspy returns NaN.
 
     Times are in twelfths of a beat, on which the values depend, and start with the first bar. As in
     muspy, drums count only for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency`;
@@ -102,35 +102,35 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
     ends = np.minimum(onsets + notes.durations, notes.lines[-1])
     length = int(ends.max(initial=0))
     classes = np.bincount(pitches[pitched] % 12, minlength=12)
-    found = dict.fromkeys(MUSPY_MEASURES, float("nan"))
-    found["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
-    found["n_pitch_classes_used"] = float(np.count_nonzero(classes))
+    measures = dict.fromkeys(MUSPY_MEASURES, float("nan"))
+    measures["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
+    measures["n_pitch_classes_used"] = float(np.count_nonzero(classes))
     if pitched.any():
         shares = classes[classes > 0] / classes.sum()
-        found["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
+        measures["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
         in_scale = [
             classes[(np.array(scale) + root) % 12].sum() for scale in _SCALES for root in range(12)
         ]
-        found["scale_consistency"] = float(max(in_scale) / classes.sum())
+        measures["scale_consistency"] = float(max(in_scale) / classes.sum())
     if not length:
-        return found
+        return measures
     sounding = _sounding_pitches(notes, ends, length)
     if sounding.any():
-        found["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
-    found["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
+        measures["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
+    measures["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
     lines = notes.lines
     for name, starts in (
         ("empty_beat_rate", np.arange(0, length + 1, STEPS_PER_BEAT)),
         ("empty_measure_rate", lines[lines <= length]),
     ):
         first, last = (np.searchsorted(starts, times, side="right") - 1 for times in (onsets, ends))
-        found[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
-    found["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
-    return found
+        measures[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
+    measures["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
+    return measures
 
 
 def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Number of different pitches, drums excluded, that sound in each grid step: (length,)."""
+    """Count the different pitches that sound in each grid step (length,), without drums."""
     roll = np.zeros((128, length + 1), np.int64)
     pitched = ~notes.is_drum
     np.add.at(roll, (notes.pitches[pitched], notes.onsets[pitched]), 1)
@@ -139,13 +139,13 @@ def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> 
 
 
 def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """(count,): whether each index lies in one of the ranges."""
+    """Return whether each index (count,) lies in one of the ranges."""
     change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
     return change.cumsum()[:count] > 0
 
 
 def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
-    """One minus the share of positions where only one of two adjacent bars has an onset."""
+    """Return one minus the share of positions where only one of two adjacent bars has an onset."""
     if len(starts) < 2:
         return float("nan")
     sizes = np.diff(notes.lines)
@@ -188,7 +188,7 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
 
 
 def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
-    """For each track of the prompt, whether it has a new note that sounds in the last bars.
+    """Return whether each track of the prompt has a new note that sounds in the last bars.
 
     These are the last `last_bars` bars, or all new bars if there are fewer.
     """
@@ -211,13 +211,13 @@ def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
     """
     new = notes.between(first_bar)
     nan = float("nan")
-    found = muspy_measures(new)
+    measures = muspy_measures(new)
     by_lag = similarity_by_lag(bar_similarity(new))
-    found |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
+    measures |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
     repeated = repeated_bars(notes, first_bar)
     stuck, playing = stuck_notes(notes, first_bar), playing_at_end(notes, first_bar)
     count = stuck.notes
-    return found | {
+    return measures | {
         "bars_of_prompt": repeated.of_prompt,
         "bars_of_any_earlier": repeated.of_any_earlier,
         "stuck_share": stuck.longer_than_bars / count if count else nan,

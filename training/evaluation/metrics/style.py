@@ -59,7 +59,7 @@ def profiles(
 
 
 def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Cosine similarity of two profiles, 0 to 1; 0 if one of them is empty."""
+    """Return the cosine similarity of two profiles, 0 to 1; 0 if one of them is empty."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return min(float((a * b).sum()) / norms, 1.0) if norms else 0.0
 
@@ -81,7 +81,7 @@ def style_by_quarter(
     quarters: int = 4,
     form: Form = "exact",
 ) -> list[TrackStyle]:
-    """Style of the continuations of one prompt, by quarter, compared with the whole piece.
+    """Return style of the continuations of one prompt, by quarter, compared with the whole piece.
 
     `reference` is the whole piece that the prompt comes from, prompt included. `continuations` are
     also whole scores, prompt and new music. New music begins with bar `first_bar`, counted from 0,
@@ -98,7 +98,7 @@ def style_by_quarter(
     cuts = [_cut(score, first_bar, quarters, form) for score in continuations]
     rows: list[TrackStyle] = []
     for key, (notes, is_drum) in _notes_by_key(reference).items():
-        made = [
+        by_part = [
             [profiles(part, is_drum, score, form) for part in cut[key]]
             for score, cut in zip(continuations, cuts, strict=True)
             if key in cut
@@ -107,7 +107,7 @@ def style_by_quarter(
             if not profile.any():
                 continue
             pooled = np.zeros((quarters, *profile.shape))
-            for parts in made:
+            for parts in by_part:
                 pooled += np.stack([part[name] for part in parts])
             values = [cosine_similarity(pooled[k], profile) for k in range(quarters)]
             rows.append(TrackStyle(key, name, np.array(values)))
@@ -124,13 +124,13 @@ def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.fl
 
 def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
     """Return the notes of each non-empty track, sorted by onset, and whether they are drums."""
-    found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
+    notes_by_key: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
     for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
         if len(track):
-            before = found[key][0] if key in found else track.notes[:0]
+            before = notes_by_key[key][0] if key in notes_by_key else track.notes[:0]
             notes = np.concatenate([before, track.notes])
-            found[key] = (notes[np.argsort(notes[:, 0], kind="stable")], track.is_drum)
-    return found
+            notes_by_key[key] = (notes[np.argsort(notes[:, 0], kind="stable")], track.is_drum)
+    return notes_by_key
 
 
 def _cut(
@@ -139,7 +139,7 @@ def _cut(
     """Return the notes of each track in each quarter of the new music."""
     lines = bar_lines(score)
     start = int(lines[first_bar]) if first_bar < len(lines) else score.end_ticks
-    found: dict[TrackKey, list[NDArray[np.int64]]] = {}
+    parts_by_key: dict[TrackKey, list[NDArray[np.int64]]] = {}
     for key, (notes, _) in _notes_by_key(score).items():
         new = notes[notes[:, 0] >= start]
         if form == "compat":
@@ -149,8 +149,8 @@ def _cut(
             length = max(score.end_ticks - start, 0)
             edges = [start + k * length // quarters for k in range(quarters + 1)]
             ends = [(low, high - 1) for low, high in pairwise(edges)]
-        found[key] = [new[(new[:, 0] >= low) & (new[:, 0] <= high)] for low, high in ends]
-    return found
+        parts_by_key[key] = [new[(new[:, 0] >= low) & (new[:, 0] <= high)] for low, high in ends]
+    return parts_by_key
 
 
 def _onset_drum(notes: NDArray[np.int64], score: Score, form: Form) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ def _onset_duration(notes: NDArray[np.int64], score: Score, form: Form) -> NDArr
 def _onset_bins(
     notes: NDArray[np.int64], score: Score, form: Form
 ) -> tuple[NDArray[np.int64], int]:
-    """Sixths of a beat from the last bar line to each note, and the number of bins."""
+    """Return the sixths of a beat from the last bar line to each note, and the number of bins."""
     if form == "compat":
         onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
         return onsets, _FARTHEST * _PER_BEAT

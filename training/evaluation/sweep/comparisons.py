@@ -36,16 +36,16 @@ def compared(values: Mapping[str, Sequence[float]], baseline: str) -> list[Compa
     Rows with a single seed are left out; if it is the baseline, all are.
     """
     base = values.get(baseline, ())
-    rows = [row for row, own in values.items() if row != baseline and len(own) > 1]
+    rows = [row for row, numbers in values.items() if row != baseline and len(numbers) > 1]
     if len(base) < 2:
         return []
-    found = [_welch(row, values[row], base) for row in rows]
-    tested = [index for index, one in enumerate(found) if not math.isnan(one.p)]
+    comparisons = [_welch(row, values[row], base) for row in rows]
+    tested = [index for index, one in enumerate(comparisons) if not math.isnan(one.p)]
     if tested:
-        corrected: Any = multipletests([found[i].p for i in tested], method="holm")[1]
+        corrected: Any = multipletests([comparisons[i].p for i in tested], method="holm")[1]
         for index, p in zip(tested, corrected, strict=True):
-            found[index] = found[index]._replace(p_holm=float(p))
-    return found
+            comparisons[index] = comparisons[index]._replace(p_holm=float(p))
+    return comparisons
 
 
 def _welch(row: str, values: Sequence[float], base: Sequence[float]) -> Comparison:
@@ -61,7 +61,10 @@ def _welch(row: str, values: Sequence[float], base: Sequence[float]) -> Comparis
 
 
 def pooled_deviation(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation within groups, whose means may differ; nan without two equal seeds."""
+    """Return the standard deviation within groups, whose means may differ.
+
+    It is nan if no group has two values.
+    """
     freedom = sum(len(values) - 1 for values in groups if len(values) > 1)
     squares = sum(
         (len(values) - 1) * np.var(values, ddof=1) for values in groups if len(values) > 1

@@ -101,7 +101,7 @@ class Cell(NamedTuple):
         return self.folder / "evaluation" / RECORD
 
     def settings(self) -> dict[str, Any]:
-        """All settings of the run and of its evaluation, as plain values.
+        """Return all settings of the run and of its evaluation, as plain values.
 
         Raises:
             TrainingError: the YAML file or a setting cannot be read.
@@ -110,7 +110,7 @@ class Cell(NamedTuple):
         return json.loads(json.dumps({"fit": mapping, "evaluate": self.evaluate}))
 
 
-class Sweep(NamedTuple):
+class PlannedSweep(NamedTuple):
     """A sweep whose runs are in a folder."""
 
     name: str
@@ -133,29 +133,29 @@ class Sweep(NamedTuple):
         Raises:
             TrainingError: there are none.
         """
-        wanted = {"config": configs, "row": rows, "seed": [str(seed) for seed in seeds]}
-        found = self.cells
-        for name, patterns in wanted.items():
-            values = dict.fromkeys(str(getattr(cell, name)) for cell in found)
+        conditions = {"config": configs, "row": rows, "seed": [str(seed) for seed in seeds]}
+        cells = self.cells
+        for name, patterns in conditions.items():
+            values = dict.fromkeys(str(getattr(cell, name)) for cell in cells)
             for pattern in patterns:
                 if not any(_fits(value, pattern) for value in values):
                     raise TrainingError(
                         f"--{name}s {pattern}: the sweep has no such {name}, only "
                         f"{'; '.join(values)}"
                     )
-            found = tuple(
+            cells = tuple(
                 cell
-                for cell in found
+                for cell in cells
                 if not patterns or any(_fits(str(getattr(cell, name)), p) for p in patterns)
             )
-        return found
+        return cells
 
 
 def _fits(value: str, pattern: str) -> bool:
     return value == pattern or fnmatchcase(value, pattern)
 
 
-def read_sweep(path: Path, runs: Path) -> Sweep:
+def read_sweep(path: Path, runs: Path) -> PlannedSweep:
     """Read a sweep, whose runs are to be in the folder `runs`.
 
     Raises:
@@ -184,22 +184,28 @@ def read_sweep(path: Path, runs: Path) -> Sweep:
         raise TrainingError(
             f"{path}: configs or rows have the same name but for punctuation; rename them"
         )
-    return Sweep(path.stem, config, runs, tuple(cells))
+    return PlannedSweep(path.stem, config, runs, tuple(cells))
 
 
 def _threads_of(mapping: Mapping[str, Any]) -> int:
-    """Threads of the runs of a config; one if it does not say."""
+    """Return the threads of the runs of a config; one if it does not say."""
     section = mapping.get("trainer")
     return (section.get("threads") if isinstance(section, dict) else None) or 1
 
 
 def rows_of(config: SweepConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and settings of each row, with each combination of the grid."""
+    """Return the name and settings of each row, with each combination of the grid."""
     for name, settings in (config.rows or {"": {}}).items():
         for values in itertools.product(*config.grid.values()):
-            chosen = dict(zip(config.grid, values, strict=True))
-            parts = [name, *(f"{key.rpartition('.')[2]} {_label(v)}" for key, v in chosen.items())]
-            yield ", ".join(filter(None, parts)) or "as configured", {**(settings or {}), **chosen}
+            combination = dict(zip(config.grid, values, strict=True))
+            parts = [
+                name,
+                *(f"{key.rpartition('.')[2]} {_label(v)}" for key, v in combination.items()),
+            ]
+            yield (
+                ", ".join(filter(None, parts)) or "as configured",
+                {**(settings or {}), **combination},
+            )
 
 
 def _label(value: object) -> str:
@@ -210,7 +216,7 @@ def _label(value: object) -> str:
 
 
 def _words(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a command as its words; true is an option without a value, false none."""
+    """Return options of a command as its words; true is an option without a value, false none."""
     for name, value in options.items():
         if value is False:
             continue

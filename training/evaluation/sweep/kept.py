@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from relpe.files import write_text
 from training.errors import TrainingError
 from training.evaluation.sweep.config import Cell
-from training.evaluation.sweep.measures import Measure
+from training.evaluation.sweep.measures import MeasuredValue
 from training.files import read_json
 
 
-class Result(NamedTuple):
+class CellResult(NamedTuple):
     """What was measured of a finished cell."""
 
     cell: Cell
-    measures: dict[str, Measure]
+    measures: dict[str, MeasuredValue]
     parameters: int
     minutes: float
     """Of training."""
@@ -43,10 +43,10 @@ class Result(NamedTuple):
         }
 
     @classmethod
-    def from_plain(cls, cell: Cell, plain: dict[str, Any]) -> Result:
+    def from_plain(cls, cell: Cell, plain: dict[str, Any]) -> CellResult:
         """Return the inverse of `as_plain`. Raises KeyError, TypeError or ValueError."""
         flops = plain["megaflops"]
-        measures = {name: Measure(*one) for name, one in plain["measures"].items()}
+        measures = {name: MeasuredValue(*one) for name, one in plain["measures"].items()}
         return cls(
             cell,
             measures,
@@ -57,15 +57,15 @@ class Result(NamedTuple):
         )
 
 
-def write_results(path: Path, results: Iterable[Result]) -> None:
+def write_results(path: Path, results: Iterable[CellResult]) -> None:
     """Write one line of JSON for each result."""
     lines: list[str] = []
     for result in results:
         cell = result.cell
         seconds = read_json(cell.record, ("seconds",), f"delete {cell.folder}")["seconds"]
         name = {"config": cell.config, "row": cell.row, "seed": cell.seed}
-        made = {"settings": _digest(cell), "seconds": seconds}
-        lines.append(json.dumps(name | made | result.as_plain()) + "\n")
+        conditions = {"settings": _digest(cell), "seconds": seconds}
+        lines.append(json.dumps(name | conditions | result.as_plain()) + "\n")
     write_text(path, "".join(lines))
 
 
@@ -86,7 +86,7 @@ def take_results(path: Path, cells: Sequence[Cell]) -> int:
             seconds, settings = plain["seconds"], plain["settings"]
             if cell is None or cell.record.exists() or settings != _digest(cell):
                 continue
-            result = Result.from_plain(cell, plain).as_plain()
+            result = CellResult.from_plain(cell, plain).as_plain()
         except (KeyError, TypeError, ValueError) as error:
             raise TrainingError(
                 f"{path}: line {number} is damaged ({error!r}), expected a result of relpe-train "
@@ -109,7 +109,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _digest(cell: Cell) -> str:
-    """Hash of the settings, which are long."""
+    """Return the hash of the settings, which are long."""
     content = json.dumps(cell.settings(), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 

@@ -11,13 +11,13 @@ from training.files import picture
 
 def draw_rows(values: Mapping[str, Sequence[float]], label: str, path: Path) -> None:
     """Draw a line for each row, with a dot for each seed, and mean and standard deviation."""
-    rows = {row: own for row, own in values.items() if own}
+    rows = {row: numbers for row, numbers in values.items() if numbers}
     with picture(path, 7, 1 + 0.3 * len(rows), 120) as figure:
         axes = figure.subplots()
-        for place, own in enumerate(rows.values()):
-            spread = statistics.stdev(own) if len(own) > 1 else 0.0
-            axes.errorbar(statistics.mean(own), place, xerr=spread, fmt="|k", capsize=3)
-            axes.plot(own, [place] * len(own), "o", alpha=0.6, markersize=4)
+        for place, numbers in enumerate(rows.values()):
+            spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+            axes.errorbar(statistics.mean(numbers), place, xerr=spread, fmt="|k", capsize=3)
+            axes.plot(numbers, [place] * len(numbers), "o", alpha=0.6, markersize=4)
         axes.set_yticks(range(len(rows)), labels=[*rows])
         axes.invert_yaxis()
         axes.set_xlabel(label)
@@ -28,15 +28,18 @@ def draw_sizes(values: Mapping[int, Mapping[str, Sequence[float]]], label: str, 
     """Draw a line for each row over the sizes of examples, with standard deviations over seeds."""
     from matplotlib import colormaps
 
-    rows = [*dict.fromkeys(row for own in values.values() for row in own)]
+    rows = [*dict.fromkeys(row for by_row in values.values() for row in by_row)]
     with picture(path, 9, 2 + 0.2 * len(rows), 120) as figure:
         axes = figure.subplots()
         for place, row in enumerate(rows):
-            found = {size: own[row] for size, own in values.items() if own.get(row)}
+            numbers = {size: by_row[row] for size, by_row in values.items() if by_row.get(row)}
             axes.errorbar(
-                [*found],
-                [statistics.mean(own) for own in found.values()],
-                [statistics.stdev(own) if len(own) > 1 else 0.0 for own in found.values()],
+                [*numbers],
+                [statistics.mean(by_row) for by_row in numbers.values()],
+                [
+                    statistics.stdev(by_row) if len(by_row) > 1 else 0.0
+                    for by_row in numbers.values()
+                ],
                 **{"color": colormaps["tab20"](place % 20), "label": row},
                 **{"marker": "o", "markersize": 3, "capsize": 2},
             )

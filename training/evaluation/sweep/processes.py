@@ -37,7 +37,7 @@ _LINE_SECONDS = 30.0
 """Time between two reports of the progress where there is no terminal."""
 
 
-class Outcome(NamedTuple):
+class SweepOutcome(NamedTuple):
     """How the work on some cells ended."""
 
     failures: Mapping[str, str]
@@ -47,14 +47,14 @@ class Outcome(NamedTuple):
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether a cell was trained and measured with the settings that it has in the sweep."""
+    """Return whether a cell was trained and measured with the settings that it has in the sweep."""
     if not cell.record.is_file():
         return False
     record = read_json(cell.record, ("settings", "seconds"), f"delete {cell.record.parent}")
     return record["settings"] == cell.settings()
 
 
-def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> Outcome:
+def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> SweepOutcome:
     """Train and measure the cells that are not done in the folder `runs`, `processes` at a time.
 
     A cell that was interrupted is resumed by `fit`. SIGINT, SIGTERM and SIGHUP end all processes;
@@ -81,7 +81,7 @@ def run_cells(cells: Sequence[Cell], runs: Path, processes: int) -> Outcome:
             finally:
                 for one in work.running:  # after an error of this process
                     one.process.terminate()
-    return Outcome(work.failures, work.stopped_by)
+    return SweepOutcome(work.failures, work.stopped_by)
 
 
 class _Running:
@@ -122,7 +122,7 @@ class _Running:
             self.process.terminate()
 
     def poll(self) -> str | None:
-        """None while it runs, "" when the cell is done, or why it ended."""
+        """Return None while it runs, "" when the cell is done, or why it ended."""
         code = self.process.poll()
         if code is None:
             return None

@@ -20,8 +20,8 @@ from training.evaluation.sweep.comparisons import (
     pooled_deviation,
     seeds_needed,
 )
-from training.evaluation.sweep.config import Cell, Sweep
-from training.evaluation.sweep.kept import Result, write_results
+from training.evaluation.sweep.config import Cell, PlannedSweep
+from training.evaluation.sweep.kept import CellResult, write_results
 from training.evaluation.sweep.measures import measures
 from training.evaluation.sweep.plots import draw_rows, draw_sizes
 from training.evaluation.sweep.processes import is_done
@@ -36,55 +36,55 @@ class Table:
     baseline: str
     units: Mapping[str, str]
     values: Mapping[str, Mapping[str, Sequence[float]]]
-    results: Mapping[str, Sequence[Result]]
+    results: Mapping[str, Sequence[CellResult]]
     """By row."""
 
     def comparisons(self, measure: str) -> list[Comparison]:
-        """Comparisons of all other rows with the baseline."""
+        """Return the comparisons of all other rows with the baseline."""
         return compared(self.values[measure], self.baseline)
 
     def deviation(self, measure: str) -> float:
-        """Standard deviation over seeds, pooled over rows."""
+        """Return the standard deviation over seeds, pooled over rows."""
         return pooled_deviation([*self.values[measure].values()])
 
 
-def read_result(cell: Cell) -> Result:
+def read_result(cell: Cell) -> CellResult:
     """Read the results of a finished cell."""
     remedy = f"delete {cell.folder} to train it again"
     record = read_json(cell.record, (), remedy)
     if "result" in record:  # of another machine, see `kept.py`
-        return Result.from_plain(cell, record["result"])
-    found = read_json(cell.record.with_name("results.json"), (), remedy)
+        return CellResult.from_plain(cell, record["result"])
+    plain = read_json(cell.record.with_name("results.json"), (), remedy)
     run = read_json(cell.folder / "run.json", ("parameters",), remedy)
     with (cell.folder / "metrics.csv").open(newline="") as stream:
         seconds = [float(row["seconds"]) for row in csv.DictReader(stream) if row["seconds"]]
     minutes = max(seconds, default=0.0) / 60
-    flops = [v for k, v in found.get("costs", {}).items() if k.startswith("flops_per_")]
+    flops = [v for k, v in plain.get("costs", {}).items() if k.startswith("flops_per_")]
     megaflops = sum(flops) / 1e6 if flops else math.nan
-    chance = 100 * found["chance"] if "chance" in found else None
-    return Result(cell, measures(found), run["parameters"], minutes, megaflops, chance)
+    chance = 100 * plain["chance"] if "chance" in plain else None
+    return CellResult(cell, measures(plain), run["parameters"], minutes, megaflops, chance)
 
 
-def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
+def tables_of(sweep: PlannedSweep, cells: Sequence[Cell]) -> list[Table]:
     """Return a table for each config of which cells are finished."""
     results = [read_result(cell) for cell in cells if is_done(cell)]
     tables: list[Table] = []
     for config in dict.fromkeys(result.cell.config for result in results):
-        rows: dict[str, list[Result]] = {cell.row: [] for cell in cells}
+        rows: dict[str, list[CellResult]] = {cell.row: [] for cell in cells}
         for result in results:
             if result.cell.config == config:
                 rows[result.cell.row].append(result)
-        rows = {row: own for row, own in rows.items() if own}
+        rows = {row: row_results for row, row_results in rows.items() if row_results}
         units = {
             name: measure.unit
-            for own in rows.values()
-            for result in own
+            for row_results in rows.values()
+            for result in row_results
             for name, measure in result.measures.items()
         }
         values = {
             name: {
-                row: [r.measures[name].value for r in own if name in r.measures]
-                for row, own in rows.items()
+                row: [r.measures[name].value for r in row_results if name in r.measures]
+                for row, row_results in rows.items()
             }
             for name in units
         }
@@ -92,7 +92,7 @@ def tables_of(sweep: Sweep, cells: Sequence[Cell]) -> list[Table]:
     return tables
 
 
-def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str]) -> Path:
+def write_tables(sweep: PlannedSweep, cells: Sequence[Cell], failures: Mapping[str, str]) -> Path:
     """Write report.md, results.csv, cells.csv and .jsonl, and plots to `results` beside the runs.
 
     Returns the path of report.md.
@@ -100,11 +100,11 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
     folder = sweep.runs / "results"
     folder.mkdir(parents=True, exist_ok=True)
     tables = tables_of(sweep, cells)
-    own = [result for table in tables for rows in table.results.values() for result in rows]
-    write_results(folder / "cells.jsonl", own)
+    results = [result for table in tables for rows in table.results.values() for result in rows]
+    write_results(folder / "cells.jsonl", results)
     _write_csv(folder / "cells.csv", _cell_rows(tables))
     _write_csv(folder / "results.csv", _summary_rows(tables))
-    lines = [f"# {sweep.name}", "", f"{len(own)} of {len(cells)} runs are finished.", ""]
+    lines = [f"# {sweep.name}", "", f"{len(results)} of {len(cells)} runs are finished.", ""]
     lines += [f"- failed: {name}: {why}" for name, why in failures.items()] + [""] * bool(failures)
     for table in tables:
         lines += _table_lines(table)
@@ -123,21 +123,21 @@ def write_tables(sweep: Sweep, cells: Sequence[Cell], failures: Mapping[str, str
     return folder / "report.md"
 
 
-def chosen_measures(sweep: Sweep, table: Table) -> list[str]:
+def chosen_measures(sweep: PlannedSweep, table: Table) -> list[str]:
     """Return the measures of a config that are compared."""
     patterns = sweep.config.compare
-    found = [name for name in table.units if any(fnmatchcase(name, p) for p in patterns)]
-    return found or [*table.units][:1]
+    names = [name for name in table.units if any(fnmatchcase(name, p) for p in patterns)]
+    return names or [*table.units][:1]
 
 
 def by_size(table: Table) -> dict[str, dict[int, Mapping[str, Sequence[float]]]]:
     """Values of measures whose names end with a size, by the rest of the name and by size."""
-    found: dict[str, dict[int, Mapping[str, Sequence[float]]]] = {}
+    kinds: dict[str, dict[int, Mapping[str, Sequence[float]]]] = {}
     for name, rows in table.values.items():
         kind, _, size = name.rpartition(", ")
         if kind and size.isdecimal():
-            found.setdefault(kind, {})[int(size)] = rows
-    return {kind: dict(sorted(sizes.items())) for kind, sizes in found.items() if len(sizes) > 1}
+            kinds.setdefault(kind, {})[int(size)] = rows
+    return {kind: dict(sorted(sizes.items())) for kind, sizes in kinds.items() if len(sizes) > 1}
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -160,20 +160,20 @@ def _cell_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
             **{n + f" ({m.unit})" * bool(m.unit): m.value for n, m in result.measures.items()},
         }
         for table in tables
-        for row, own in table.results.items()
-        for result in own
+        for row, results in table.results.items()
+        for result in results
     ]
 
 
 def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
     """Return a row for each row and measure, with its comparison."""
-    found: list[dict[str, object]] = []
+    summaries: list[dict[str, object]] = []
     for table in tables:
         for measure, rows in table.values.items():
             tested = {one.row: one for one in table.comparisons(measure)}
             pooled = table.deviation(measure)
             for row, values in rows.items():
-                own = {
+                summary = {
                     **{"config": table.config, "row": row, "measure": measure},
                     **{"unit": table.units[measure], "seeds": len(values)},
                     "mean": statistics.mean(values) if values else math.nan,
@@ -181,8 +181,8 @@ def _summary_rows(tables: Sequence[Table]) -> list[dict[str, object]]:
                     "pooled_deviation": pooled,
                 }
                 of_row = tested[row]._asdict() if row in tested else {}
-                found.append(own | {k: v for k, v in of_row.items() if k != "row"})
-    return found
+                summaries.append(summary | {k: v for k, v in of_row.items() if k != "row"})
+    return summaries
 
 
 def _table_lines(table: Table) -> list[str]:
@@ -191,11 +191,11 @@ def _table_lines(table: Table) -> list[str]:
     lines = [f"## {table.config}" + ("" if chance is None else f", chance {chance:.1f} %"), ""]
     lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
     lines += ["|---|" + "---|" * (len(heads) + 4)]
-    for row, own in table.results.items():
+    for row, results in table.results.items():
         cells = [mean_text(table.values[name][row], table.units[name]) for name in table.units]
-        minutes = statistics.mean(result.minutes for result in own)
-        flops = "" if math.isnan(own[0].megaflops) else f"{own[0].megaflops:,.2f}"
-        cells += [f"{own[0].parameters:,}", flops, f"{minutes:.1f}", str(len(own))]
+        minutes = statistics.mean(result.minutes for result in results)
+        flops = "" if math.isnan(results[0].megaflops) else f"{results[0].megaflops:,.2f}"
+        cells += [f"{results[0].parameters:,}", flops, f"{minutes:.1f}", str(len(results))]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return [
         *lines,
@@ -206,7 +206,7 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def mean_text(values: Sequence[float], unit: str) -> str:
-    """Mean and standard deviation as text; "" without values."""
+    """Return the mean and standard deviation as text; "" without values."""
     if not values:
         return ""
     digits = _digits(unit)
@@ -220,21 +220,21 @@ def _with_unit(text: str, unit: str, between: str = ", ") -> str:
 
 
 def _digits(unit: str) -> int:
-    """Decimal places of a measure."""
+    """Return the decimal places of a measure."""
     return 1 if unit == "%" else 3
 
 
 def _comparison_lines(table: Table, measure: str, difference: float | None) -> Iterator[str]:
-    unit, found = table.units[measure], table.comparisons(measure)
+    unit, comparisons = table.units[measure], table.comparisons(measure)
     digits, deviation = _digits(unit), table.deviation(measure)
     points = "points" if unit == "%" else unit
     yield from (f"### {table.config}: {measure}, compared with {table.baseline}", "")
-    if not found:
+    if not comparisons:
         yield from (f"Tests need two seeds of {table.baseline} and of another row.", "")
         return
     yield f"| | {_with_unit('difference', points)} | 95 % interval | p | p, corrected |"
     yield "|---|---|---|---|---|"
-    for one in found:
+    for one in comparisons:
         rest = "no deviation | |"
         if not math.isnan(one.p):
             strong = "**" if one.p_holm < LEVEL else ""
@@ -242,20 +242,20 @@ def _comparison_lines(table: Table, measure: str, difference: float | None) -> I
             rest += f"| {strong}{_p_text(one.p_holm)}{strong}"
         yield f"| {one.row} | {one.difference:+.{digits}f} | {rest} |"
     seeds = min(len(values) for values in table.values[measure].values() if len(values) > 1)
-    least = detectable(deviation, seeds, len(found))
+    least = detectable(deviation, seeds, len(comparisons))
     pooled = _with_unit(f"{deviation:.{digits + 1}f}", points, " ")
     found_from = _with_unit(f"{least:.{digits + 1}f}", points, " ")
     yield ""
     yield (
-        f"Welch's test, two-sided, corrected for {len(found)} comparisons (Holm); intervals are "
-        f"not corrected. The pooled deviation is {pooled}; with {seeds} seeds of each row, a "
+        f"Welch's test, two-sided, corrected for {len(comparisons)} comparisons (Holm); intervals "
+        f"are not corrected. The pooled deviation is {pooled}; with {seeds} seeds of each row, a "
         f"difference of {found_from} is found with a power of {100 * POWER:.0f} %."
     )
     if difference is not None:
-        needed = seeds_needed(difference, deviation, len(found))
+        needed = seeds_needed(difference, deviation, len(comparisons))
         many = "more than 1,000" if needed is None else f"{needed:,}"
-        wanted = _with_unit(f"{difference:g}", points, " ")
-        yield f"A difference of {wanted} needs {many} seeds of each row."
+        difference_text = _with_unit(f"{difference:g}", points, " ")
+        yield f"A difference of {difference_text} needs {many} seeds of each row."
     yield ""
 
 

@@ -28,7 +28,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabelledExamples:
     """A split, whose examples are read or drawn when they are needed.
 
     `read` returns the same example for an index each time, and can be pickled.
@@ -45,29 +45,29 @@ class Examples:
         """Return an example."""
         return self.read(index)
 
-    def part(self, indices: NDArray[np.int64]) -> Examples:
+    def part(self, indices: NDArray[np.int64]) -> LabelledExamples:
         """Return some of the examples."""
-        return Examples(len(indices), partial(_of_part, self.read, indices))
+        return LabelledExamples(len(indices), partial(_of_part, self.read, indices))
 
-    def some(self, most: int | None) -> Examples:
-        """At most `most` examples, chosen at random, always the same; None: all."""
+    def some(self, most: int | None) -> LabelledExamples:
+        """Return at most `most` examples, chosen at random, always the same; None: all."""
         if most is None or len(self) <= most:
             return self
-        chosen = generator(0, 0, "validation").permutation(len(self))[:most]
-        return self.part(np.sort(chosen))
+        indices = generator(0, 0, "validation").permutation(len(self))[:most]
+        return self.part(np.sort(indices))
 
 
 def _of_part(read: Callable[[int], Example], indices: NDArray[np.int64], index: int) -> Example:
     return read(int(indices[index]))
 
 
-def in_memory(examples: Sequence[Example]) -> Examples:
-    """Examples that are in memory."""
-    return Examples(len(examples), examples.__getitem__)
+def in_memory(examples: Sequence[Example]) -> LabelledExamples:
+    """Return the examples that are in memory."""
+    return LabelledExamples(len(examples), examples.__getitem__)
 
 
 @dataclass(frozen=True)
-class Batch(TensorBatch):
+class LabelledBatch(TensorBatch):
     """Examples as tensors."""
 
     inputs: Tensor
@@ -80,11 +80,11 @@ class Batch(TensorBatch):
     """(b, l, 1) float64 of sequences; None: their places."""
 
     def logits(self, model: Classifier, state: ClassifierState | None = None) -> Tensor:
-        """Logits (b, c) of the classes; `state` is that of `Classifier`."""
+        """Return the logits (b, c) of the classes; `state` is that of `Classifier`."""
         return model(self.inputs, state, positions=self.positions, mask=self.mask)
 
 
-def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
+def batch_of(examples: Sequence[Example], length: int | None = None) -> LabelledBatch:
     """Return a batch; sequences are padded with 0 to the longest, or to `length` without a mask."""
     labels = torch.tensor([example.label for example in examples])
     arrays = [array for example in examples for array in example.inputs]
@@ -98,11 +98,11 @@ def batch_of(examples: Sequence[Example], length: int | None = None) -> Batch:
     if towers > 1:
         inputs = inputs.unflatten(0, (-1, towers))
         mask = None if mask is None else mask.unflatten(0, (-1, towers))
-    return Batch(inputs, mask, labels, _positions(examples))
+    return LabelledBatch(inputs, mask, labels, _positions(examples))
 
 
 def _positions(examples: Sequence[Example]) -> Tensor | None:
-    """Positions (b, l, 1) of sequences, if any of them has others than places."""
+    """Return the positions (b, l, 1) of sequences, if any of them has others than places."""
     if all(example.positions is None for example in examples):
         return None
     rows = [

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from relpe.models.classifier import Classifier, ClassifierConfig, ClassifierState
 from training.errors import TrainingError
 from training.tasks.batches import parts_of
-from training.tasks.classification.examples import Batch, Examples, batch_of
+from training.tasks.classification.examples import LabelledBatch, LabelledExamples, batch_of
 from training.tasks.module import SeededModule
 from training.tasks.task import Measured, Results, Split, Task, mean_of
 
@@ -41,12 +41,12 @@ class ClassificationModule(SeededModule[Classifier]):
         return torch.tensor(len(batch), device=batch.device)
 
     def measure(self, batch: Any) -> tuple[float, ...]:  # noqa: ANN401
-        """Negative log-likelihood in nats, number of examples, and of right classes."""
+        """Return the negative log-likelihood in nats, number of examples, and of right classes."""
         self._right = 0
         return *super().measure(batch), self._right
 
     def results(self, nats: float, count: float, right: float = 0.0) -> dict[str, float]:
-        """Loss and accuracy, from sums of what was measured."""
+        """Return the loss and accuracy, from sums of what was measured."""
         return super().results(nats, count) | {"validation/accuracy": right / count}
 
 
@@ -103,7 +103,7 @@ class ClassificationTask(Task):
         """Largest number of positions of an input."""
 
     @abstractmethod
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the examples of a split.
 
         Raises:
@@ -120,23 +120,23 @@ class ClassificationTask(Task):
         """Positions of a step, padding included."""
         return self.batch_size * self.length * self.towers
 
-    def test_set(self) -> Examples:
-        """The examples that `relpe-train evaluate` measures."""
+    def test_set(self) -> LabelledExamples:
+        """Return the examples that `relpe-train evaluate` measures."""
         return self.split("test").some(self.test_examples)
 
-    def training_examples(self) -> Examples:
+    def training_examples(self) -> LabelledExamples:
         """Return the training split."""
         return self.split("train")
 
-    def held_out(self, world: int) -> Examples:
+    def held_out(self, world: int) -> LabelledExamples:
         """Return some of the validation split."""
         return self.split("validation").some(self.validation_examples)
 
-    def batch(self, examples: Examples, numbers: Sequence[int]) -> Batch:
+    def batch(self, examples: LabelledExamples, numbers: Sequence[int]) -> LabelledBatch:
         """Return a batch of some examples."""
         return batch_of([examples[number] for number in numbers], self.padded_length)
 
-    def content(self, examples: Examples) -> Iterator[bytes]:
+    def content(self, examples: LabelledExamples) -> Iterator[bytes]:
         """Return the first examples."""
         for number in range(min(100, len(examples))):
             example = examples[number]

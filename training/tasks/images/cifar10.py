@@ -31,12 +31,12 @@ class Cifar10Task(LoadedImageTask):
     """Folder with `cifar-10-batches-py` or `cifar-10-batches-bin`, or that folder itself."""
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Images and classes of a split."""
+        """Return the images and classes of a split."""
         return cifar10(self.data, name)
 
 
 def cifar10(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 32, 32, 3) and classes of a split.
+    """Return the images (n, 32, 32, 3) and classes of a split.
 
     Raises:
         TrainingError: a file is missing or damaged.

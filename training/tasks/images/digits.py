@@ -30,12 +30,12 @@ class DigitsTask(LoadedImageTask):
         return "scikit-learn"
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Images and classes of a split, in an order drawn at random, always the same."""
+        """Return images and classes of a split, in an order drawn at random, always the same."""
         return digits(name)
 
 
 def digits(name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 8, 8, 1) and classes of a split.
+    """Return the images (n, 8, 8, 1) and classes of a split.
 
     Raises:
         TrainingError: scikit-learn is not installed.
@@ -48,6 +48,6 @@ def digits(name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     pixels, labels = (np.asarray(one) for one in load_digits(return_X_y=True))
     order = generator(0, 0, "data").permutation(len(labels))
     part = {"train": slice(1257), "validation": slice(1257, 1437), "test": slice(1437, None)}
-    chosen = order[part[name]]
-    images = (pixels[chosen] * (255 / 16)).round().astype(np.uint8).reshape(-1, *DigitsTask.shape)
-    return images, labels[chosen].astype(np.int64)
+    indices = order[part[name]]
+    images = (pixels[indices] * (255 / 16)).round().astype(np.uint8).reshape(-1, *DigitsTask.shape)
+    return images, labels[indices].astype(np.int64)

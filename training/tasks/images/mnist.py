@@ -34,7 +34,7 @@ class MnistTask(LoadedImageTask):
     """Whether pixels are in one random order for all images (permuted MNIST; Le et al., 2015)."""
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Images and classes of a split."""
+        """Return the images and classes of a split."""
         images, labels = mnist(self.data, name)
         if self.permuted:
             order = generator(0, 1, "data").permutation(28 * 28)
@@ -43,7 +43,7 @@ class MnistTask(LoadedImageTask):
 
 
 def mnist(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 28, 28, 1) and classes of a split.
+    """Return the images (n, 28, 28, 1) and classes of a split.
 
     Raises:
         TrainingError: a file is missing or damaged.

@@ -86,7 +86,7 @@ class PixelsTask(LikelihoodTask):
         return f"{self.images} with {self.levels} levels"
 
     def ids(self, name: Split) -> NDArray[np.int16]:
-        """Ids (n, l) of the images of a split.
+        """Return the ids (n, l) of the images of a split.
 
         Raises:
             TrainingError: the images are missing or damaged.
@@ -107,7 +107,7 @@ class PixelsTask(LikelihoodTask):
         return np.stack([np.concatenate([begin, ids[:, :-1]], 1), ids], -1)
 
     def picture(self, ids: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-        """Brightness (h, w, c) from 0 to 1 of an image with the ids (l,)."""
+        """Return the brightness (h, w, c) from 0 to 1 of an image with the ids (l,)."""
         return ids.reshape(self.shape) % self.levels / (self.levels - 1)
 
     @cached_property
@@ -117,7 +117,7 @@ class PixelsTask(LikelihoodTask):
         return np.concatenate([places, [(self.shape[0], 0)]])
 
     def positions(self, tokens: Tensor) -> Tensor:
-        """Index, row and column (1, l, 3) of tokens (b, l), which begin an image."""
+        """Return the index, row and column (1, l, 3) of tokens (b, l), which begin an image."""
         length = tokens.shape[1]
         index = np.arange(length)[:, None]
         positions = np.concatenate([index, self.places[:length]], 1)

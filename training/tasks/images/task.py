@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig
 from training.errors import TrainingError
-from training.tasks.classification.examples import Example, Examples
+from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import ClassificationTask, Split
 
 
@@ -69,11 +69,11 @@ class LoadedImageTask(ImageTask):
             TrainingError: the data are missing or damaged.
         """
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the examples of a split."""
         images, labels = self.images(name)
         as_values = not isinstance(self.model.input, TokenInputConfig)
-        return Examples(len(labels), partial(_image, images, labels, as_values))
+        return LabelledExamples(len(labels), partial(_image, images, labels, as_values))
 
 
 def _image(images: NDArray[Any], labels: NDArray[np.int64], as_values: bool, index: int) -> Example:
@@ -87,6 +87,6 @@ def _image(images: NDArray[Any], labels: NDArray[np.int64], as_values: bool, ind
 
 
 def part_of_train(name: Split, count: int) -> slice:
-    """Which of `count` training images a split consists of: the last tenth validates."""
+    """Return which of `count` training images a split consists of: the last tenth validates."""
     border = count - count // 10
     return slice(border) if name == "train" else slice(border, None)

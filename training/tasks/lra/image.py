@@ -27,7 +27,7 @@ class LraImageTask(LoadedImageTask):
     """Folder with `cifar-10-batches-py` or `cifar-10-batches-bin`."""
 
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Grey images and classes of a split."""
+        """Return the grey images and classes of a split."""
         images, labels = cifar10(self.data, name)
         grey = np.rint(images.astype(np.float32) @ np.array(_GREY, np.float32))
         return grey.astype(np.uint8)[..., None], labels

@@ -16,7 +16,7 @@ import numpy as np
 
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Example, Examples, in_memory
+from training.tasks.classification.examples import Example, LabelledExamples, in_memory
 from training.tasks.classification.task import Split
 from training.tasks.generated import split_of
 from training.tasks.lra.released import SequenceTask, released
@@ -52,7 +52,7 @@ class ListOpsTask(SequenceTask):
         super().__post_init__()
         check_range("shortest", self.shortest, 1, self.max_length)
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the examples of a split; see `ClassificationTask`."""
         if self.data is None:
             return generated(name, self.shortest, self.max_length)
@@ -87,7 +87,7 @@ def value_of(tokens: list[int]) -> int:
 
 
 def draw_expression(draws: np.random.Generator, most: int) -> list[int] | None:
-    """Token ids of a random expression; None if it is longer than `most`."""
+    """Return the token ids of a random expression; None if it is longer than `most`."""
     tokens: list[int] = []
     left: list[int] = []  # arguments that the open operators still need
     chances, extra = draws.random(64), draws.integers(2**30, size=(64, 2))
@@ -115,12 +115,12 @@ def draw_expression(draws: np.random.Generator, most: int) -> list[int] | None:
             return None
 
 
-def generated(name: Split, shortest: int, longest: int) -> Examples:
-    """Random expressions; each depends only on its split and number.
+def generated(name: Split, shortest: int, longest: int) -> LabelledExamples:
+    """Return random expressions; each depends only on its split and number.
 
     There are as many as in the released files. No expression is in two splits: a hash decides.
     """
-    return Examples(SIZES[name], partial(_drawn, name, shortest, longest))
+    return LabelledExamples(SIZES[name], partial(_drawn, name, shortest, longest))
 
 
 def _drawn(name: Split, shortest: int, longest: int, index: int) -> Example:
@@ -130,14 +130,14 @@ def _drawn(name: Split, shortest: int, longest: int, index: int) -> Example:
     while True:
         tokens = draw_expression(draws, longest)
         if tokens is not None and len(tokens) >= shortest:
-            found = np.array(tokens, np.uint8)
-            if split_of(found) == name:
-                return Example((found,), value_of(tokens))
+            ids = np.array(tokens, np.uint8)
+            if split_of(ids) == name:
+                return Example((ids,), value_of(tokens))
 
 
 @cache
-def read_listops(path: Path, longest: int) -> Examples:
-    """Expressions of a file with the columns Source and Target.
+def read_listops(path: Path, longest: int) -> LabelledExamples:
+    """Return the expressions of a file with the columns Source and Target.
 
     Parentheses are left out, since brackets say the same.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relpe.models.inputs import TokenInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Example, Examples
+from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import Split
 from training.tasks.images.task import ImageTask
 from training.tasks.lra.released import released
@@ -57,18 +57,18 @@ class PathfinderTask(ImageTask):
         """Number of pixels."""
         return self.size**2
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the images of a split.
 
-        Of files, 80, 10 and 10 % in a random order, always the same.
+        Files are divided into 80, 10 and 10 % in a random order, which is always the same.
         """
         as_values = not isinstance(self.model.input, TokenInputConfig)
         if self.data is None:
             draw = partial(_drawn, name, self.size, self.dashes, as_values)
-            return Examples(SIZES[name], draw)
+            return LabelledExamples(SIZES[name], draw)
         folder = released(self.data, f"pathfinder{self.size}")
         folder /= "curv_contour_length_14"
-        files = Examples(len(_listed(folder)), partial(_read, folder, self.size, as_values))
+        files = LabelledExamples(len(_listed(folder)), partial(_read, folder, self.size, as_values))
         order = generator(0, 0, "data").permutation(len(files))
         first, second = len(files) * 8 // 10, len(files) * 9 // 10
         part = {"train": slice(first), "validation": slice(first, second)}
@@ -114,7 +114,7 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
             f"{folder / 'metadata'}: found no lists (*.npy); give a folder with pathfinder32 or "
             "pathfinder128 with --data, or leave out task.data to generate images"
         )
-    found: list[tuple[Path, int]] = []
+    images: list[tuple[Path, int]] = []
     for file in files:
         for number, line in enumerate(file.read_text("utf-8", errors="replace").splitlines(), 1):
             parts = line.split()
@@ -122,12 +122,12 @@ def _listed(folder: Path) -> list[tuple[Path, int]]:
                 raise TrainingError(
                     f"{file}: line {number} has no folder, name, number and class of 0 or 1"
                 )
-            found.append((folder / parts[0] / parts[1], int(parts[3])))
-    return found
+            images.append((folder / parts[0] / parts[1], int(parts[3])))
+    return images
 
 
 def _drawn(name: Split, size: int, dashes: int, as_values: bool, index: int) -> Example:
-    """An image, which depends on its split and number, and whether its circles are joined."""
+    """Draw an image by its split and number; its label is whether its circles are joined."""
     stream: Any = "noise" if name == "train" else name
     draws = generator(0, index, stream, row=size)
     label = int(draws.integers(2))

@@ -44,10 +44,13 @@ class SequenceTask(ClassificationTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("max_length", self.max_length, 1)
-        known = self.model.input
-        if isinstance(known, TokenInputConfig) and known.vocabulary_size < self.num_ids:
+        input_config = self.model.input
+        if (
+            isinstance(input_config, TokenInputConfig)
+            and input_config.vocabulary_size < self.num_ids
+        ):
             raise TrainingError(
-                f"model.input.vocabulary_size is {known.vocabulary_size}, but the task has "
+                f"model.input.vocabulary_size is {input_config.vocabulary_size}, but the task has "
                 f"{self.num_ids} token ids; set task.model.input.vocabulary_size={self.num_ids}"
             )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.errors import TrainingError
-from training.tasks.classification.examples import Example, Examples
+from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import Split
 from training.tasks.lra.released import SequenceTask, released
 
@@ -31,11 +31,11 @@ class LraRetrievalTask(SequenceTask):
     max_length: int = 4000
     """Largest number of bytes of each text."""
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the pairs of a split; see `ClassificationTask`."""
         folder = released(self.data, "tsv_data")
         path = folder / f"new_aan_pairs.{_FILES[name]}.tsv"
-        return Examples(len(_starts(path)) - 1, partial(_pair, path, self.max_length))
+        return LabelledExamples(len(_starts(path)) - 1, partial(_pair, path, self.max_length))
 
 
 def _pair(path: Path, longest: int, index: int) -> Example:
@@ -66,7 +66,7 @@ def _pair(path: Path, longest: int, index: int) -> Example:
 
 @cache
 def _starts(path: Path) -> NDArray[np.int64]:
-    """Where each line begins, and where the last one ends, in bytes."""
+    """Return where each line begins, and where the last one ends, in bytes."""
     places = [0]
     try:
         with path.open("rb") as file:

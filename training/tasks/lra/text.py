@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from training.errors import TrainingError
-from training.tasks.classification.examples import Example, Examples
+from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import Split
 from training.tasks.lra.released import SequenceTask, released
 
@@ -30,13 +30,13 @@ class LraTextTask(SequenceTask):
     max_length: int = 1000
     """Largest number of bytes; the published configuration has 1,000, the paper says 4,000."""
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the reviews of a split; see `ClassificationTask`."""
         folder = released(self.data, "aclImdb")
         whole = name == "test" or self.lra_compat
         part = "test" if whole and name != "train" else "train"
         count = len(_files(folder, part))
-        reviews = Examples(count, partial(_review, folder, part, self.max_length))
+        reviews = LabelledExamples(count, partial(_review, folder, part, self.max_length))
         if whole:
             return reviews
         numbers = np.arange(count)
@@ -52,7 +52,7 @@ def _review(folder: Path, name: str, longest: int, index: int) -> Example:
 
 @cache
 def _files(folder: Path, name: str) -> list[tuple[Path, int]]:
-    """Files of a split with their classes: 0 negative, 1 positive."""
+    """Return the files of a split with their classes: 0 negative, 1 positive."""
     sides: list[list[tuple[Path, int]]] = []
     for label, side in enumerate(("neg", "pos")):
         files = sorted((folder / name / side).glob("*.txt"))

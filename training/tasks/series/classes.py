@@ -17,7 +17,7 @@ from relpe.encodings.offset.base import OffsetEncoding
 from relpe.models.inputs import ValueInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
-from training.tasks.classification.examples import Example, Examples, in_memory
+from training.tasks.classification.examples import Example, LabelledExamples, in_memory
 from training.tasks.classification.task import ClassificationTask, Split
 from training.tasks.series.ts_file import Labelled, Series, read_split
 
@@ -75,15 +75,15 @@ class SeriesTask(ClassificationTask):
         """The largest number of times."""
         return self.max_length
 
-    def split(self, name: Split) -> Examples:
+    def split(self, name: Split) -> LabelledExamples:
         """Return the series of a split.
 
         TRAIN is divided into those for training and for validation.
         """
         of_file = read_split(self.data, self.name, "TEST" if name == "test" else "TRAIN")
         self.check_classes(len(self._scale.classes))
-        chosen = range(len(of_file.series)) if name == "test" else self._part(name)
-        series = [self._read(of_file, index, name) for index in chosen]
+        indices = range(len(of_file.series)) if name == "test" else self._part(name)
+        series = [self._read(of_file, index, name) for index in indices]
         self._check_positions(series)
         return in_memory(series)
 
@@ -115,10 +115,10 @@ class SeriesTask(ClassificationTask):
                 f"model.input.channels is {reads.channels}, but the series of {self.name} have "
                 f"{channels}; set task.model.input.channels={channels}"
             )
-        known = np.isfinite(values)
-        counts = np.maximum(known.sum(0), 1)
-        mean = values.sum(0, where=known) / counts
-        deviation = np.sqrt(((values - mean) ** 2).sum(0, where=known) / counts)
+        is_finite = np.isfinite(values)
+        counts = np.maximum(is_finite.sum(0), 1)
+        mean = values.sum(0, where=is_finite) / counts
+        deviation = np.sqrt(((values - mean) ** 2).sum(0, where=is_finite) / counts)
         step = float(np.median(steps)) if len(steps) else 1.0
         return _Scale(
             self._train.classes,
@@ -188,7 +188,7 @@ class SeriesTask(ClassificationTask):
 
 
 def _why_not_at(positions: NDArray[np.float64], encoding: Encoding) -> str | None:
-    """Why an encoding cannot read positions (l,); None if it can."""
+    """Return why an encoding cannot read positions (l,); None if it can."""
     if isinstance(encoding, OffsetEncoding):
         return "it scores places"
     try:

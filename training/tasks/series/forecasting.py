@@ -102,7 +102,7 @@ class ForecastingTask(LikelihoodTask):
         ]
 
     def _windows(self, name: Split) -> Iterator[tuple[Changes, int, int, int]]:
-        """Series with the windows of a split; see `windows`."""
+        """Return the series with the windows of a split; see `windows`."""
         held, one = 2 * self.test_values, self.test_values
         for changes in self._changes:
             count = len(changes.bins)
@@ -115,15 +115,15 @@ class ForecastingTask(LikelihoodTask):
                 yield changes, *window
 
     def rows(self, name: Split) -> Rows:
-        """Bins of changes, padded at the end."""
-        found: list[Rows] = []
+        """Return the bins of changes, padded at the end."""
+        rows: list[Rows] = []
         for changes, start, stop, asked in self._windows(name):
             row = np.full((self.longest, 2), NO_TARGET)
             row[:, 0] = self.bins
             row[1 : stop - start, 0] = changes.bins[start : stop - 1]
             row[asked - start : stop - start, 1] = changes.bins[asked:stop]
-            found.append(row)
-        return np.stack(found)
+            rows.append(row)
+        return np.stack(rows)
 
     def figures(self, name: Split, nats: NDArray[np.float64]) -> dict[str, float]:
         """Mean negative logarithm of the density of a value, in the unit of the data, in nats.
@@ -149,15 +149,15 @@ class Changes(NamedTuple):
 def changes_of(
     values: NDArray[np.float64], held_out: int, bins: int, *, logarithm: bool
 ) -> Changes:
-    """Changes of values (l + 1,), with a scale that does not depend on the last `held_out`."""
+    """Return the changes of values (l + 1,); their scale ignores the last `held_out`."""
     levels = np.log(values) if logarithm else values
     changes = np.diff(levels)
     scale = float(np.abs(changes[: len(changes) - held_out]).mean()) / (2 * math.log(2))
     z = changes / (scale or 1.0)
     share = 0.5 * (1 + np.tanh(z / 2))  # of the logistic distribution
-    found = np.clip(np.floor(share * bins).astype(np.int64), 0, bins - 1)
+    bin_indices = np.clip(np.floor(share * bins).astype(np.int64), 0, bins - 1)
     nats = np.abs(z) + 2 * np.log1p(np.exp(-np.abs(z))) + math.log(scale or 1.0)
-    return Changes(found, nats + levels[1:] if logarithm else nats)
+    return Changes(bin_indices, nats + levels[1:] if logarithm else nats)
 
 
 @cache
@@ -180,7 +180,7 @@ def read_values(data: Path, file: str) -> list[NDArray[np.float64]]:
             for number, line in enumerate(lines[start + 1 :], start + 2)
             if line.strip()
         ]
-    found: list[NDArray[np.float64]] = []
+    series: list[NDArray[np.float64]] = []
     for number, cells in texts:
         try:
             values = np.array([float(cell) for cell in cells])
@@ -191,7 +191,7 @@ def read_values(data: Path, file: str) -> list[NDArray[np.float64]]:
                 f"{where}: from line {number}: some values are missing or infinite; leave the "
                 "series out, or fill them in"
             )
-        found.append(values)
-    if not found or not len(found[0]):
+        series.append(values)
+    if not series or not len(series[0]):
         raise TrainingError(f"{where}: found no series")
-    return found
+    return series

@@ -9,7 +9,7 @@ from training.errors import TrainingError
 
 
 def read_lines(data: Path, file: str) -> tuple[str, list[str]]:
-    """Name for messages and lines of a file.
+    """Return the name for messages and the lines of a file.
 
     `data` is a folder that contains the file, or a folder with it, or a zip or wheel that contains
     it anywhere.

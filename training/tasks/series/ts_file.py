@@ -56,17 +56,17 @@ def read_split(data: Path, name: str, part: str) -> Labelled:
     where, lines = read_lines(data, f"{name}_{part}.ts")
     classes, rows = _header(where, lines)
     number = {label: place for place, label in enumerate(classes)}
-    found: list[Series] = []
+    series: list[Series] = []
     for line, row in tqdm(rows, desc=f"{name}_{part}.ts", disable=None, delay=2):
         try:
-            found.append(_series(row, number))
+            series.append(_series(row, number))
         except ValueError as error:
             raise TrainingError(f"{where}: line {line}: {error}") from error
-    widths = {one.values.shape[1] for one in found}
+    widths = {one.values.shape[1] for one in series}
     if len(widths) != 1:
-        what = "no series" if not found else f"series of {min(widths)} to {max(widths)} channels"
+        what = "no series" if not series else f"series of {min(widths)} to {max(widths)} channels"
         raise TrainingError(f"{where}: found {what}, expected series with equally many channels")
-    return Labelled(classes, found)
+    return Labelled(classes, series)
 
 
 def _header(where: str, lines: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[int, str]]]:
@@ -110,14 +110,14 @@ def _series(row: str, number: dict[str, int]) -> Series:
 
 
 def _plain(text: str) -> Iterator[_Channel]:
-    """Channels of values that are separated by commas."""
+    """Return the channels of values that are separated by commas."""
     for channel in text.split(":"):
         values = np.array([_value(one) for one in channel.split(",")])
         yield _Channel(np.arange(len(values), dtype=np.float64), values)
 
 
 def _timed(text: str) -> Iterator[_Channel]:
-    """Channels of pairs (time,value); times may contain colons."""
+    """Return the channels of pairs (time,value); times may contain colons."""
     for channel in re.split(r"(?<=\))\s*:", text):
         pairs = _PAIR.findall(channel)
         if not pairs or re.sub(r"[\s,]", "", _PAIR.sub("", channel)):

@@ -83,19 +83,19 @@ class Bpe:
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return the ids (l,) of each text, with start and end."""
-        found: list[NDArray[np.int32]] = []
+        encoded: list[NDArray[np.int32]] = []
         for first in range(0, len(texts), _AT_A_TIME):
             some = self._tokenizer.encode_batch(list(texts[first : first + _AT_A_TIME]))
-            found += [
+            encoded += [
                 np.array([START, *(number + _SPECIAL for number in one.ids), END], np.int32)
                 for one in some
             ]
-        return found
+        return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, without start and end; bytes that are no UTF-8 become U+FFFD."""
-        known = range(_SPECIAL, self.num_tokens)
-        return self._tokenizer.decode([number - _SPECIAL for number in ids if number in known])
+        ordinary = range(_SPECIAL, self.num_tokens)
+        return self._tokenizer.decode([number - _SPECIAL for number in ids if number in ordinary])
 
 
 def _package() -> Any:  # noqa: ANN401

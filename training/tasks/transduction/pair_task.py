@@ -60,7 +60,7 @@ class PairTask(Task):
 def nats_of(
     model: EncoderDecoder, batch: PairBatch, state: EncoderDecoderState, smoothing: float = 0.0
 ) -> Tensor:
-    """Sum of the negative log-likelihood of the targets of a batch, in nats."""
+    """Return the sum of the negative log-likelihood of the targets of a batch, in nats."""
     state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
     logits, _ = model(batch.inputs, state, positions=batch.positions)
     logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
@@ -74,5 +74,5 @@ def nats_of(
 
 
 def perplexity(nats: float, tokens: int) -> float:
-    """Exponential of the mean of `nats` over tokens; infinite if it is too large."""
+    """Return the exponential of the mean of `nats` over tokens; infinite if it is too large."""
     return math.exp(min(nats / tokens, 700.0))

@@ -57,7 +57,7 @@ def batch_of(pairs: Sequence[Pair]) -> PairBatch:
 
 
 def _positions(rows: Tensor) -> Tensor:
-    """Positions (1 or b, l, p) of rows (b, l, 1 + axes)."""
+    """Return the positions (1 or b, l, p) of rows (b, l, 1 + axes)."""
     index = torch.arange(rows.shape[1])[None, :, None]
     if rows.shape[2] == 1:
         return index

@@ -49,10 +49,10 @@ def read_parallel(folder: Path, names: Sequence[str]) -> list[TextPair]:
             "first has the sources and the second the targets, line by line"
         )
     texts = [TextPair(source.strip(), target.strip()) for source, target in pairs]
-    found = [pair for pair in texts if pair.source and pair.target]
-    if not found:
+    complete_pairs = [pair for pair in texts if pair.source and pair.target]
+    if not complete_pairs:
         raise TrainingError(f"{' and '.join(map(str, paths))}: found no text with a translation")
-    return found
+    return complete_pairs
 
 
 def _pairs_of_lines(source: Path, target: Path) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _pairs_of_lines(source: Path, target: Path) -> list[tuple[str, str]]:
 
 
 def _pairs_of_columns(path: Path) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -75,8 +75,8 @@ def _pairs_of_columns(path: Path) -> list[tuple[str, str]]:
             raise TrainingError(
                 f"{path}: line {number} has no tab, expected a source, a tab and a target"
             )
-        found.append((cells[0], cells[1]))
-    return found
+        pairs.append((cells[0], cells[1]))
+    return pairs
 
 
 def _pairs_of_messages(path: Path) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _pairs_of_messages(path: Path) -> list[tuple[str, str]]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file without their ends; other characters that separate lines are text."""
+    """Return lines of a file without their ends; other characters that separate lines are text."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")

@@ -34,7 +34,7 @@ def quality(metrics: Mapping[str, Any], lines: Sequence[str], references: Sequen
 
 
 def sacrebleu_metrics() -> dict[str, Any]:
-    """Metrics by name; raises TrainingError if the package sacrebleu is missing."""
+    """Return the metrics by name; raise TrainingError if the package sacrebleu is missing."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
@@ -44,9 +44,9 @@ def sacrebleu_metrics() -> dict[str, Any]:
     return {"bleu": BLEU(), "chrf": CHRF()}
 
 
-def write_translations(path: Path, texts: Sequence[TextPair], *found: Sequence[str]) -> None:
+def write_translations(path: Path, texts: Sequence[TextPair], *translations: Sequence[str]) -> None:
     """Write a line per pair: source, reference, greedy translation, and that of beam search."""
     rows = [("source", "reference", "greedy", "beam")]
-    rows += zip(*zip(*texts, strict=True), *found, strict=True)
+    rows += zip(*zip(*texts, strict=True), *translations, strict=True)
     lines = ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
     write_text(path, "\n".join([*lines, ""]))

@@ -19,7 +19,7 @@ from training.tasks.transduction.task import TransductionTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceTask(TransductionTask):
+class SequenceTransductionTask(TransductionTask):
     """A random sequence, and its copy, two copies, or the sequence from its end.
 
     The size is the number of symbols. Ids are 0 (start), 1 to `num_symbols`, and the end after

@@ -63,9 +63,7 @@ class TransductionTask(DrawnTask, PairTask):
     def example(self, split: Split, index: int, size: int | None = None) -> Pair:
         """Return an example of a split, always the same for an index.
 
-        `size` is the mean, None: `size`.
-
-        No source belongs to two splits.
+        `size` is the mean size, `self.size` if it is None. No source belongs to two splits.
 
         Raises:
             TrainingError: there are too few sources of this size.
@@ -82,19 +80,19 @@ class TransductionTask(DrawnTask, PairTask):
         )
 
     def test_set(self, size: int) -> list[Pair]:
-        """The test examples of a mean size, which are the same for all runs."""
+        """Return the test examples of a mean size, which are the same for all runs."""
         return [self.example("test", index, size) for index in range(self.test_examples)]
 
-    def training_examples(self) -> Drawn:
+    def training_examples(self) -> DrawnPairs:
         """Return the training examples."""
-        return Drawn(self, "train", self.train_examples or 0)
+        return DrawnPairs(self, "train", self.train_examples or 0)
 
-    def held_out(self, world: int) -> Drawn:
+    def held_out(self, world: int) -> DrawnPairs:
         """Return the validation examples, and as many more as make them a multiple of `world`."""
-        return Drawn(self, "validation", -(-self.validation_examples // world) * world)
+        return DrawnPairs(self, "validation", -(-self.validation_examples // world) * world)
 
-    def passes(self, examples: Drawn, seed: int) -> Passes | NewNumbers:
-        """Numbers of the examples of each step."""
+    def passes(self, examples: DrawnPairs, seed: int) -> Passes | NewNumbers:
+        """Return the numbers of the examples of each step."""
         if self.train_examples is None:
             return NewNumbers(self.batch_size, seed)
         return super().passes(examples, seed)
@@ -132,7 +130,7 @@ class TransductionTask(DrawnTask, PairTask):
 
 
 @dataclass
-class Drawn(Sequence[Pair]):
+class DrawnPairs(Sequence[Pair]):
     """Examples of a split, which are drawn when they are needed."""
 
     task: TransductionTask
@@ -160,7 +158,7 @@ class Transduced(NamedTuple):
 def transduced(
     model: EncoderDecoder, task: TransductionTask, pairs: Sequence[Pair], batch_size: int
 ) -> Transduced:
-    """Perplexity and exact match of greedy generation on some pairs.
+    """Return the perplexity and exact match of greedy generation on some pairs.
 
     Generation sees the source only. It ends with the target, or after as many tokens as the longest
     target of a batch has.
@@ -175,7 +173,7 @@ def transduced(
         tokens += int((batch.targets != NO_TARGET).sum())
         state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
         targets = [task.target_of(pair) for pair in some]
-        found = transduce(model, state, START, targets, batch.targets.shape[1])
-        wanted = [pair.target[1:, 0].tolist() for pair in some]
-        exact += sum(map(list.__eq__, found, wanted))
+        answers = transduce(model, state, START, targets, batch.targets.shape[1])
+        references = [pair.target[1:, 0].tolist() for pair in some]
+        exact += sum(map(list.__eq__, answers, references))
     return Transduced(perplexity(nats, tokens), exact / len(pairs), len(pairs))

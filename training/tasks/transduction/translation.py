@@ -111,27 +111,27 @@ class TranslationTask(PairTask):
         Raises:
             TrainingError: the files cannot be used, or there are no such pairs.
         """
-        own = {"train": (), "validation": self.validation, "test": self.test}
-        found = self._read(own[split] or self.train)
-        if not own[split]:  # equal pairs are one pair, in one split
-            drawn = [name for name in ("validation", "test") if not own[name]]
-            found = [
+        files = {"train": (), "validation": self.validation, "test": self.test}
+        pairs = self._read(files[split] or self.train)
+        if not files[split]:  # equal pairs are one pair, in one split
+            drawn = [name for name in ("validation", "test") if not files[name]]
+            pairs = [
                 pair
-                for pair in dict.fromkeys(found)
+                for pair in dict.fromkeys(pairs)
                 if split == (part if (part := _part_of(pair.source)) in drawn else "train")
             ]
-        if not found:
+        if not pairs:
             raise TrainingError(
                 f"{self.data}: there are no pairs in the split {split}; give more text"
             )
-        return found
+        return pairs
 
     def pairs(self, split: Split, tokenizer: Bpe) -> EncodedPairs:
         """Return the pairs of a split as ids; training pairs that are too long are left out."""
-        found = EncodedPairs(self.texts(split), tokenizer)
+        pairs = EncodedPairs(self.texts(split), tokenizer)
         if split != "train":
-            return found
-        sizes = found.lengths
+            return pairs
+        sizes = pairs.lengths
         longer, shorter = sizes.max(1), sizes.min(1)
         kept = longer <= self.longest
         if self.largest_ratio is not None:
@@ -145,7 +145,7 @@ class TranslationTask(PairTask):
             raise TrainingError(
                 f"{self.data}: no training pair has at most {self.longest} tokens; set task.longest"
             )
-        return found.some(np.flatnonzero(kept))
+        return pairs.some(np.flatnonzero(kept))
 
     def most_tokens(self, source: int) -> int:
         """Largest number of tokens of the translation of a source with a number of tokens."""
@@ -156,17 +156,17 @@ class TranslationTask(PairTask):
         return self.pairs("train", self.tokenizer)
 
     def held_out(self, world: int) -> EncodedPairs:
-        """Validation pairs; batches of similar lengths have less padding."""
+        """Return the validation pairs by length; batches of similar lengths have less padding."""
         pairs = self.pairs("validation", self.tokenizer)
         order = np.argsort(pairs.lengths[: self.validation_examples].max(1), kind="stable")
         return pairs.some(order)
 
     def content(self, examples: EncodedPairs) -> list[bytes]:
-        """All training pairs."""
+        """Return all training pairs."""
         return [examples.digest().encode()]
 
     def passes(self, examples: EncodedPairs, seed: int) -> Passes:
-        """Numbers of pairs of similar lengths."""
+        """Return the numbers of pairs of similar lengths."""
         return Passes(len(examples), self.batch_size, seed, examples.lengths.max(1))
 
     def evaluate(self, model: EncoderDecoder, run: Path, split: Split, batch_size: int) -> Measured:
@@ -242,8 +242,8 @@ class TranslationTask(PairTask):
         ]
 
     def _read(self, parts: Sequence[Sequence[str]]) -> list[TextPair]:
-        found = [pair for names in parts for pair in read_parallel(self.data, names)]
-        return [pair for pair in found if not (self.drop_equal and pair.source == pair.target)]
+        pairs = [pair for names in parts for pair in read_parallel(self.data, names)]
+        return [pair for pair in pairs if not (self.drop_equal and pair.source == pair.target)]
 
 
 def _part_of(source: str) -> Split:
@@ -265,17 +265,17 @@ class EncodedPairs(Sequence[Pair]):
 
     def some(self, numbers: Sequence[int] | NDArray[np.int64]) -> EncodedPairs:
         """Return the pairs with these numbers."""
-        found = EncodedPairs.__new__(EncodedPairs)
-        found._sources = [self._sources[number] for number in numbers]
-        found._targets = [self._targets[number] for number in numbers]
-        return found
+        pairs = EncodedPairs.__new__(EncodedPairs)
+        pairs._sources = [self._sources[number] for number in numbers]
+        pairs._targets = [self._targets[number] for number in numbers]
+        return pairs
 
     def digest(self) -> str:
-        """SHA-256 of all ids."""
-        found = hashlib.sha256()
+        """Return the SHA-256 of all ids."""
+        hasher = hashlib.sha256()
         for text in (*self._sources, *self._targets):
-            found.update(text.tobytes())
-        return found.hexdigest()
+            hasher.update(text.tobytes())
+        return hasher.hexdigest()
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -303,7 +303,7 @@ def translated(
     model: EncoderDecoder, task: TranslationTask, pairs: Sequence[Pair], batch_size: int
 ) -> list[list[int]]:
     """Return the best translation of each source by beam search, as ids after the start."""
-    found: list[list[int]] = [[] for _ in pairs]
+    translations: list[list[int]] = [[] for _ in pairs]
     label = f"translate, {task.beams} at a time"
     for part in parts_of(by_length(pairs), batch_size, label):
         batch = batch_of([pairs[number] for number in part]).to(model.embedding.weight.device)
@@ -318,10 +318,10 @@ def translated(
             *(model, state, START, END, most), beams=task.beams, strength=task.length_penalty
         )
         for number, (first, *_) in zip(part, best, strict=True):
-            found[number] = first.tokens
-    return found
+            translations[number] = first.tokens
+    return translations
 
 
 def by_length(pairs: Sequence[Pair]) -> list[int]:
-    """Numbers of pairs, those with short sources first."""
+    """Return the numbers of pairs, those with short sources first."""
     return sorted(range(len(pairs)), key=lambda number: len(pairs[number].source))

@@ -145,7 +145,7 @@ class TreeTask(TransductionTask):
         return TreeTarget(self.first_operator, self.order, leaf)
 
     def _operation(self, draws: np.random.Generator, shape: Tree) -> tuple[Tree, Tree] | None:
-        """An operation on a random subtree of a tree with different labels, and its result."""
+        """Draw an operation on a subtree of a tree with different labels; return its result too."""
         inner = sum(bool(node.children) for node in shape.nodes())
         first, last = self.first_operator, self.first_operation
         if inner + 1 >= first or inner > last - first:
@@ -161,5 +161,5 @@ class TreeTask(TransductionTask):
 
 
 def _uniform(draws: np.random.Generator, first: int, stop: int) -> Iterator[int]:
-    """Labels from `first` to below `stop`, all equally likely."""
+    """Return the labels from `first` to below `stop`, all equally likely."""
     return (int(draws.integers(first, stop)) for _ in itertools.count())

@@ -30,7 +30,7 @@ class Tree(NamedTuple):
         return 1 + max(child.depth for child in self.children) if self.children else 0
 
     def nodes(self) -> Iterator[Tree]:
-        """All subtrees, this one first."""
+        """Return all subtrees, this one first."""
         yield self
         for child in self.children:
             yield from child.nodes()
@@ -51,20 +51,20 @@ def random_shape(draws: np.random.Generator, depth: int) -> Tree:
 
 
 def labelled(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tree:
-    """A tree of the same shape, with the next labels for its leaves and for its inner nodes."""
+    """Label a tree: its leaves with the next of `leaves`, its inner nodes with `operators`."""
     label = next(operators if tree.children else leaves)
     return Tree(label, tuple(labelled(child, leaves, operators) for child in tree.children))
 
 
 def in_order(tree: Tree, order: Order) -> list[tuple[int, int]]:
-    """Labels and heap ids of all nodes in an order."""
-    found, waiting = [], deque([(tree, 1)])
+    """Return the labels and heap ids of all nodes in an order."""
+    nodes, waiting = [], deque([(tree, 1)])
     while waiting:
         node, heap = waiting.popleft()
-        found.append((node.label, heap))
+        nodes.append((node.label, heap))
         children = [(child, 2 * heap + side) for side, child in enumerate(node.children)]
         waiting = _queued(waiting, children, order)
-    return found
+    return nodes
 
 
 def _queued(waiting: deque, children: list, order: Order) -> deque:
@@ -133,7 +133,7 @@ its label; leave the tree as it is."""
 
 
 def applied(operation: Operation, label: int, tree: Tree) -> Tree:
-    """The result of an operation on the subtree whose root has a label, which occurs once."""
+    """Apply an operation to the subtree whose root has a label, which occurs once."""
     if operation == "keep":
         return tree
     if operation == "truncate":
@@ -141,5 +141,5 @@ def applied(operation: Operation, label: int, tree: Tree) -> Tree:
             return Tree(label)
         parts = (applied(operation, label, child) for child in tree.children)
         return Tree(tree.label, tuple(parts))
-    found = next(node for node in tree.nodes() if node.label == label)
-    return found if operation == "extract" else Tree(found.label, found.children[::-1])
+    subtree = next(node for node in tree.nodes() if node.label == label)
+    return subtree if operation == "extract" else Tree(subtree.label, subtree.children[::-1])
