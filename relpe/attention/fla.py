@@ -29,7 +29,7 @@ def is_candidate(v: Tensor) -> bool:
 def checked(
     module: str, name: str, difference: Callable[[Callable[..., Any]], float]
 ) -> Callable[..., Any] | None:
-    """An operation of the package, if it is available and its relative `difference` is small."""
+    """Return an operation of the package, if available and its relative `difference` is small."""
     try:
         operation = getattr(import_module(module), name)
     except ImportError:

@@ -192,7 +192,7 @@ def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None
 
 
 def limit_offsets(encoding: Encoding, attention: AttentionConfig, layer: int) -> None:
-    """Tells an encoding how many keys the windowed attention of a layer sees."""
+    """Tell an encoding how many keys the windowed attention of a layer sees."""
     if isinstance(attention, WindowedAttentionConfig):
         encoding.attention_spans[layer] = attention.span
 

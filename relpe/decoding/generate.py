@@ -116,7 +116,7 @@ class Generation(Generic[RuleT]):
         self._row(sample).paused = True
 
     def go_on(self, samples: Iterable[Sample[RuleT]], leader: Sample[RuleT]) -> None:
-        """Has paused samples go on with the tokens of one of them, each with its own seed."""
+        """Let paused samples go on with the tokens of one of them, each with its own seed."""
         first = self._row(leader)
         for sample in samples:
             row = self._row(sample)

@@ -293,7 +293,7 @@ def features(x, attention, layer, out):
 
 @compiled
 def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
-    """Linear attention of one head, with sums kv (f, e), key_sums (f,); return their log scale."""
+    """Attend linearly in one head, with sums kv (f, e), key_sums (f,); return their log scale."""
     log_key += rate
     running = max(log_past, log_key)
     decay = np.float32(math.exp(log_past - running))
@@ -342,7 +342,7 @@ def gates_of(raw, strongest, rates, out):
 
 @compiled
 def replace_by_delta(q, k, v, strength, decay, stored, error, out):
-    """Return the gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
+    """Apply the gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
 
     `error` (e,) is workspace.
     """
@@ -613,7 +613,7 @@ def _project_by_type(matrices, layer, x, narrow, out):
 
 @compiled
 def _through_blocks(weights, attention, memory, codes, slots, places, x):
-    """Replace the inputs x (b, m) of the blocks by their outputs, and advances the states."""
+    """Replace the inputs x (b, m) of the blocks by their outputs, and advance the states."""
     rows, width = x.shape
     layers, heads = attention.rates.shape
     size = width // heads
@@ -825,10 +825,10 @@ def _unpacked_step(*given):
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """Compute one token of each row; takes the result of `arguments` and five arrays.
+    """Compute one token of each row, from the result of `arguments` and five arrays.
 
-    These are: the codes of all encodings, flat; and for each row its slot, the first index of its
-    codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
+    The arrays are: the codes of all encodings, flat; and for each row its slot, the first index of
+    its codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
     of a position are (sets, 2, h, d, r) for queries and keys, (sets, 2, h, 2, d) if they turn
     pairs, or a vector (m,) that is added to embeddings.
     """
@@ -862,6 +862,6 @@ def products_of_waves(waves, queries, keys, out):
 
 
 def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
-    """The first arguments of a step, as a flat tuple because Numba is slow with nested ones."""
+    """Return the first arguments of a step, flat because Numba is slow with nested tuples."""
     parts = (part if isinstance(part, Matrices) else (part,) for part in weights)
     return (*(array for part in parts for array in part), *attention, *memory)

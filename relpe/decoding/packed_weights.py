@@ -88,7 +88,7 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
 
 
 def _gates_of(module: Any, rows: int) -> torch.Tensor:  # noqa: ANN401
-    """The projection (rows, m) of a layer's gates, with zeros in the rows that it does not need."""
+    """Return the projection (rows, m) of a layer's gates, with zeros in rows it does not need."""
     projection = module.project_in.weight.new_zeros(rows, module.project_in.weight.shape[1])
     if module.gates is not None:
         own = module.gates.project.weight
@@ -122,7 +122,7 @@ def _packed_events(
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Reorders weights (layers, out, in) for the kernels: (layers, groups, pairs, 32).
+    """Reorder weights (layers, out, in) for the kernels: (layers, groups, pairs, 32).
 
     A group is 16 outputs and a pair is 2 inputs; both are padded with zeros.
     """

@@ -56,7 +56,7 @@ class PositionCodes:
         return sum(4 * part.size // (part.most * BLOCK) for part in self._parts if part.size)
 
     def place_of(self, encoding: int, layer: int) -> tuple[int, int]:
-        """Number of the encoding, -1 without codes, and of the set of codes of its `layer`."""
+        """Return the number of the encoding, -1 without codes, and that of its `layer`'s set."""
         part = self._parts[encoding]
         return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
 

@@ -100,7 +100,9 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
 
 
 def moves(encoding: SelectiveRope) -> Float[Tensor, "layers h i"]:
-    """Standard deviation of the moves of each plane in positions, for inputs of variance 1."""
+    """Return the standard deviation of each plane's moves, for inputs of variance 1.
+
+    Moves are in positions."""
     return encoding.moves.double().norm(dim=-1)
 
 

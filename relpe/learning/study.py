@@ -127,7 +127,7 @@ class _Learner:
         self._optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
 
     def step(self, passage: Passage) -> bool:
-        """One step on a passage; return whether gradients were finite."""
+        """Take one step on a passage; return whether gradients were finite."""
         with _ONE_THREAD:
             return self._step(passage)
 

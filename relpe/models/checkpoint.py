@@ -212,7 +212,7 @@ def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> 
 
 
 def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
-    """The config of a model of a `kind` in `model.json`, and the files of weights that it names."""
+    """Read the config of a model of a `kind` in `model.json`, and the names of its weights."""
     file = folder / "model.json"
     with file.open("rb") as opened:
         content = opened.read(MAX_DESCRIPTION_BYTES + 1)

@@ -15,7 +15,7 @@ class CheckpointError(ValueError):
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
-    """Convert a config to dictionaries, list, strings and numbers."""
+    """Convert a config to dictionaries, lists, strings and numbers."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):

@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Draws weights from N(0, 0.02), or smaller for projections into the residual stream.
+        """Draw weights from N(0, 0.02), or smaller for projections into the residual stream.
 
         Source: Radford et al. (2019). Encodings initialise their own weights.
         """
@@ -226,7 +226,9 @@ class Decoder(nn.Module):
         return self._shared[encoding].blocks
 
     def place_in_encoding(self, block: int) -> int:
-        """Number of a block among those that share its encoding: the `layer` of its methods."""
+        """Return the number of a block among those that share its encoding.
+
+        It is the `layer` of the encoding's methods."""
         return self._shared[self._encoding_of[block]].blocks.index(block)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:

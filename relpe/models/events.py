@@ -185,7 +185,7 @@ class Events(nn.Module):
     def forward(
         self, tokens: Tensor, rows: Tensor, grouped: Grouped, state: EventState
     ) -> tuple[Tensor, EventState]:
-        """Outputs (b, l, m) that predict the next token after each of `tokens`, and the new state.
+        """Return outputs (b, l, m) that predict the token after each of `tokens`, and the state.
 
         `rows` (b, n, m) are the outputs of the blocks.
         """
@@ -212,7 +212,7 @@ class Events(nn.Module):
 
 
 def _flat(index: Tensor, size: int) -> Tensor:
-    """Indices (b, l) into rows of `size`, as indices (b * l,) into the rows end to end."""
+    """Turn indices (b, l) into rows of `size` into indices (b * l,) of the rows end to end."""
     return (index + size * torch.arange(len(index), device=index.device)[:, None]).flatten()
 
 

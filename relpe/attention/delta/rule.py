@@ -43,7 +43,7 @@ def gated_delta_rule(
     state: Float[Tensor, "b h d e"],
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "b l h e"], Float[Tensor, "b h d e"]]:
-    """Outputs (b, l, h, e) and the state after the last position, in the dtype of the state.
+    """Return outputs (b, l, h, e) and the state after the last position, in the state's dtype.
 
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
@@ -72,7 +72,7 @@ def delta_step(
     log_decay: Float[Tensor, "b h"],
     state: Float[Tensor, "b h d e"],
 ) -> tuple[Float[Tensor, "b h e"], Float[Tensor, "b h d e"]]:
-    """Return the rule at one position, in the dtype of the state."""
+    """Apply the rule at one position, in the dtype of the state."""
     q, k, v, strength, log_decay = (x.to(state.dtype) for x in (q, k, v, strength, log_decay))
     state = log_decay.exp()[..., None, None] * state
     correction = v - (k[..., None, :] @ state)[..., 0, :]
@@ -154,7 +154,7 @@ class _Solution(NamedTuple):
         )
 
     def of(self, span: slice, chunk: int) -> _Solution:
-        """The solution of the chunks of the positions in `span`, which begins with a chunk."""
+        """Return the solution of the chunks in `span`, positions that begin with a chunk."""
         first, end = span.start // chunk, -(-span.stop // chunk)
         return _Solution(
             self.corrections[first:end], self.inverse[first:end], self.states[first : end + 1]

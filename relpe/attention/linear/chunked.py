@@ -28,14 +28,15 @@ class Tiling(NamedTuple):
     """Dtype of the factors of products; sums have that of the state."""
 
 
-def tiling(device: torch.device, wanted: torch.dtype, sums: torch.dtype) -> Tiling:
-    """The fastest tiling for a device, with factors in `wanted` if this is fast, else in `sums`.
+def tiling(device: torch.device, preferred: torch.dtype, sums: torch.dtype) -> Tiling:
+    """Return the fastest tiling for a device, with factors of the dtype `preferred` or `sums`.
 
-    On CPUs the data of 64 positions and eight heads fits the cache. bfloat16 is used where its
-    products are fast. float16 is never used, since sums of a thousand keys would overflow.
+    On CPUs the data of 64 positions and eight heads fits the cache. `preferred` is used if it is
+    bfloat16 and its products are fast. float16 is never used, since sums of a thousand keys would
+    overflow.
     """
-    if wanted == torch.bfloat16 and _has_fast_bfloat16(device.type):
-        return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, wanted)
+    if preferred == torch.bfloat16 and _has_fast_bfloat16(device.type):
+        return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, preferred)
     if device.type == "cpu":
         return Tiling(64, 1, 8, sums)
     return Tiling(64, 64, 2**30, sums)
@@ -79,7 +80,7 @@ class _Part(NamedTuple):
         return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
 
     def put(self, values: Tensor, into: Tensor) -> None:
-        """The reverse of `tile`: writes into the part's positions of `into` (n, l) or (n, l, f)."""
+        """Write values in tiles to the positions of these chunks in `into` (n, l) or (n, l, f)."""
         into[:, self.span] = values.view_as(into[:, self.span])
 
     def weigh(self, scores: Tensor) -> Tensor:
@@ -89,7 +90,7 @@ class _Part(NamedTuple):
         return scores
 
     def scaled(self, x: Tensor, weights: Tensor | None) -> Tensor:
-        """Multiplies x (n * g, c, f) by weights (n, g, c)."""
+        """Multiply x (n * g, c, f) by weights (n, g, c)."""
         return x if weights is None else x * weights.reshape(*x.shape[:2], 1)
 
 

@@ -314,7 +314,7 @@ def _ended(
 
 
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:
-    """The state with the last `slots` keys, padded to that size if there are no gradients."""
+    """Return the state with the last `slots` keys, padded to that size without gradients."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
     if not torch.is_grad_enabled():

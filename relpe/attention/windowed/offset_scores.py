@@ -224,10 +224,7 @@ def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
 
 
 def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
-    """Return the tensors of one group: slices of queries, keys, values and masks.
-
-    Others are whole.
-    """
+    """Return the tensors of one group: slices of queries, keys, values and masks, others whole."""
     q, k, v, *shared, valid, rows = tensors
     return [
         q[:, queries],

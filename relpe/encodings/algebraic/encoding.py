@@ -165,7 +165,9 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def codes_at(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState | NoState
     ) -> tuple[AlgebraicCodes, AlgebraicState | NoState]:
-        """Map at `positions`, which may be in any order and repeat; further axes are ignored.
+        """Return the maps at `positions`; further axes are ignored.
+
+        Positions may be in any order and repeat.
 
         Raises:
             ValueError: `decay` does not allow these positions.

@@ -238,7 +238,7 @@ def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
 
 
 def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
-    """Multiplies consecutive blocks of x (b, l, h, d) by their matrices (h or 1, d, d)."""
+    """Multiply consecutive blocks of x (b, l, h, d) by their matrices (h or 1, d, d)."""
     blocks = x.split([basis.shape[-1] for basis in bases], -1)
     return torch.cat(
         [

@@ -100,7 +100,7 @@ def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
 
 
 def proper(spectrum: Spectrum) -> Spectrum:
-    """The same rotations with bases of determinant 1, by reversing one plane where needed."""
+    """Return the same rotations with bases of determinant 1; reverse a plane where needed."""
     basis, angles = spectrum
     flipped = torch.linalg.det(basis) < 0
     order = torch.arange(basis.shape[-1], device=basis.device)

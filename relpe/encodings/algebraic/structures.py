@@ -105,7 +105,7 @@ def num_axes(structure: Structure) -> int:
 
 
 def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Leaf]:
-    """The structure as a direct sum of lines, cycles and trees, with `features` divided among them.
+    """Divide a structure and its `features` into a direct sum of lines, cycles and trees.
 
     Raises:
         ValueError: the features cannot be divided as configured, or the structure is empty.

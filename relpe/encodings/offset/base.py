@@ -100,7 +100,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """
 
     def before_call(self) -> None:
-        """Called once per call of the model, before its tables are computed."""
+        """Prepare for a call of the model, once, before its tables are computed."""
 
     def codes_at(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
         """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.

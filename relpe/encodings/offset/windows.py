@@ -176,7 +176,7 @@ class Window(nn.Module):
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Count a training step, and refreshes the spans every `span_refresh` steps."""
+        """Count a training step, and refresh the spans every `span_refresh` steps."""
         if self._held:
             return
         now = self._in_training

@@ -101,7 +101,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
     @abstractmethod
     def project(self, q: Tensor, k: Tensor, codes: NoiseCodesT) -> tuple[Tensor, Tensor]:
-        """Sums over features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
+        """Sum the features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
 
     def encode(self, q: Tensor, k: Tensor, codes: NoiseCodesT, layer: int) -> tuple[Tensor, Tensor]:
         """Encode queries and keys (b, l, h, d) as (b, l, h, r).
@@ -128,9 +128,9 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
 
 def raw_gates(shape: tuple[int, int, int], initial: float | None = None) -> nn.Parameter:
-    """New gates of `shape` (layers, h, d), before the sigmoid, after which they are `initial`.
+    """Make gates of `shape` (layers, h, d), before the sigmoid, after which they are `initial`.
 
-    None: standard normal, as in the original.
+    If that is None, they are standard normal, as in the original.
     """
     if initial is None:
         return nn.Parameter(torch.randn(shape))
