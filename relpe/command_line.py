@@ -84,16 +84,16 @@ class Parser(argparse.ArgumentParser):
 
 def docstrings(kind: type) -> dict[str, str]:
     """Return the docstrings of a dataclass's fields by name, also of those that it inherits."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in reversed(kind.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
-        found |= {
+        texts |= {
             ast.unparse(item.target): " ".join(ast.literal_eval(below.value).split())
             for item, below in pairwise(body.body)
             if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr)
         }
-    return found
+    return texts
 
 
 def add_options(

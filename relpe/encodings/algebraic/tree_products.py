@@ -92,8 +92,8 @@ class _Products(torch.autograd.Function):
             nodes = maps[:, here : here + len(level.parents)]
             for branch, part in level.branches():
                 parents = above.index_select(1, level.parents[part])
-                made = torch.bmm(_stacked(parents), generators[:, branch])
-                nodes[:, part] = made.view_as(parents)
+                products = torch.bmm(_stacked(parents), generators[:, branch])
+                nodes[:, part] = products.view_as(parents)
             if depth % POLISHED_LEVELS == 0 and generators.dtype != torch.float64:
                 with torch.no_grad():
                     nodes.copy_(polished(nodes))

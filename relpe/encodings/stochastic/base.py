@@ -86,8 +86,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         if positions.shape[0] == 1 or bool((positions == positions[:1]).all()):
             return self.codes_of_row(positions[:1], state)
         rows: list[NoiseCodesT] = []
-        for own in positions.split(1):
-            codes, state = self.codes_of_row(own, state)
+        for row_positions in positions.split(1):
+            codes, state = self.codes_of_row(row_positions, state)
             rows.append(codes)
         return rows[0]._replace(rows=tuple(rows)), state
 
@@ -111,8 +111,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         check_layer(layer, self.num_layers)
         if codes.rows:
             rows = [
-                self.encode(q[i : i + 1], k[i : i + 1], own, layer)
-                for i, own in enumerate(codes.rows)
+                self.encode(q[i : i + 1], k[i : i + 1], row_codes, layer)
+                for i, row_codes in enumerate(codes.rows)
             ]
             return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
         if codes.by_layer:
@@ -150,13 +150,13 @@ def check_initial_gate(initial: float | None, *, gated: bool) -> None:
         )
 
 
-def checked_draws(default: int, wanted: int | None) -> int:
-    """Return the number of realisations of a state (r): `wanted`, or else `default`.
+def checked_draws(default: int, requested: int | None) -> int:
+    """Return the number of realisations of a state (r): `requested`, or else `default`.
 
     Raises:
         ValueError: it is less than 1.
     """
-    draws = default if wanted is None else wanted
+    draws = default if requested is None else requested
     at_least(1, num_realizations=draws)
     return draws
 
