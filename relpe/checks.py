@@ -126,8 +126,8 @@ def check_type(name: str, value: object, kind: type) -> None:
         TypeError: it is not.
     """
     if not isinstance(value, kind):
-        found = "None" if value is None else f"of type {type(value).__name__}"
-        raise TypeError(f"{name} is {found}, expected {kind.__name__}")
+        actual = "None" if value is None else f"of type {type(value).__name__}"
+        raise TypeError(f"{name} is {actual}, expected {kind.__name__}")
 
 
 def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor) -> None:
@@ -233,13 +233,13 @@ def check_rows(held: int, rows: int) -> None:
         )
 
 
-def check_state(found: object, expected: object) -> None:
+def check_state(actual: object, expected: object) -> None:
     """Check that what identifies a state, such as its type or sizes, is that of this model.
 
     Raises:
         TypeError: it is not.
     """
-    if found != expected:
+    if actual != expected:
         raise TypeError(
             "the state is that of another model or layer; begin with init_state of this one"
         )

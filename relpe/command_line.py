@@ -83,17 +83,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """The docstrings of the fields of a dataclass, also of those that it inherits, by name."""
-    found: dict[str, str] = {}
+    """Return the docstrings of a dataclass's fields by name, also of those that it inherits."""
+    texts: dict[str, str] = {}
     for part in reversed(kind.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
-        found |= {
+        texts |= {
             ast.unparse(item.target): " ".join(ast.literal_eval(below.value).split())
             for item, below in pairwise(body.body)
             if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr)
         }
-    return found
+    return texts
 
 
 def add_options(
@@ -151,7 +151,7 @@ def argument_of(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
 
 
 def help_of(text: str, default: object = None) -> str:
-    """A docstring as help: in lower case and without a full stop, with the default of a field."""
+    """Return a docstring as help: in lower case, with the default of a field, no full stop."""
     text, *explained = re.split("; none: ", text.removesuffix("."), maxsplit=1, flags=re.IGNORECASE)
     if text[1].islower():
         text = text[0].lower() + text[1:]

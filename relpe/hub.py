@@ -52,17 +52,17 @@ class _OnHub(PyTorchModelHubMixin):
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:  # noqa: ANN401
-        wanted = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+        option_names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
         folder = Path(model_id)
         if not folder.is_dir():
             files = ["model.json", "model*.safetensors", *CARRIED]
-            given = {name: options[name] for name in wanted}
+            given = {name: options[name] for name in option_names}
             folder = Path(snapshot_download(model_id, allow_patterns=files, **given))
         loaded = cls.load(folder)
         model: Any = cls(loaded.config)  # pyright: ignore[reportCallIssue]
         model.load_state_dict(loaded.state_dict())
-        found = (folder / name for name in CARRIED)
-        model.carried = {path.name: path.read_bytes() for path in found if path.is_file()}
+        paths = (folder / name for name in CARRIED)
+        model.carried = {path.name: path.read_bytes() for path in paths if path.is_file()}
         return model.eval()
 
     def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:

@@ -60,7 +60,7 @@ def gated(codes: Array, raw_gates: Array, noise: Array) -> Array:
 
 
 def encoded(x: Array, codes: Array) -> Array:
-    """Queries or keys x (b, l, h, d) encoded by their codes (l, h, d, r): (b, l, h, r)."""
+    """Encode queries or keys x (b, l, h, d) by their codes (l, h, d, r): (b, l, h, r)."""
     return jnp.einsum("blhd,lhdr->blhr", x, codes)
 
 
@@ -78,7 +78,7 @@ def turned(x: Array, angles: Array, positions: Array) -> Array:
 
 
 def mapped(x: Array, base: Array, positions: Array) -> Array:
-    """Queries or keys x (b, l, h, d), multiplied by exp(S)^position, with S = base - base^T.
+    """Multiply queries or keys x (b, l, h, d) by exp(S)^position, with S = base - base^T.
 
     `base` (h, d, d) are the parameters of the original code of Kogkalidis et al. (2024).
     """

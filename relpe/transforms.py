@@ -55,7 +55,7 @@ def may_keep(device: torch.device) -> bool:
 
 
 def check_draws() -> None:
-    """Refuses to draw noise within `torch.export`, whose graph would draw other noise in each call.
+    """Refuse to draw noise within `torch.export`, whose graph would draw other noise in each call.
 
     Raises:
         ValueError: a model is exported.

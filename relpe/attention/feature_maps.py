@@ -131,15 +131,15 @@ class Favor(FeatureMap):
         kernel.
         """
         check_draws()
-        wanted = self.config.num_features // 2
-        blocks = math.ceil(wanted / in_features)
+        count = self.config.num_features // 2
+        blocks = math.ceil(count / in_features)
         gaussian = torch.randn((blocks, in_features, in_features), generator=generator)
         directions, triangle = torch.linalg.qr(gaussian)
         # correct signs by the diagonal, so that the rotation is uniform (Haar)
         directions = directions * triangle.diagonal(dim1=-2, dim2=-1).sign()[:, None]
         norms = torch.randn((blocks, in_features, in_features), generator=generator).norm(dim=-1)
         columns = (directions * norms[:, None]).permute(1, 0, 2).reshape(in_features, -1)
-        return columns[:, :wanted].contiguous()
+        return columns[:, :count].contiguous()
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d) with the projection (d, f/2) of its layer."""

@@ -29,7 +29,7 @@ def is_candidate(v: Tensor) -> bool:
 def checked(
     module: str, name: str, difference: Callable[[Callable[..., Any]], float]
 ) -> Callable[..., Any] | None:
-    """An operation of the package, if it is available and its relative `difference` is small."""
+    """Return an operation of the package, if available and its relative `difference` is small."""
     try:
         operation = getattr(import_module(module), name)
     except ImportError:
@@ -38,23 +38,23 @@ def checked(
         log.warning("flash-linear-attention is not used, since its import failed: %s", error)
         return None
     try:
-        found = difference(operation)
+        relative_error = difference(operation)
     except Exception as error:  # noqa: BLE001 - as do its compilers
         log.warning("flash-linear-attention is not used, since its test failed: %s", error)
         return None
-    if found > TOLERANCE:
+    if relative_error > TOLERANCE:
         log.warning(
             "flash-linear-attention is not used: its relative error is %.3g, expected below %.3g",
-            found,
+            relative_error,
             TOLERANCE,
         )
         return None
     return operation
 
 
-def relative_difference(exact: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+def relative_difference(exact: Sequence[Tensor], approximate: Sequence[Tensor]) -> float:
     """Largest difference in norm of corresponding tensors, relative to the norm of the first."""
     return max(
         float((a.detach() - b.detach()).norm() / a.detach().norm().clamp(min=1e-6))
-        for a, b in zip(exact, found, strict=True)
+        for a, b in zip(exact, approximate, strict=True)
     )

@@ -112,8 +112,8 @@ class SelfAttention(nn.Module):
             encoded_features = encoding.out_features
         operation = self.operation.init_state(shape, generator, weight, encoded_features)
         selects = isinstance(encoding, SelectiveEncoding)
-        own = encoding.init_layer_state(batch_size, device) if selects else None
-        return LayerState(recent, operation, own)
+        encoding_state = encoding.init_layer_state(batch_size, device) if selects else None
+        return LayerState(recent, operation, encoding_state)
 
     def forward(
         self,
@@ -143,17 +143,19 @@ class SelfAttention(nn.Module):
                 q_scale, k_scale = q_scale * k_scale, torch.ones_like(k_scale[:1])
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
-        own = state.encoding
+        encoding_state = state.encoding
         if isinstance(encoding, QueryKeyEncoding):
             q, k = encoding.encode(q, k, codes, self.layer)
         elif isinstance(encoding, SelectiveEncoding):
-            if own is None:
+            if encoding_state is None:
                 check_state(None, Tensor)
-            assert own is not None
-            q, k, own = encoding.encode(q, k, x, codes, self.layer, own, lengths)
+            assert encoding_state is not None
+            q, k, encoding_state = encoding.encode(
+                q, k, x, codes, self.layer, encoding_state, lengths
+            )
         scoring = encoding.scoring(codes, self.layer)
         out, operation = self.operation(q, k, v, state.operation, scoring, lengths, **more)
-        return self.project_out(out.flatten(2)), LayerState(recent, operation, own)
+        return self.project_out(out.flatten(2)), LayerState(recent, operation, encoding_state)
 
     def _keeps_groups(self, encoding: Encoding) -> bool:
         """Whether the state has keys and values that heads share only once."""
@@ -192,7 +194,7 @@ def check_fit(encoding: Encoding, attention: AttentionConfig, kind: str) -> None
 
 
 def limit_offsets(encoding: Encoding, attention: AttentionConfig, layer: int) -> None:
-    """Tells an encoding how many keys the windowed attention of a layer sees."""
+    """Tell an encoding how many keys the windowed attention of a layer sees."""
     if isinstance(attention, WindowedAttentionConfig):
         encoding.attention_spans[layer] = attention.span
 

@@ -167,7 +167,7 @@ class SoftmaxOperation:
 def _ended(
     keys: Tensor, values: Tensor, first: Tensor | None, lengths: Tensor | None, length: int
 ) -> SoftmaxAttentionState:
-    """The state after a call with `length` new keys, with padding moved before the first key."""
+    """Return the state after `length` new keys, with padding moved before the first key."""
     if lengths is None and first is None:
         return SoftmaxAttentionState(keys, values)
     size = keys.shape[1]

@@ -78,10 +78,10 @@ class StepsMaker(NamedTuple):
 
 def check_axes(num_axes: int, coordinates: NDArray[np.int64] | None) -> None:
     """Raise a ValueError unless positions with these coordinates have `num_axes` axes or more."""
-    found = 1 if coordinates is None else 1 + coordinates.shape[-1]
-    if found < num_axes:
+    axes = 1 if coordinates is None else 1 + coordinates.shape[-1]
+    if axes < num_axes:
         raise ValueError(
-            f"positions have {found} axes, but the model reads {num_axes}; give the coordinates of "
+            f"positions have {axes} axes, but the model reads {num_axes}; give the coordinates of "
             "the tokens"
         )
 

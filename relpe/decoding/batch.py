@@ -42,7 +42,7 @@ class Row(Generic[RuleT]):
         return not self.rule.allowed.any()
 
     def sample(self, logits: NDArray[np.float32]) -> None:
-        """Return the samples the next token from logits (v,)."""
+        """Sample the next token from logits (v,)."""
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
@@ -100,7 +100,7 @@ class ContinuousBatch(Generic[RuleT]):
         return entered
 
     def step(self) -> list[tuple[Row[RuleT], int]]:
-        """Return the samples one token for every row that is not paused and returns them.
+        """Sample one token for every row that is not paused, and return them.
 
         Rows that end leave the batch.
         """
@@ -125,7 +125,7 @@ class ContinuousBatch(Generic[RuleT]):
         return [(row, row.token) for row in rows]
 
     def follow(self, row: Row[RuleT], leader: Row[RuleT]) -> None:
-        """Has `row` go on from where `leader` is, with its own random numbers."""
+        """Let `row` go on from where `leader` is, with its own random numbers."""
         slot = self._steps.fork(leader.slot)
         self._steps.release(row.slot)
         row.slot, row.token, row.rule, row.imposed = slot, leader.token, leader.rule, leader.imposed

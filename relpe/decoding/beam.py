@@ -56,7 +56,7 @@ def beam_search(
             f"beams is {beams}, most {[*most]} and strength {strength}, expected at least 1, 1 "
             "and 0"
         )
-    found: list[list[Hypothesis]] = [[] for _ in most]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in most]
     live = [[_Prefix(row, [start], 0.0, is_greedy=True)] for row in range(rows)]
     for length in range(1, max(most) + 1):
         flat = [prefix for prefixes in live for prefix in prefixes]
@@ -71,19 +71,19 @@ def beam_search(
             if not prefixes:
                 continue
             mine = range(first, first + len(prefixes))
-            after = _continued(prefixes, mine, scores, beams - len(found[source]))
+            after = _continued(prefixes, mine, scores, beams - len(hypotheses[source]))
             first, live[source] = mine.stop, []
             for prefix in after:
                 if prefix.tokens[-1] == end or length == most[source]:
                     score = prefix.log_probability / length_penalty(length, strength)
-                    found[source].append(
+                    hypotheses[source].append(
                         Hypothesis(prefix.tokens[1:], prefix.log_probability, score)
                     )
                 else:
                     live[source].append(prefix)
         parents = [prefix.row for prefixes in live for prefix in prefixes]
         state = state.rows(torch.tensor(parents, dtype=torch.int64, device=logits.device))
-    return [sorted(each, key=lambda one: -one.score) for each in found]
+    return [sorted(each, key=lambda one: -one.score) for each in hypotheses]
 
 
 class _Prefix(NamedTuple):
@@ -105,10 +105,10 @@ def _continued(
 
     `scores` (n, v) are those of all continuations; the prefixes have the rows `rows`.
     """
-    own, vocabulary = scores[rows.start : rows.stop], scores.shape[1]
-    places = own.flatten().topk(min(count, own.numel())).indices.tolist()
+    prefix_scores, vocabulary = scores[rows.start : rows.stop], scores.shape[1]
+    places = prefix_scores.flatten().topk(min(count, prefix_scores.numel())).indices.tolist()
     greedy = {
-        place * vocabulary + int(own[place].argmax())
+        place * vocabulary + int(prefix_scores[place].argmax())
         for place, prefix in enumerate(prefixes)
         if prefix.is_greedy
     }
@@ -118,7 +118,7 @@ def _continued(
         _Prefix(
             rows[place // vocabulary],
             [*prefixes[place // vocabulary].tokens, place % vocabulary],
-            float(own[place // vocabulary, place % vocabulary]),
+            float(prefix_scores[place // vocabulary, place % vocabulary]),
             is_greedy=place in greedy,
         )
         for place in places

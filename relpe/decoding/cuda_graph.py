@@ -179,7 +179,10 @@ class _Tile:
 
 
 def _rows_of_tile(decoder: Decoder) -> int:
-    """Number of rows of a tile: a power of two from 32 to 256, by the size of one row's state."""
+    """Return the number of rows of a tile by the size of one row's state.
+
+    It is a power of two from 32 to 256.
+    """
     device = decoder.embedding.weight.device
     place = torch.zeros(1, 1, 1, dtype=torch.int64, device=device)
     with torch.inference_mode():

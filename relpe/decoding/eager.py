@@ -97,7 +97,7 @@ class PlainSteps:
             if coordinates is not None:
                 others = torch.from_numpy(coordinates[row]).to(device)
                 place = torch.cat([place, others[None, None]], -1)
-            made, state = self._decoder(ids, place, state)
+            out, state = self._decoder(ids, place, state)
             self._rows[slot] = state, position + 1
-            logits[row] = made[0, -1].float().cpu().numpy()
+            logits[row] = out[0, -1].float().cpu().numpy()
         return logits

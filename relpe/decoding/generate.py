@@ -116,7 +116,7 @@ class Generation(Generic[RuleT]):
         self._row(sample).paused = True
 
     def go_on(self, samples: Iterable[Sample[RuleT]], leader: Sample[RuleT]) -> None:
-        """Has paused samples go on with the tokens of one of them, each with its own seed."""
+        """Let paused samples go on with the tokens of one of them, each with its own seed."""
         first = self._row(leader)
         for sample in samples:
             row = self._row(sample)
@@ -179,8 +179,8 @@ class Generation(Generic[RuleT]):
             tokens = torch.from_numpy(prompt)[None].to(self._decoder.embedding.weight.device)
             places = None
             if reading.request.coordinates is not None and self._decoder.num_axes > 1:
-                found, reading.coordinates = reading.request.coordinates.read(prompt)
-                places = torch.from_numpy(found)[None].to(tokens.device)
+                further_axes, reading.coordinates = reading.request.coordinates.read(prompt)
+                places = torch.from_numpy(further_axes)[None].to(tokens.device)
             reading.states = prefill_steps(self._decoder, reading.state, tokens, coordinates=places)
             config = self._decoder.config.pointer
             used = config and (reading.request.options.memory or config.balance.temperature)

@@ -34,7 +34,7 @@ LARGEST_WEIGHT = 127
 RELU, ELU, FAVOR, WINDOWED, DELTA = range(5)
 """Kinds of attention."""
 KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET, PAIRED, DECAYING = range(10)
-"""Columns of `Attention.layers`: the kind of attention; the number of the layer among those with
+"""Columns of `AttentionInputs.layers`: the kind of attention; the number of the layer among those with
 the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
 and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
 set of codes within it; 1 if codes turn pairs of features; 1 if the decay
@@ -48,7 +48,7 @@ class Matrices(NamedTuple):
     scales: Any  # (layers, out)
 
 
-class Weights(NamedTuple):
+class DecoderWeights(NamedTuple):
     """All weights of a decoder."""
 
     embedding: Any  # (v, m)
@@ -63,14 +63,14 @@ class Weights(NamedTuple):
     logits: Matrices  # one layer
     # Events and their local decoder; v = 0: every token passes the blocks.
     closes: Any  # (v,) bool: whether a token closes an event
-    own: Any  # (v, m): embeddings of the local decoder
+    local_embedding: Any  # (v, m): embeddings of the local decoder
     by_size: Any  # (n, m): embeddings of the number of tokens of the open event
     local_norm: Any  # (2, m)
     local_in: Matrices  # one layer
     local_out: Matrices  # one layer
 
 
-class Attention(NamedTuple):
+class AttentionInputs(NamedTuple):
     """Inputs of the attention of all layers, besides queries, keys and values.
 
     Layers may differ in their sizes r and f; arrays have room for the largest.
@@ -91,7 +91,7 @@ class Memory(NamedTuple):
     """States of all slots.
 
     Linear layers have sums and windowed layers have rings; both are counted separately, by PLACE in
-    `Attention.layers`.
+    `AttentionInputs.layers`.
     """
 
     recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
@@ -293,7 +293,7 @@ def features(x, attention, layer, out):
 
 @compiled
 def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
-    """Linear attention of one head, with sums kv (f, e), key_sums (f,); return their log scale."""
+    """Attend linearly in one head, with sums kv (f, e), key_sums (f,); return their log scale."""
     log_key += rate
     running = max(log_past, log_key)
     decay = np.float32(math.exp(log_past - running))
@@ -342,7 +342,7 @@ def gates_of(raw, strongest, rates, out):
 
 @compiled
 def replace_by_delta(q, k, v, strength, decay, stored, error, out):
-    """Return the gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
+    """Apply the gated delta rule of one head, with q and k (d,) of unit norm and `stored` (d, e).
 
     `error` (e,) is workspace.
     """
@@ -414,8 +414,8 @@ def _dots(rows: int, chains: int):
                     spread = builder.insert_element(spread, both, ir.Constant(integer, 0))
                     spread = builder.shuffle_vector(spread, spread, every)
                     for group, total in zip(groups, sums_of_rows[row], strict=True):
-                        made = multiply(group, builder.bitcast(spread, shorts_of))
-                        builder.store(builder.add(builder.load(total), made), total)
+                        products = multiply(group, builder.bitcast(spread, shorts_of))
+                        builder.store(builder.add(builder.load(total), products), total)
 
             whole = builder.udiv(arguments[3], ir.Constant(size, chains))
             with cgutils.for_range(builder, whole) as loop:
@@ -613,7 +613,7 @@ def _project_by_type(matrices, layer, x, narrow, out):
 
 @compiled
 def _through_blocks(weights, attention, memory, codes, slots, places, x):
-    """Replace the inputs x (b, m) of the blocks by their outputs, and advances the states."""
+    """Replace the inputs x (b, m) of the blocks by their outputs, and advance the states."""
     rows, width = x.shape
     layers, heads = attention.rates.shape
     size = width // heads
@@ -774,7 +774,7 @@ def _step(weights, attention, memory, codes, slots, places, tokens, logits):
                 memory.local[slot] = 0.0
                 memory.size[slot] = 0
             else:
-                memory.local[slot] += weights.own[token]
+                memory.local[slot] += weights.local_embedding[token]
                 memory.size[slot] += 1
         if count:
             passing = np.empty((count, width), np.float32)
@@ -802,7 +802,7 @@ def _step(weights, attention, memory, codes, slots, places, tokens, logits):
 
 @compiled
 def _unpacked_step(*given):
-    weights = Weights(
+    weights = DecoderWeights(
         given[0],
         given[1],
         given[2],
@@ -820,16 +820,16 @@ def _unpacked_step(*given):
         Matrices(*given[19:21]),
         Matrices(*given[21:23]),
     )
-    _step(weights, Attention(*given[23:32]), Memory(*given[32:44]), *given[44:])
+    _step(weights, AttentionInputs(*given[23:32]), Memory(*given[32:44]), *given[44:])
 
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """Compute one token of each row; takes the result of `arguments` and five arrays.
+    """Compute one token of each row, from the result of `arguments` and five arrays.
 
-    These are: the codes of all encodings, flat; and for each row its slot, the first index of its
-    codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The codes
-    of a position are (sets, 2, h, d, r) for queries and keys, (sets, 2, h, 2, d) if they turn
+    The arrays are: the codes of all encodings, flat; and for each row its slot, the first index of
+    its codes in each encoding (n, b), its token, and the logits (b, v), which are the output. The
+    codes of a position are (sets, 2, h, d, r) for queries and keys, (sets, 2, h, 2, d) if they turn
     pairs, or a vector (m,) that is added to embeddings.
     """
     _unpacked_step(*given)
@@ -861,7 +861,9 @@ def products_of_waves(waves, queries, keys, out):
                                 code[j] += first * one_row[j] + second * next_row[j]
 
 
-def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
-    """The first arguments of a step, as a flat tuple because Numba is slow with nested ones."""
+def arguments(
+    weights: DecoderWeights, attention: AttentionInputs, memory: Memory
+) -> tuple[Any, ...]:
+    """Return the first arguments of a step, flat because Numba is slow with nested tuples."""
     parts = (part if isinstance(part, Matrices) else (part,) for part in weights)
     return (*(array for part in parts for array in part), *attention, *memory)

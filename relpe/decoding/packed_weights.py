@@ -30,9 +30,9 @@ from relpe.decoding.kernels import (
     SET,
     SPAN,
     WINDOWED,
-    Attention,
+    AttentionInputs,
+    DecoderWeights,
     Matrices,
-    Weights,
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.base import QueryKeyEncoding
@@ -42,7 +42,7 @@ from relpe.models.decoder import Decoder, DecoderState
 _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED, "delta": DELTA}
 
 
-def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
+def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> DecoderWeights:
     """Copy all weights; those of projections have `precision`."""
 
     def matrices(parts: Sequence[torch.Tensor]) -> Matrices:
@@ -72,7 +72,7 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     if any(module.gates is not None for module in attention):
         gates = [_gates_of(module, 2 * config.num_heads) for module in attention]
         qkv = [torch.cat(pair) for pair in zip(qkv, gates, strict=True)]
-    return Weights(
+    return DecoderWeights(
         embedding=array_of(decoder.embedding.weight * embedding_scale(decoder, state)),
         norms=np.stack(norms),
         taps=np.stack(taps),
@@ -88,11 +88,11 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
 
 
 def _gates_of(module: Any, rows: int) -> torch.Tensor:  # noqa: ANN401
-    """The projection (rows, m) of a layer's gates, with zeros in the rows that it does not need."""
+    """Return the projection (rows, m) of a layer's gates, with zeros in rows it does not need."""
     projection = module.project_in.weight.new_zeros(rows, module.project_in.weight.shape[1])
     if module.gates is not None:
-        own = module.gates.project.weight
-        projection[: len(own)] = own
+        gates = module.gates.project.weight
+        projection[: len(gates)] = gates
     return projection
 
 
@@ -104,16 +104,17 @@ def _packed_events(
     if events is None:
         nothing = torch.zeros(0, width)
         closes = torch.zeros(0, dtype=torch.bool)
-        own, by_size, norm = nothing, nothing, torch.zeros(2, width)
+        local_embedding, by_size, norm = nothing, nothing, torch.zeros(2, width)
         project_in = project_out = nothing
     else:
-        closes, own, by_size = events.closes, events.embedding.weight, events.place_embedding.weight
+        closes = events.closes
+        local_embedding, by_size = events.embedding.weight, events.place_embedding.weight
         norm = torch.stack([events.norm.weight, events.norm.bias])
         project_in = events.feed_forward.project_in.weight
         project_out = events.feed_forward.project_out.weight
     return {
         "closes": array_of(closes, torch.bool),
-        "own": array_of(own),
+        "local_embedding": array_of(local_embedding),
         "by_size": array_of(by_size),
         "local_norm": array_of(norm),
         "local_in": matrices([project_in]),
@@ -122,7 +123,7 @@ def _packed_events(
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Reorders weights (layers, out, in) for the kernels: (layers, groups, pairs, 32).
+    """Reorder weights (layers, out, in) for the kernels: (layers, groups, pairs, 32).
 
     A group is 16 outputs and a pair is 2 inputs; both are padded with zeros.
     """
@@ -174,7 +175,9 @@ def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
     return (decoder.embed(ones, codes) - decoder.embed(torch.zeros_like(ones), codes))[0, 0]
 
 
-def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes) -> Attention:
+def packed_attention(
+    decoder: Decoder, state: DecoderState, codes: PositionCodes
+) -> AttentionInputs:
     """Return the inputs of attention besides queries, keys and values.
 
     `state` holds noise and projections.
@@ -228,7 +231,7 @@ def packed_attention(decoder: Decoder, state: DecoderState, codes: PositionCodes
     projections = np.zeros((len(layers), *shapes.max(0)), np.float32)
     for block, one in drawn.items():
         projections[block, : one.shape[0], : one.shape[1]] = one
-    return Attention(
+    return AttentionInputs(
         numbers,
         partners,
         offsets,

@@ -56,7 +56,7 @@ class PositionCodes:
         return sum(4 * part.size // (part.most * BLOCK) for part in self._parts if part.size)
 
     def place_of(self, encoding: int, layer: int) -> tuple[int, int]:
-        """Number of the encoding, -1 without codes, and of the set of codes of its `layer`."""
+        """Return the number of the encoding, -1 without codes, and that of its `layer`'s set."""
         part = self._parts[encoding]
         return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
 
@@ -77,8 +77,8 @@ class PositionCodes:
         groups: list[list[int]] = [[]]
         used: list[set[Block]] = [set() for _ in parts]
         for row in np.argsort(positions[:, 0], kind="stable").tolist():
-            for own, of_rows in zip(used, blocks, strict=True):
-                own.add(of_rows[row])
+            for used_blocks, of_rows in zip(used, blocks, strict=True):
+                used_blocks.add(of_rows[row])
             if max(map(len, used)) > most:
                 groups.append([])
                 used = [{of_rows[row]} for of_rows in blocks]
@@ -90,11 +90,11 @@ class PositionCodes:
 
         Only positions that are `used` (b,) have codes.
         """
-        found = np.zeros((len(self._parts), len(positions)), np.int64)
+        first_indices = np.zeros((len(self._parts), len(positions)), np.int64)
         if used.any():
-            for row, start, part in zip(found, self._starts, self._parts, strict=True):
+            for row, start, part in zip(first_indices, self._starts, self._parts, strict=True):
                 row[used] = start + part.places(positions[used])
-        return found
+        return first_indices
 
 
 class EncodingCodes:
@@ -147,8 +147,8 @@ class EncodingCodes:
         """First index of the codes of each position in the pool."""
         if not self._shape:
             return np.zeros(len(positions), np.int64)
-        wanted = self.blocks(positions)
-        needed = set(wanted)
+        blocks = self.blocks(positions)
+        needed = set(blocks)
         for block in needed & self._blocks.keys():
             self._blocks.move_to_end(block)
         # rows at similar positions need few blocks; reuse memory that is already allocated
@@ -158,7 +158,7 @@ class EncodingCodes:
             place = self._blocks.popitem(last=False)[1] if full else len(self._blocks)
             self._fill(block, slice(place * BLOCK, (place + 1) * BLOCK))
             self._blocks[block] = place
-        first = np.array([self._blocks[block] for block in wanted], np.int64) * BLOCK
+        first = np.array([self._blocks[block] for block in blocks], np.int64) * BLOCK
         return (first + positions[:, self._axes[-1]] % BLOCK) * math.prod(self._shape)
 
     def blocks(self, positions: NDArray[np.int64]) -> list[Block]:
@@ -217,17 +217,17 @@ class EncodingCodes:
         """
         size = self._width // self._heads
         if encoding.partners is None:
-            made = self._encoded(torch.eye(size), encoding, codes)
+            matrices = self._encoded(torch.eye(size), encoding, codes)
         else:  # the sums of the first features of all pairs, and of the second
             is_first = torch.arange(size) < torch.tensor(encoding.partners)
             sums = self._encoded(torch.stack([is_first, ~is_first]).float(), encoding, codes)
-            made = [
+            matrices = [
                 torch.where(is_first, one, one.flip(1))  # own factors, then those of partners
                 for one in sums
             ]
-        if all(torch.equal(one, made[0]) for one in made):
-            made = made[:1]
-        return array_of(torch.stack(made).permute(3, 0, 1, 4, 2, 5))
+        if all(torch.equal(one, matrices[0]) for one in matrices):
+            matrices = matrices[:1]
+        return array_of(torch.stack(matrices).permute(3, 0, 1, 4, 2, 5))
 
     def _encoded(
         self, given: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object

@@ -77,9 +77,9 @@ def draw(
     bias: NDArray[np.floating] | None = None,
     pointer: Pointer | None = None,
 ) -> int:
-    """Return the samples one token from logits (v,) among those `allowed` (v,), at least one.
+    """Sample one token from logits (v,) among those `allowed` (v,), at least one.
 
-    Uses inverse transform sampling: one uniform number per token. The proposals of `pointer` are
+    Inverse transform sampling needs one uniform number per token. The proposals of `pointer` are
     mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
     the division by the temperature. The balance of `pointer` may multiply the temperature of each
     family of tokens by a factor f, also if `memory` is 0: the weight of a token is then

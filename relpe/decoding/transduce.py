@@ -48,7 +48,7 @@ def transduce(
     `targets` are those before `start`, one for each row. A row ends with its target, or after
     `most` tokens; other rows go on.
     """
-    found: list[list[int]] = [[] for _ in targets]
+    outputs: list[list[int]] = [[] for _ in targets]
     rows = [_Row(number, start, *target.read(start)) for number, target in enumerate(targets)]
     for index in range(most):
         logits, state = _step(model, state, rows, index)
@@ -57,14 +57,14 @@ def transduce(
             for row, token in zip(rows, logits.argmax(-1).tolist(), strict=True)
         ]
         for row in rows:
-            found[row.number].append(row.token)
+            outputs[row.number].append(row.token)
         kept = [place for place, row in enumerate(rows) if not row.target.has_ended]
         if not kept:
             break
         if len(kept) < len(rows):
             state = state.rows(torch.tensor(kept, device=logits.device))
             rows = [rows[place] for place in kept]
-    return found
+    return outputs
 
 
 class _Row(NamedTuple):

@@ -242,17 +242,17 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
 
     @abstractmethod
     def encode(self, q: Tensor, k: Tensor, codes: CodesT, layer: int) -> tuple[Tensor, Tensor]:
-        """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d).
+        """Encode q and k (b, l, h, d) as queries and keys (b, l, h, out_features).
 
         With half precision, results may be float32; `forward` returns the dtype of its inputs.
         """
 
     def encode_queries(self, q: Tensor, codes: CodesT, layer: int = 0) -> Tensor:
-        """Encoded queries alone, for models that keep encoded keys in caches of their own."""
+        """Encode queries alone, for models that keep encoded keys in caches of their own."""
         return self.encode(q, q, codes, layer)[0]
 
     def encode_keys(self, k: Tensor, codes: CodesT, layer: int = 0) -> Tensor:
-        """Encoded keys alone; see `encode_queries`.
+        """Encode keys alone; see `encode_queries`.
 
         With `heads_alike`, they may have fewer heads than queries, those that heads share.
         """
@@ -324,7 +324,7 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
         state: Tensor,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Encoded q and k, (b, l, h, d) to (b, l, h, out_features), and the new state.
+        """Encode q and k (b, l, h, d) as (b, l, h, out_features); return the new state too.
 
         x (b, l, m) are the inputs of the layer. `lengths` (b,) int64 is the number of positions of
         each row, if rows are padded at their end; None: l. Padding does not affect the state.
@@ -394,7 +394,7 @@ def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
 
 
 def position_after(positions: Tensor, lengths: Tensor | None, before: Tensor) -> Tensor:
-    """The position (1 or b,) after the last of `positions` (1 or b, l, p), on the first axis.
+    """Return the place (1 or b,) after the last of `positions` (1 or b, l, p), on axis 1.
 
     `lengths` (b,) is the number of positions of each row; rows without any keep that `before`.
     """

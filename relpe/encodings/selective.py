@@ -91,9 +91,9 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
     def moved(
         self, x: Tensor, layer: int, state: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Sums of moves up to each input of x (b, l, m), (b, l, h, d/2) in float64, and the last.
+        """Return sums (b, l, h, d/2) of moves up to each input of x (b, l, m), and the last one.
 
-        Sums are float64, so that a million positions add up exactly enough.
+        They are float64, so that a million positions add up exactly enough.
 
         Raises:
             ValueError: there is no such layer, or the inputs have another width.

@@ -52,9 +52,9 @@ def kernel(
 
     The mean over features is the expected score of a query and a key whose features are all 1.
     """
-    found, gate = covariance(encoding, lags), gates(encoding)
-    found = found if found.ndim == 4 else found[None]
-    return found if gate is None else (1 - gate[..., None]) * found + gate[..., None]
+    covariances, gate = covariance(encoding, lags), gates(encoding)
+    covariances = covariances if covariances.ndim == 4 else covariances[None]
+    return covariances if gate is None else (1 - gate[..., None]) * covariances + gate[..., None]
 
 
 def spectrum(
@@ -74,9 +74,9 @@ def spectrum(
     count = 4 * max(
         LONGEST_WAVE, 2 * taps
     )  # P is zero beyond the taps; padding only adds frequencies
-    found = covariance(encoding, torch.arange(1 - taps, taps))
-    heads = [torch.fft.rfft(head, count).abs().sum(0) for head in found.flatten(0, -3)]
-    power = torch.stack(heads).unflatten(0, found.shape[:-2])
+    covariances = covariance(encoding, torch.arange(1 - taps, taps))
+    heads = [torch.fft.rfft(head, count).abs().sum(0) for head in covariances.flatten(0, -3)]
+    power = torch.stack(heads).unflatten(0, covariances.shape[:-2])
     return (torch.arange(power.shape[-1]).double() / count).expand_as(power), power
 
 
@@ -85,22 +85,25 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
     if isinstance(encoding, Rope):
         turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
         return {"": torch.atan2(turn.sin, turn.cos)[0]}
-    found: dict[str, Tensor] = {}
+    by_part: dict[str, Tensor] = {}
     for part in encoding.parts:
         if isinstance(part, Rotations):
             for block, planes in zip(part.blocks, part.spectra(), strict=True):
-                found[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
+                by_part[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
         elif isinstance(part, TreeMaps):
             # eigenvalues are conjugate pairs, so each angle occurs twice; an odd feature has none
             turns = torch.linalg.eigvals(part.generators().double()).angle().abs()
             turns = turns.sort(descending=True).values[..., : part.out_features // 2 * 2 : 2]
             for branch, turn in enumerate(turns.unbind(2), 1):
-                found[f"branch {branch}, axis {part.first_axis + 1},"] = turn
-    return found
+                by_part[f"branch {branch}, axis {part.first_axis + 1},"] = turn
+    return by_part
 
 
 def moves(encoding: SelectiveRope) -> Float[Tensor, "layers h i"]:
-    """Standard deviation of the moves of each plane in positions, for inputs of variance 1."""
+    """Return the standard deviation of each plane's moves, for inputs of variance 1.
+
+    Moves are in positions.
+    """
     return encoding.moves.double().norm(dim=-1)
 
 

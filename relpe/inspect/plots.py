@@ -79,19 +79,19 @@ def pictures(decoder: Decoder | Classifier) -> dict[str, Picture]:
     if isinstance(decoder, Classifier):
         config = decoder.config
         return _of_encoding(decoder, decoder.encoding, [config.attention] * config.num_layers)
-    found: dict[str, Picture] = {}
+    plots: dict[str, Picture] = {}
     layers = decoder.config.layers_in_order
     for index, encoding in enumerate(decoder.encodings):
         blocks = [n for n in range(len(layers)) if decoder.encoding_of(n) is encoding]
-        own = _of_encoding(decoder, encoding, [layers[n].attention for n in blocks])
-        own |= _of_gates(decoder, blocks)
+        encoding_plots = _of_encoding(decoder, encoding, [layers[n].attention for n in blocks])
+        encoding_plots |= _of_gates(decoder, blocks)
         if len(decoder.encodings) == 1:
-            return own
+            return encoding_plots
         numbers = ", ".join(str(n + 1) for n in blocks)
-        for name, picture in own.items():
+        for name, picture in encoding_plots.items():
             title = f"{picture.title}, layers {numbers}"
-            found[f"{index + 1}-{name}"] = picture._replace(title=title)
-    return found
+            plots[f"{index + 1}-{name}"] = picture._replace(title=title)
+    return plots
 
 
 def _of_encoding(
@@ -99,43 +99,43 @@ def _of_encoding(
 ) -> dict[str, Picture]:
     """All plots of an encoding, whose layers have these kinds of attention."""
     lags = torch.arange(-REACH, REACH + 1)
-    found: dict[str, Picture] = {}
+    plots: dict[str, Picture] = {}
     if isinstance(encoding, StochasticEncoding):
-        found = _stochastic(encoding, lags)
+        plots = _stochastic(encoding, lags)
     elif isinstance(encoding, Rope | Algebraic):
         turns = {k: v for name, x in angles(encoding).items() for k, v in _layers(x, name).items()}
         shown = {name: (x[..., None] * lags).cos().mean(1) for name, x in turns.items()}
-        found["kernel"] = Picture("Kernel of rotations", shown, lags, LAG, "mean cos(angle × lag)")
+        plots["kernel"] = Picture("Kernel of rotations", shown, lags, LAG, "mean cos(angle × lag)")
         shown = {name: (2 * math.pi / x.abs()).clamp(max=NO_TURN) for name, x in turns.items()}
         planes = torch.arange(1, 1 + max(x.shape[1] for x in shown.values()))
         title, y = "Angles of rotations", "period (positions)"
-        found["angles"] = Picture(title, shown, planes, "plane", y, "", "head", log="y")
+        plots["angles"] = Picture(title, shown, planes, "plane", y, "", "head", log="y")
         if isinstance(encoding, Algebraic) and encoding.config.decay < 1:
             shown, y = {"": decay(encoding, lags[REACH:])[None]}, "factor of logits"
-            found["window"] = Picture("Decay of logits", shown, lags[REACH:], LAG, y, "", "head")
+            plots["window"] = Picture("Decay of logits", shown, lags[REACH:], LAG, y, "", "head")
     elif isinstance(encoding, SelectiveRope):
         shown, y = _layers(moves(encoding)), "deviation of a move, for inputs of variance 1"
         planes = torch.arange(1, 1 + encoding.out_features // 2)
-        found["moves"] = Picture("Moves of positions", shown, planes, "plane", y)
+        plots["moves"] = Picture("Moves of positions", shown, planes, "plane", y)
     elif isinstance(encoding, OffsetEncoding):
-        found = _offsets(decoder, encoding, attentions)
+        plots = _offsets(decoder, encoding, attentions)
     elif isinstance(encoding, Sinusoid | LearnedPosition | TreeSQ):
         x = "node, breadth-first" if isinstance(encoding, TreeSQ) else "position (tokens)"
         vectors = position_vectors(encoding, decoder.config.width, 2 * REACH).T
         shown, places = {"": vectors}, torch.arange(vectors.shape[1])
-        found["positions"] = Picture("Added to embeddings", shown, places, x, "value", "feature")
+        plots["positions"] = Picture("Added to embeddings", shown, places, x, "value", "feature")
     fading = dict.fromkeys(getattr(attention, "half_lives", None) for attention in attentions)
     for number, ends in enumerate((ends for ends in fading if ends is not None), 1):
         halves = np.geomspace(ends[0], ends[1], decoder.config.num_heads)
         picture = _fading("Fading", {"": torch.from_numpy(halves)}, "weight of a key")
-        found["fading" if number == 1 else f"fading-{number}"] = picture
-    return found
+        plots["fading" if number == 1 else f"fading-{number}"] = picture
+    return plots
 
 
 def _of_gates(decoder: Decoder, blocks: Sequence[int]) -> dict[str, Picture]:
     """Decay of what layers with the delta rule have stored, where their inputs are zero."""
-    found = {f"layer {n + 1}": half_lives(decoder, n) for n in blocks}
-    halves = {name: half for name, half in found.items() if half is not None}
+    by_layer = {f"layer {n + 1}": half_lives(decoder, n) for n in blocks}
+    halves = {name: half for name, half in by_layer.items() if half is not None}
     if not halves:
         return {}
     y = "share of what is stored, for inputs of zero"
@@ -154,23 +154,23 @@ def _fading(title: str, halves: dict[str, Tensor], y: str) -> Picture:
 def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture]:
     plain, gate = covariance(encoding, lags), gates(encoding)
     plain = plain if plain.ndim == 4 else plain[None]
-    shown, found = _sets(plain.mean(2), "P, before gates"), {}
+    shown, plots = _sets(plain.mean(2), "P, before gates"), {}
     if gate is not None:
         shown |= _layers(kernel(encoding, lags).mean(2), "(1 − g) P + g,")
         x, title = torch.arange(1, gate.shape[2] + 1), "Gates: 1 ignores position"
-        found["gates"] = Picture(title, _layers(gate), x, "feature", "gate g")
+        plots["gates"] = Picture(title, _layers(gate), x, "feature", "gate g")
     peaks = [x.abs().amax(1, keepdim=True).clamp(min=1e-30) for x in shown.values()]
     names = [[f"{head}: {x:.2g}" for head, x in enumerate(peak[:, 0], 1)] for peak in peaks]
     shown = {name: x / peak for (name, x), peak in zip(shown.items(), peaks, strict=True)}
     title, y = "Kernel: mean over features, divided by its maximum", "head: maximum"
-    found["kernel"] = Picture(title, shown, lags, LAG, "share of the maximum", y, names=names)
+    plots["kernel"] = Picture(title, shown, lags, LAG, "share of the maximum", y, names=names)
     moves = (plain.amax(3) - plain.amin(3)).argsort(2, descending=True)[..., :4].sort(2).values
     most = plain.gather(2, moves[..., None].expand(-1, -1, -1, len(lags)))
     heads = {f"head {n}": x for n, x in enumerate(most.unbind(1), 1)}
     shown = {k: v for name, x in heads.items() for k, v in _sets(x, name).items()}
     title, y = "Features that change most with the lag", "P, before gates"
     names = [[str(n + 1) for n in rows] for rows in moves.transpose(0, 1).flatten(0, 1).tolist()]
-    found["features"] = Picture(title, shown, lags, LAG, y, "", "feature", names)
+    plots["features"] = Picture(title, shown, lags, LAG, y, "", "feature", names)
     frequencies, power = spectrum(encoding)
     thirds = (3 * (1 / frequencies).clamp(2, LONGEST_WAVE).log2() - 3).long()  # of octaves
     edges = torch.exp2(torch.arange(3, 3 * math.log2(LONGEST_WAVE) + 2) / 3)
@@ -178,14 +178,14 @@ def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture
     shares, value = shares / power.sum(-1, keepdim=True), "share of the head"
     shown = _sets(shares if shares.ndim == 3 else shares[None])
     x = f"period (positions); the last column: {LONGEST_WAVE:,} and longer"
-    found["spectrum"] = Picture("Spectrum of P", shown, edges, x, value, log="x")
-    return found
+    plots["spectrum"] = Picture("Spectrum of P", shown, edges, x, value, log="x")
+    return plots
 
 
 def _offsets(
     decoder: Decoder | Classifier, encoding: OffsetEncoding, attentions: Sequence[AttentionConfig]
 ) -> dict[str, Picture]:
-    layers, found = range(encoding.num_layers), {}
+    layers, plots = range(encoding.num_layers), {}
     bounds = [encoding.span or getattr(attention, "span", None) for attention in attentions]
     heads = decoder.config.num_heads
     spans = [encoding.head_spans(n) or (bounds[n],) * heads for n in layers]
@@ -198,17 +198,17 @@ def _offsets(
     features = [table.features.flatten(1).T for table in tables if table.features is not None]
     if features:
         shown, row = _layers(torch.stack(features)), "feature, grouped by head"
-        found["features"] = Picture("Features E of lags", shown, lags, LAG, "E", row)
+        plots["features"] = Picture("Features E of lags", shown, lags, LAG, "E", row)
     biases = [table.bias.T for table in tables if table.bias is not None]
     if biases:
         shown, y = _layers(torch.stack(biases)), "v·E, of any query"
-        found["bias"] = Picture("Bias of lags", shown, lags, LAG, y, "", "head")
+        plots["bias"] = Picture("Bias of lags", shown, lags, LAG, y, "", "head")
     windows = [values.T for values in map(window, tables) if values is not None]
     if windows:
         names = [[f"{n}: {span or 'all'}" for n, span in enumerate(s, 1)] for s in spans]
         shown, y = _layers(torch.stack(windows)), "g, factor of weights or logits"
-        found["window"] = Picture("Windows", shown, lags, LAG, y, "", "head: span", names)
-    return found
+        plots["window"] = Picture("Windows", shown, lags, LAG, y, "", "head: span", names)
+    return plots
 
 
 def _layers(values: Tensor, name: str = "") -> dict[str, Tensor]:
@@ -277,16 +277,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{parser.prog}: matplotlib is not installed; {install('train')}\n",
         )
     try:
-        found = pictures(load_model(options.model))
+        plots = pictures(load_model(options.model))
         options.output.mkdir(parents=True, exist_ok=True)
-        for name, picture in found.items():
+        for name, picture in plots.items():
             path = options.output / f"{name}.png"
             with atomic_write(path) as beside:
                 draw(picture).savefig(beside, format="png", dpi=200, metadata={"Software": None})
             sys.stdout.write(f"{path}\n")
     except (CheckpointError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    if not found:
+    if not plots:
         sys.stdout.write("nothing to draw: this model has no positional encoding\n")
     return 0
 

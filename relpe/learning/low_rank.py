@@ -77,5 +77,5 @@ def merge_corrections(decoder: Decoder) -> None:
 
 
 def _replace(decoder: Decoder, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(decoder.get_submodule(parent), own, module)
+    parent, _, child = name.rpartition(".")
+    setattr(decoder.get_submodule(parent), child, module)

@@ -127,7 +127,7 @@ class _Learner:
         self._optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
 
     def step(self, passage: Passage) -> bool:
-        """One step on a passage; return whether gradients were finite."""
+        """Take one step on a passage; return whether gradients were finite."""
         with _ONE_THREAD:
             return self._step(passage)
 
@@ -158,9 +158,9 @@ class _Learner:
         self._set(self.averages())
         self._decoder.eval()
         with _ONE_THREAD, torch.inference_mode():
-            found = float(_nats(self._decoder, passage))
+            nats = float(_nats(self._decoder, passage))
         self._set(now)
-        return found
+        return nats
 
     def finished(self, parameters: list[Tensor]) -> Decoder:
         """Return the decoder with these parameters, as an ordinary one.
@@ -237,8 +237,8 @@ def study_again(
     learner = _Learner(decoder, config or StudyConfig())
     while learner.steps < steps and learner.step(passage(learner.steps)):
         yield learner.steps / steps
-    found = learner.finished(learner.averages()) if learner.steps == steps else None
-    yield Studied(found, learner.steps, math.nan, math.nan)
+    learned = learner.finished(learner.averages()) if learner.steps == steps else None
+    yield Studied(learned, learner.steps, math.nan, math.nan)
 
 
 def _nats(decoder: Decoder, passage: Passage) -> Tensor:

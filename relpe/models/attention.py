@@ -180,7 +180,7 @@ class Attention(nn.Module):
     def _of_rows(
         self, x: Tensor, state: AttentionState, positions: Tensor | None, lengths: Tensor | None
     ) -> tuple[Tensor, AttentionState]:
-        """The same for rows that are padded only at their end, after `lengths` (b,) positions."""
+        """Call the layer for rows padded only at their end, after `lengths` (b,) positions."""
         after = state.positions + (x.shape[1] if lengths is None else lengths)
         if positions is None:
             steps = torch.arange(x.shape[1], device=x.device)

@@ -212,7 +212,7 @@ def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> 
 
 
 def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
-    """The config of a model of a `kind` in `model.json`, and the files of weights that it names."""
+    """Read the config of a model of a `kind` in `model.json`, and the names of its weights."""
     file = folder / "model.json"
     with file.open("rb") as opened:
         content = opened.read(MAX_DESCRIPTION_BYTES + 1)
@@ -247,18 +247,18 @@ def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
 
     Raises CheckpointError if they differ, or if the model has too large constants.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    stored: dict[str, tuple[int, ...]] = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
-            found |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
-    for name in [name for name in found if int8.is_largest(name, found)]:
-        if found[name] == found[name.removesuffix(int8.LARGEST)][:1]:
-            del found[name]
-    elements = sum(math.prod(shape) for shape in found.values())
+            stored |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118 - not a dictionary
+    for name in [name for name in stored if int8.is_largest(name, stored)]:
+        if stored[name] == stored[name.removesuffix(int8.LARGEST)][:1]:
+            del stored[name]
+    elements = sum(math.prod(shape) for shape in stored.values())
     largest = config.largest
-    if config.num_layers > len(found) or largest > elements:
+    if config.num_layers > len(stored) or largest > elements:
         raise CheckpointError(
-            f"{folder}: the weights do not match model.json: found {len(found):,} tensors of "
+            f"{folder}: the weights do not match model.json: found {len(stored):,} tensors of "
             f"{elements:,} numbers, expected those of {config.num_layers:,} layers and a size of "
             f"{largest:,}"
         )
@@ -270,8 +270,8 @@ def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
             f"{folder / 'model.json'}: the model cannot be built, since a size is too large; "
             "download the model again"
         ) from error
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    _raise_for(_differences(found, wanted), folder)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    _raise_for(_differences(stored, expected), folder)
     constants = sum(buffer.nbytes for buffer in model.buffers())
     if constants > MAX_CONSTANTS_BYTES:
         raise CheckpointError(
@@ -281,15 +281,15 @@ def _check_shapes(config: _AnyConfig, files: list[Path], folder: Path) -> None:
 
 
 def _differences(
-    found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
     return [
-        *(f"{name} is missing" for name in wanted if name not in found),
-        *(f"{name} is unexpected" for name in found if name not in wanted),
+        *(f"{name} is missing" for name in expected if name not in stored),
+        *(f"{name} is unexpected" for name in stored if name not in expected),
         *(
-            f"{name} is {found[name]}, expected {shape}"
-            for name, shape in wanted.items()
-            if name in found and found[name] != shape
+            f"{name} is {stored[name]}, expected {shape}"
+            for name, shape in expected.items()
+            if name in stored and stored[name] != shape
         ),
     ]
 

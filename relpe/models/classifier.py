@@ -207,7 +207,7 @@ class Classifier(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Draws weights as `Decoder` does; values and convolutions keep PyTorch's initial ones."""
+        """Draw weights as `Decoder` does; values and convolutions keep PyTorch's initial ones."""
         xavier = self.config.initialization == "xavier"
         for name, module in self.blocks.named_modules():
             if isinstance(module, nn.Linear) and ".attention." in name and module.bias is not None:

@@ -15,7 +15,7 @@ class CheckpointError(ValueError):
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
-    """Convert a config to dictionaries, list, strings and numbers."""
+    """Convert a config to dictionaries, lists, strings and numbers."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
@@ -90,11 +90,11 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
         getattr(choice, "kind", choice): choice for choice in choices if _is_section(choice)
     }
     if sections and isinstance(value, dict):
-        wanted = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
-        if wanted not in sections:
+        kind = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
+        if kind not in sections:
             names = ", ".join(map(str, sections))
-            raise CheckpointError(f"{where}.kind: found {wanted!r}, expected one of {names}")
-        return from_plain(sections[wanted], value, where)
+            raise CheckpointError(f"{where}.kind: found {kind!r}, expected one of {names}")
+        return from_plain(sections[kind], value, where)
     for choice in choices[:-1]:
         try:
             return from_plain(choice, value, where)

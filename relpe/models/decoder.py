@@ -149,9 +149,9 @@ class Decoder(nn.Module):
         self.encoding: Encoding = built[0]
         self.more_encodings = nn.ModuleList(built[1:])
         for block, layer in enumerate(layers):
-            own = built[self._encoding_of[block]]
-            check_fit(own, layer.attention, layer.encoding.kind)
-            limit_offsets(own, layer.attention, self.place_in_encoding(block))
+            encoding = built[self._encoding_of[block]]
+            check_fit(encoding, layer.attention, layer.encoding.kind)
+            limit_offsets(encoding, layer.attention, self.place_in_encoding(block))
         if len({_redraws(layer) for layer in layers} - {None}) > 1:
             raise ValueError(
                 "the random features of different layers are redrawn at different steps; use the "
@@ -189,13 +189,13 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Draws weights from N(0, 0.02), or smaller for projections into the residual stream.
+        """Draw weights from N(0, 0.02), or smaller for projections into the residual stream.
 
         Source: Radford et al. (2019). Encodings initialise their own weights.
         """
         for name, module in self.named_modules():
-            own = name.split(".")[0] not in ("encoding", "more_encodings")
-            if own and isinstance(module, nn.Linear | nn.Embedding):
+            outside_encodings = name.split(".")[0] not in ("encoding", "more_encodings")
+            if outside_encodings and isinstance(module, nn.Linear | nn.Embedding):
                 into_stream = name.endswith("project_out") and name != "project_out"
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
@@ -226,7 +226,10 @@ class Decoder(nn.Module):
         return self._shared[encoding].blocks
 
     def place_in_encoding(self, block: int) -> int:
-        """Number of a block among those that share its encoding: the `layer` of its methods."""
+        """Return the number of a block among those that share its encoding.
+
+        It is the `layer` of the encoding's methods.
+        """
         return self._shared[self._encoding_of[block]].blocks.index(block)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -237,8 +240,8 @@ class Decoder(nn.Module):
 
     def training_window(self) -> Windows | None:
         """Return the learned windows of all encodings, if there are any."""
-        found = [encoding.training_window() for encoding in self.encodings]
-        windows = [window for window in found if window is not None]
+        candidates = [encoding.training_window() for encoding in self.encodings]
+        windows = [window for window in candidates if window is not None]
         return Windows(windows) if windows else None
 
     def init_state(
@@ -352,17 +355,17 @@ class Decoder(nn.Module):
         """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
         codes, after = [], []
         for encoding, shared, state in zip(self.encodings, self._shared, states, strict=True):
-            own = positions if shared.axes is None else _axes_of(positions, shared.axes)
-            found, state = encoding.prepare(own, state)
-            codes.append(found)
+            positions_read = positions if shared.axes is None else _axes_of(positions, shared.axes)
+            encoding_codes, state = encoding.prepare(positions_read, state)
+            codes.append(encoding_codes)
             after.append(state)
         return codes, tuple(after)
 
     def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
         """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
-        for encoding, own in zip(self.encodings, codes, strict=True):
+        for encoding, encoding_codes in zip(self.encodings, codes, strict=True):
             if isinstance(encoding, AbsoluteEncoding):
-                x = encoding.embed(x, own)
+                x = encoding.embed(x, encoding_codes)
         return x
 
 

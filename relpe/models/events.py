@@ -52,13 +52,13 @@ class EventsConfig(Checked):
     @staticmethod
     def ranges(ids: Iterable[int]) -> tuple[tuple[int, int], ...]:
         """Return the ranges that consist of these ids, for `closing`."""
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for one in sorted(set(ids)):
-            if found and found[-1][1] == one:
-                found[-1] = found[-1][0], one + 1
+            if ranges and ranges[-1][1] == one:
+                ranges[-1] = ranges[-1][0], one + 1
             else:
-                found.append((one, one + 1))
-        return tuple(found)
+                ranges.append((one, one + 1))
+        return tuple(ranges)
 
     def check(self, vocabulary_size: int) -> None:
         """Raise a ValueError if no id of a vocabulary closes an event, or others do."""
@@ -185,18 +185,18 @@ class Events(nn.Module):
     def forward(
         self, tokens: Tensor, rows: Tensor, grouped: Grouped, state: EventState
     ) -> tuple[Tensor, EventState]:
-        """Outputs (b, l, m) that predict the next token after each of `tokens`, and the new state.
+        """Return outputs (b, l, m) that predict the token after each of `tokens`, and the state.
 
         `rows` (b, n, m) are the outputs of the blocks.
         """
         rows = torch.cat([state.row[:, None].to(rows.dtype), rows], 1)
         row = _gathered(rows, grouped.closed)
         # differences of running sums; in float64, so that they are exact in any split
-        own = self.embedding(tokens)
-        running = own.double().cumsum(1)
+        vectors = self.embedding(tokens)
+        running = vectors.double().cumsum(1)
         before = torch.cat([-state.local[:, None].double(), running], 1)
         local = running - _gathered(before, grouped.last + 1)
-        local = local.to(torch.promote_types(own.dtype, state.local.dtype))
+        local = local.to(torch.promote_types(vectors.dtype, state.local.dtype))
         size = torch.arange(tokens.shape[1], device=tokens.device) - grouped.last
         size = size + state.size[:, None].where(grouped.last < 0, 0)
         place = self.place_embedding(size.clamp(max=self.config.most - 1))
@@ -212,7 +212,7 @@ class Events(nn.Module):
 
 
 def _flat(index: Tensor, size: int) -> Tensor:
-    """Indices (b, l) into rows of `size`, as indices (b * l,) into the rows end to end."""
+    """Turn indices (b, l) into rows of `size` into indices (b * l,) of the rows end to end."""
     return (index + size * torch.arange(len(index), device=index.device)[:, None]).flatten()
 
 

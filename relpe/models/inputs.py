@@ -114,8 +114,8 @@ class OnGrid(NamedTuple):
         if self.exists is None:
             return self.x[:, -1]
         place = self.exists.sum(1)[:, None, None] - 1
-        chosen = self.x.take_along_dim(place.clamp(min=0), 1)
-        return chosen.where(place >= 0, 0.0)[:, 0]
+        vectors = self.x.take_along_dim(place.clamp(min=0), 1)
+        return vectors.where(place >= 0, 0.0)[:, 0]
 
     def maximum(self) -> Tensor:
         """Maximum of each feature (b, m); zeros without a vector."""

@@ -28,16 +28,16 @@ def restored(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
     Raises ValueError if the largest weights of one in int8 are missing.
     """
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, weight in weights.items():
         if weight.dtype == torch.int8:
             if name + LARGEST not in weights:
                 raise ValueError(f"{name}{LARGEST} is missing, which weights in int8 need")
             # in this order, the largest weight is exact, and is rounded to 127 again
-            found[name] = weight.float() * weights[name + LARGEST].float()[:, None] / MOST
+            tensors[name] = weight.float() * weights[name + LARGEST].float()[:, None] / MOST
         elif not is_largest(name, weights):
-            found[name] = weight.float()
-    return found
+            tensors[name] = weight.float()
+    return tensors
 
 
 def is_largest(name: str, weights: Mapping[str, object]) -> bool:

@@ -70,7 +70,7 @@ def layers_of(
 
 def shared_encodings(layers: Sequence[Layer]) -> list[SharedEncoding]:
     """Return the distinct encodings of the layers, in the order of their first blocks."""
-    found: dict[tuple[EncodingConfig, tuple[int, ...] | None], list[int]] = {}
+    blocks_by_key: dict[tuple[EncodingConfig, tuple[int, ...] | None], list[int]] = {}
     for block, layer in enumerate(layers):
-        found.setdefault((layer.encoding, layer.axes), []).append(block)
-    return [SharedEncoding(*key, blocks) for key, blocks in found.items()]
+        blocks_by_key.setdefault((layer.encoding, layer.axes), []).append(block)
+    return [SharedEncoding(*key, blocks) for key, blocks in blocks_by_key.items()]

@@ -21,7 +21,7 @@ def serves(v: Tensor) -> bool:
 
 @lru_cache(maxsize=8)
 def kernel(device: torch.device) -> Callable[..., Any] | None:
-    """The package's chunked operation, if it is available and agrees with ours on this device."""
+    """Return the package's chunked operation, if it is available and agrees with ours here."""
     return checked(
         "fla.ops.gated_delta_rule",
         "chunk_gated_delta_rule",

@@ -43,7 +43,7 @@ def gated_delta_rule(
     state: Float[Tensor, "b h d e"],
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, "b l h e"], Float[Tensor, "b h d e"]]:
-    """Outputs (b, l, h, e) and the state after the last position, in the dtype of the state.
+    """Return outputs (b, l, h, e) and the state after the last position, in the state's dtype.
 
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
@@ -72,7 +72,7 @@ def delta_step(
     log_decay: Float[Tensor, "b h"],
     state: Float[Tensor, "b h d e"],
 ) -> tuple[Float[Tensor, "b h e"], Float[Tensor, "b h d e"]]:
-    """Return the rule at one position, in the dtype of the state."""
+    """Apply the rule at one position, in the dtype of the state."""
     q, k, v, strength, log_decay = (x.to(state.dtype) for x in (q, k, v, strength, log_decay))
     state = log_decay.exp()[..., None, None] * state
     correction = v - (k[..., None, :] @ state)[..., 0, :]
@@ -80,7 +80,7 @@ def delta_step(
     return (q[..., None, :] @ state)[..., 0, :], state
 
 
-class _Part(NamedTuple):
+class _ChunkInputs(NamedTuple):
     """Inputs of g chunks of c positions, in n rows times heads, and products of their decays."""
 
     q: Tensor  # (g, n, c, d)
@@ -92,13 +92,15 @@ class _Part(NamedTuple):
     since: Tensor  # (g, n, c, c): G; 0 above the diagonal
 
     @staticmethod
-    def of(inputs: tuple[Tensor, ...], span: slice, chunk: int, dtype: torch.dtype) -> _Part:
+    def of(inputs: tuple[Tensor, ...], span: slice, chunk: int, dtype: torch.dtype) -> _ChunkInputs:
         """Return a part of q, k, v (b, l, h, f) and of strengths and log decays (b, l, h)."""
         q, k, v, strength, log_decay = (_tiled(x[:, span], chunk, dtype) for x in inputs)
         total = log_decay.cumsum(-2)
         # above the diagonal, the exponential could overflow
         since = (total - total.mT).clamp(max=0).exp().tril()
-        return _Part(q, k, v, strength, total.exp(), (total[..., -1:, :] - total).exp(), since)
+        return _ChunkInputs(
+            q, k, v, strength, total.exp(), (total[..., -1:, :] - total).exp(), since
+        )
 
     @property
     def fade(self) -> Tensor:
@@ -154,14 +156,14 @@ class _Solution(NamedTuple):
         )
 
     def of(self, span: slice, chunk: int) -> _Solution:
-        """The solution of the chunks of the positions in `span`, which begins with a chunk."""
+        """Return the solution of the chunks in `span`, positions that begin with a chunk."""
         first, end = span.start // chunk, -(-span.stop // chunk)
         return _Solution(
             self.corrections[first:end], self.inverse[first:end], self.states[first : end + 1]
         )
 
 
-def _solve(part: _Part, solution: _Solution) -> None:
+def _solve(part: _ChunkInputs, solution: _Solution) -> None:
     """Compute the solution of a part, whose first state is given."""
     corrections, inverse, states = solution
     eye = torch.eye(part.k.shape[2], dtype=states.dtype, device=states.device)
@@ -182,7 +184,7 @@ def _solve(part: _Part, solution: _Solution) -> None:
 
 
 def _gradients(
-    part: _Part, solution: _Solution, grad: Tensor, after: Tensor
+    part: _ChunkInputs, solution: _Solution, grad: Tensor, after: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the inputs, (g, n, c, f), and of the state before the part.
 
@@ -198,8 +200,8 @@ def _gradients(
     torch.matmul((decay * q).mT, grad, out=of_states[:-1])
     of_states[-1] = after
     for i in range(len(q) - 1, -1, -1):
-        wanted = torch.baddbmm(of_right[i], keys[i], of_states[i + 1])
-        torch.bmm(inverse[i].mT, wanted, out=of_right[i])
+        of_correction = torch.baddbmm(of_right[i], keys[i], of_states[i + 1])
+        torch.bmm(inverse[i].mT, of_correction, out=of_right[i])
         of_states[i].addcmul_(part.fade[i], of_states[i + 1]).baddbmm_(reads[i], of_right[i])
     # the same for all chunks
     of_scores, of_lower = grad @ corrections.mT, of_right @ corrections.mT  # of L: negative
@@ -249,15 +251,15 @@ def _forward(
     state: Tensor,
     chunk: int,
 ) -> tuple[Tensor, ...]:
-    out, found = state.new_empty(v.shape), _Solution.empty(v, chunk, state)
-    found.states[0] = state.flatten(0, 1)
+    out, whole = state.new_empty(v.shape), _Solution.empty(v, chunk, state)
+    whole.states[0] = state.flatten(0, 1)
     for span in _spans(q, chunk):
-        part = _Part.of((q, k, v, strength, log_decay), span, chunk, state.dtype)
-        solution = found.of(span, chunk)
+        part = _ChunkInputs.of((q, k, v, strength, log_decay), span, chunk, state.dtype)
+        solution = whole.of(span, chunk)
         _solve(part, solution)
         part.put(part.outputs(solution), out[:, span])
     # a copy, since the state may be kept much longer than those of all chunks
-    return out, found.states[-1].view(state.shape).clone(), *found
+    return out, whole.states[-1].view(state.shape).clone(), *whole
 
 
 def _backward(
@@ -275,11 +277,11 @@ def _backward(
 ) -> tuple[Tensor, ...]:
     inputs = q, k, v, strength, log_decay
     grads = [torch.empty_like(x) for x in inputs]
-    found, after = _Solution(corrections, inverse, states), grad_state.flatten(0, 1)
+    whole, after = _Solution(corrections, inverse, states), grad_state.flatten(0, 1)
     for span in reversed(_spans(q, chunk)):
-        part = _Part.of(inputs, span, chunk, states.dtype)
+        part = _ChunkInputs.of(inputs, span, chunk, states.dtype)
         given = part.take(grad[:, span])
-        *of_inputs, after = _gradients(part, found.of(span, chunk), given, after)
+        *of_inputs, after = _gradients(part, whole.of(span, chunk), given, after)
         for one, into in zip(of_inputs, grads, strict=True):
             part.put(one, into[:, span])
     return *grads, after.reshape(grad_state.shape).clone()
@@ -288,8 +290,8 @@ def _backward(
 def _forward_shapes(
     q: Tensor, k: Tensor, v: Tensor, strength: Tensor, log_decay: Tensor, state: Tensor, chunk: int
 ) -> tuple[Tensor, ...]:
-    made = _Solution.empty(v, chunk, state)
-    return state.new_empty(v.shape), state.new_empty(state.shape), *made
+    solution = _Solution.empty(v, chunk, state)
+    return state.new_empty(v.shape), state.new_empty(state.shape), *solution
 
 
 def _backward_shapes(*given: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
@@ -305,8 +307,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 @first_derivatives
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
-    made = torch.ops.relpe.gated_delta_rule_backward(*saved, ctx.chunk, *grads[:2])
-    return *made, None
+    input_grads = torch.ops.relpe.gated_delta_rule_backward(*saved, ctx.chunk, *grads[:2])
+    return *input_grads, None
 
 
 _INPUTS = "Tensor q, Tensor k, Tensor v, Tensor strength, Tensor log_decay"

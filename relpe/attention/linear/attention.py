@@ -120,7 +120,9 @@ def sums_of(
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
     turned: Float[Tensor, "b s h f"] | None = None,
 ) -> LinearState:
-    """Sums over all keys, in float32 or wider, of which `read_sums` makes weighted means.
+    """Return sums over all keys, of which `read_sums` makes weighted means.
+
+    They are in float32 or wider.
 
     Arguments are those of `linear_attention`; `turned` are other features of the keys, for the
     numerator.

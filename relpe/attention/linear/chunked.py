@@ -28,14 +28,15 @@ class Tiling(NamedTuple):
     """Dtype of the factors of products; sums have that of the state."""
 
 
-def tiling(device: torch.device, wanted: torch.dtype, sums: torch.dtype) -> Tiling:
-    """The fastest tiling for a device, with factors in `wanted` if this is fast, else in `sums`.
+def tiling(device: torch.device, preferred: torch.dtype, sums: torch.dtype) -> Tiling:
+    """Return the fastest tiling for a device, with factors of the dtype `preferred` or `sums`.
 
-    On CPUs the data of 64 positions and eight heads fits the cache. bfloat16 is used where its
-    products are fast. float16 is never used, since sums of a thousand keys would overflow.
+    On CPUs the data of 64 positions and eight heads fits the cache. `preferred` is used if it is
+    bfloat16 and its products are fast. float16 is never used, since sums of a thousand keys would
+    overflow.
     """
-    if wanted == torch.bfloat16 and _has_fast_bfloat16(device.type):
-        return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, wanted)
+    if preferred == torch.bfloat16 and _has_fast_bfloat16(device.type):
+        return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, preferred)
     if device.type == "cpu":
         return Tiling(64, 1, 8, sums)
     return Tiling(64, 64, 2**30, sums)
@@ -50,7 +51,7 @@ def _has_fast_bfloat16(device: str) -> bool:
     return has_amx and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
-class _Part(NamedTuple):
+class _WeightedChunks(NamedTuple):
     """Some chunks of some rows, and the causal weights of their keys and of the sums.
 
     Weights are exp(scale of the key - running maximum at the query), or 1 without scales. There are
@@ -64,14 +65,16 @@ class _Part(NamedTuple):
     after: Tensor | None  # (n, g, c): weight of key j in the next sums
     decay: Tensor | None  # (n, g): weight of the old sums in the next sums
 
-    def of(self, rows: slice) -> _Part:
+    def of(self, rows: slice) -> _WeightedChunks:
         """Return the part for a slice of rows, which contains all s scales if rows share them."""
         within, before, after, decay = self.within, self.before, self.after, self.decay
         if before is None or after is None or decay is None:
             return self
         if len(within) == len(before):
             within = within[rows]
-        return _Part(self.span, self.chunks, within, before[rows], after[rows], decay[rows])
+        return _WeightedChunks(
+            self.span, self.chunks, within, before[rows], after[rows], decay[rows]
+        )
 
     def tile(self, x: Tensor) -> Tensor:
         """(n, l, f) to (n * g, c, f)."""
@@ -79,7 +82,7 @@ class _Part(NamedTuple):
         return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
 
     def put(self, values: Tensor, into: Tensor) -> None:
-        """The reverse of `tile`: writes into the part's positions of `into` (n, l) or (n, l, f)."""
+        """Write values in tiles to the positions of these chunks in `into` (n, l) or (n, l, f)."""
         into[:, self.span] = values.view_as(into[:, self.span])
 
     def weigh(self, scores: Tensor) -> Tensor:
@@ -89,7 +92,7 @@ class _Part(NamedTuple):
         return scores
 
     def scaled(self, x: Tensor, weights: Tensor | None) -> Tensor:
-        """Multiplies x (n * g, c, f) by weights (n, g, c)."""
+        """Multiply x (n * g, c, f) by weights (n, g, c)."""
         return x if weights is None else x * weights.reshape(*x.shape[:2], 1)
 
 
@@ -102,7 +105,7 @@ def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
 
 def _parts(
     length: int, how: Tiling, scale: Tensor | None, start: Tensor
-) -> tuple[list[_Part], Tensor]:
+) -> tuple[list[_WeightedChunks], Tensor]:
     """All chunks in order, grouped as in `how`, and the running maximum after them.
 
     `scale` is (n, l), or (s, l) if rows share it; `start` is (n,). The maximum never depends on
@@ -118,7 +121,7 @@ def _parts(
         first = span.stop
         triangle = mask[:chunk, :chunk]
         if scale is None:
-            parts.append(_Part(span, count, triangle[None, None], None, None, None))
+            parts.append(_WeightedChunks(span, count, triangle[None, None], None, None, None))
             continue
         copies = len(start) // len(scale)
         greatest = start.view(copies, -1).amax(0)
@@ -132,7 +135,7 @@ def _parts(
         decay = torch.exp(begins - ends.repeat(copies, 1))
         start = ends[:, -1].repeat(copies)
         parts.append(
-            _Part(
+            _WeightedChunks(
                 span,
                 count,
                 within.to(how.dtype) * triangle,
@@ -145,7 +148,7 @@ def _parts(
 
 
 def _sums_met(
-    part: _Part, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
+    part: _WeightedChunks, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return the sums (n * g, ., .) before each chunk, in the dtype of `like`, and the final sums.
 
@@ -261,8 +264,8 @@ def _backward(
 def _forward_shapes(q: Tensor, k: Tensor, v: Tensor, kv: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
     k_sum, scale, start = rest[:3]
     dtype = start.dtype if scale is None else torch.promote_types(start.dtype, scale.dtype)
-    made = kv.new_empty(v.shape), kv.new_empty(q.shape[:2])
-    return *made, torch.empty_like(kv), torch.empty_like(k_sum), start.to(dtype, copy=True)
+    outs = kv.new_empty(v.shape), kv.new_empty(q.shape[:2])
+    return *outs, torch.empty_like(kv), torch.empty_like(k_sum), start.to(dtype, copy=True)
 
 
 def _backward_shapes(*inputs: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
@@ -278,15 +281,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
     saved = ctx.saved_tensors  # once, since activation checkpointing computes them anew
-    made = torch.ops.relpe.causal_sums_backward(*saved, *how, *grads[:4])
+    input_grads = torch.ops.relpe.causal_sums_backward(*saved, *how, *grads[:4])
     _, k, _, kv, k_sum, scale, start = saved
-    _, grad_k, _, grad_kv, grad_k_sum = made
+    _, grad_k, _, grad_kv, grad_k_sum = input_grads
     of_scale = of_start = None
     if ctx.needs_input_grad[5]:  # a factor of a key multiplies all that the key does
         of_scale = (k * grad_k).sum(-1, dtype=kv.dtype).view(-1, *scale.shape).sum(0).to(scale)
     if ctx.needs_input_grad[6]:
         of_start = ((kv * grad_kv).sum((1, 2)) + (k_sum * grad_k_sum).sum(1)).to(start)
-    return *made, of_scale, of_start, None, None, None
+    return *input_grads, of_scale, of_start, None, None, None
 
 
 _INPUTS = (

@@ -26,7 +26,7 @@ def serves(v: Tensor) -> bool:
 
 @lru_cache(maxsize=8)
 def kernel(device: torch.device) -> Callable[..., Any] | None:
-    """The package's chunked operation, if it is available and agrees with ours on this device."""
+    """Return the package's chunked operation, if it is available and agrees with ours here."""
     return checked(
         "fla.ops.simple_gla",
         "chunk_simple_gla",

@@ -249,11 +249,11 @@ def _in_head_groups(
         return _causal(q, k, v, seen, table, span if spans is None else min(span, spans[0]))
     outs: dict[int, Tensor] = {}
     for size in sorted(set(spans)):
-        heads = [head for head, own in enumerate(spans) if own == size]
-        own_q, own_k, own_v = (_heads_of(x, heads, 2) for x in (q, k, v))
-        own_table = table.map(lambda x, own=heads: _heads_of(x, own, 1), *_BY_HEAD)
-        own_table = own_table.map(lambda x, own=heads: _heads_of(x, own, 0), "content_bias")
-        out = _causal(own_q, own_k, own_v, seen, own_table, min(span, size))
+        heads = [head for head, head_span in enumerate(spans) if head_span == size]
+        some_q, some_k, some_v = (_heads_of(x, heads, 2) for x in (q, k, v))
+        some = table.map(lambda x, heads=heads: _heads_of(x, heads, 1), *_BY_HEAD)
+        some = some.map(lambda x, heads=heads: _heads_of(x, heads, 0), "content_bias")
+        out = _causal(some_q, some_k, some_v, seen, some, min(span, size))
         outs.update(zip(heads, out.unbind(2), strict=True))
     return torch.stack([outs[head] for head in range(len(spans))], 2)
 
@@ -314,7 +314,7 @@ def _ended(
 
 
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:
-    """The state with the last `slots` keys, padded to that size if there are no gradients."""
+    """Return the state with the last `slots` keys, padded to that size without gradients."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
     if not torch.is_grad_enabled():

@@ -128,9 +128,10 @@ class _Blocks(torch.autograd.Function):
 def _weighted_sums(
     shape: _Shape, q: Tensor, k: Tensor, v: Tensor, stride: int
 ) -> tuple[Tensor, Tensor]:
-    """Sums (n, l, e + 8) of values times weights, and the level (n, l) subtracted from the scores.
+    """Return sums (n, l, e + 8) of values times weights, and the level (n, l) of the scores.
 
-    The last columns are sums of weights. The level is the maximum of every `stride`-th score.
+    The last columns are sums of weights. The level is the maximum of every `stride`-th score, and
+    is subtracted from the scores.
     """
     features = q.shape[-1]
     queries, keys = functional.pad(q, (0, FURTHER)), _with_ones(k)
@@ -200,7 +201,7 @@ class _Workspace:
                 yield side, self._mask(queries, keys, place, side)
 
     def _mask(self, queries: int, keys: int, place: int, side: slice) -> Tensor:
-        """What is added to the scores of some keys of a block: 0, or -inf if they are hidden."""
+        """Return what is added to the scores of some keys of a block: 0, or -inf if hidden."""
         age = torch.arange(place, place + queries)[:, None] - torch.arange(keys)[side]
         hidden = (age < 0) | (age >= self._span)
         return self._memory.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)

@@ -190,22 +190,22 @@ class _BoxAttention(torch.autograd.Function):
         grad: Tensor,
     ) -> tuple[Tensor | None, ...]:
         options, tensors = ctx.options, ctx.saved_tensors
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        grads = {i: torch.zeros_like(tensors[i]) for i in wanted}
+        indices = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        grads = {i: torch.zeros_like(tensors[i]) for i in indices}
         for queries, keys in _groups(tensors[0], options):
             spans = (queries, keys, keys)
             parts = [
                 None if part is None else part.detach() for part in _parts(tensors, queries, keys)
             ]
             inputs: list[Tensor] = []
-            for i in wanted:
+            for i in indices:
                 leaf = parts[i]
                 assert leaf is not None
                 inputs.append(leaf.requires_grad_())
             with torch.enable_grad():
                 out = _attend(options, *parts)
-            made = torch.autograd.grad(out, inputs, grad[:, queries])
-            for i, more in zip(wanted, made, strict=True):
+            part_grads = torch.autograd.grad(out, inputs, grad[:, queries])
+            for i, more in zip(indices, part_grads, strict=True):
                 (grads[i][:, spans[i]] if i < len(spans) else grads[i]).add_(more)
         return None, *(grads.get(i) for i in range(len(tensors)))
 
@@ -224,10 +224,7 @@ def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
 
 
 def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
-    """Return the tensors of one group: slices of queries, keys, values and masks.
-
-    Others are whole.
-    """
+    """Return the tensors of one group: slices of queries, keys, values and masks, others whole."""
     q, k, v, *shared, valid, rows = tensors
     return [
         q[:, queries],

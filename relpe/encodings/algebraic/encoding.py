@@ -165,7 +165,9 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def codes_at(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState | NoState
     ) -> tuple[AlgebraicCodes, AlgebraicState | NoState]:
-        """Map at `positions`, which may be in any order and repeat; further axes are ignored.
+        """Return the maps at `positions`; further axes are ignored.
+
+        Positions may be in any order and repeat.
 
         Raises:
             ValueError: `decay` does not allow these positions.
@@ -231,8 +233,8 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
 
         See `structures.distances`. In linear attention, weights decay instead.
         """
-        found = distances(self.config.structure, queries, keys)
-        return torch.pow(self.config.decay, found.double()).to(next(self.parameters()).dtype)
+        distance = distances(self.config.structure, queries, keys)
+        return torch.pow(self.config.decay, distance.double()).to(next(self.parameters()).dtype)
 
     def offset_factors(self, offsets: Shaped[Tensor, "o p"]) -> Float[Tensor, "o h"]:
         """`logit_factors` by offset (key minus query), for the `factor` of an `OffsetTable`.

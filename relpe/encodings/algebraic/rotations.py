@@ -169,15 +169,15 @@ class Rotations(nn.Module):
         turning = turning.expand(*self.angles.shape[:2], -1)
         all_angles = torch.cat([self.angles.double(), turning], -1)[..., numbers.order]
         sizes = [block.features for block in self.blocks]
-        found = []
+        spectra = []
         for index, angles in enumerate(all_angles.split([size // 2 for size in sizes], -1)):
             if self.triangles:
                 skew = skew_from_triangle(self.triangles[index].double(), sizes[index])
-                found.append(Spectrum(torch.matrix_exp(skew), angles))
+                spectra.append(Spectrum(torch.matrix_exp(skew), angles))
             else:
                 eye = torch.eye(sizes[index], dtype=torch.float64, device=angles.device)
-                found.append(Spectrum(eye.expand(*angles.shape[:2], -1, -1), angles))
-        return found
+                spectra.append(Spectrum(eye.expand(*angles.shape[:2], -1, -1), angles))
+        return spectra
 
     @torch.no_grad()
     def load(self, spectra: Sequence[Spectrum]) -> None:
@@ -238,7 +238,7 @@ def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
 
 
 def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
-    """Multiplies consecutive blocks of x (b, l, h, d) by their matrices (h or 1, d, d)."""
+    """Multiply consecutive blocks of x (b, l, h, d) by their matrices (h or 1, d, d)."""
     blocks = x.split([basis.shape[-1] for basis in bases], -1)
     return torch.cat(
         [

@@ -100,7 +100,7 @@ def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
 
 
 def proper(spectrum: Spectrum) -> Spectrum:
-    """The same rotations with bases of determinant 1, by reversing one plane where needed."""
+    """Return the same rotations with bases of determinant 1; reverse a plane where needed."""
     basis, angles = spectrum
     flipped = torch.linalg.det(basis) < 0
     order = torch.arange(basis.shape[-1], device=basis.device)
@@ -140,9 +140,9 @@ def _check_even(matrix: Tensor) -> None:
 def _each(function: Callable[[Tensor], Spectrum], batch: Tensor) -> Spectrum:
     if batch.ndim == 2:
         return function(batch)
-    found = [function(matrix) for matrix in batch.flatten(0, -3)]
-    parts = (torch.stack(part).unflatten(0, batch.shape[:-2]) for part in zip(*found, strict=True))
-    return Spectrum(*parts)
+    spectra = [function(matrix) for matrix in batch.flatten(0, -3)]
+    parts = (torch.stack(part) for part in zip(*spectra, strict=True))
+    return Spectrum(*(part.unflatten(0, batch.shape[:-2]) for part in parts))
 
 
 def _planes_of_skew(skew: Tensor) -> Spectrum:
@@ -164,8 +164,8 @@ def _planes_of_rotation(rotation: Tensor) -> Spectrum:
     gap between the eigenvalues for angles t and u is that of W times sin((t + u) / 2 - a), and `a`
     is chosen so that these factors are large.
     """
-    found = torch.linalg.eigvals(rotation).angle()
-    means = (found[:, None] + found).flatten() / 2
+    eigenvalue_angles = torch.linalg.eigvals(rotation).angle()
+    means = (eigenvalue_angles[:, None] + eigenvalue_angles).flatten() / 2
     candidates = torch.linspace(0, math.pi, 512, dtype=means.dtype, device=means.device)[1:-1]
     spread = (means - candidates[:, None]).sin().abs().amin(1)
     shifted = rotation * torch.exp(-1j * candidates[spread.argmax()])

@@ -105,7 +105,7 @@ def num_axes(structure: Structure) -> int:
 
 
 def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Leaf]:
-    """The structure as a direct sum of lines, cycles and trees, with `features` divided among them.
+    """Divide a structure and its `features` into a direct sum of lines, cycles and trees.
 
     Raises:
         ValueError: the features cannot be divided as configured, or the structure is empty.
@@ -115,11 +115,11 @@ def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Lea
             parts: tuple[Structure, ...] = (SequenceStructure(),) * structure.num_axes
         else:
             parts = structure.parts
-        found = []
+        all_leaves = []
         for part, share in zip(parts, _shares(structure, len(parts), features), strict=True):
-            found += leaves(part, share, first_axis)
+            all_leaves += leaves(part, share, first_axis)
             first_axis += num_axes(part)
-        return found
+        return all_leaves
     if isinstance(structure, CycleStructure) and structure.period < 1:
         raise ValueError(f"the period of a cycle is {structure.period}, expected at least 1")
     if isinstance(structure, TreeStructure):

@@ -34,7 +34,9 @@ class Level(NamedTuple):
 def word_maps(
     generators: Float[Tensor, "h k d d"], words: Int[Tensor, "n t"]
 ) -> tuple[Float[Tensor, "h u d d"], Int[Tensor, " n"]]:
-    """Maps of all distinct prefixes of words, the empty one first, and the index of each word.
+    """Return the maps of all distinct prefixes of words, and the index of each word.
+
+    The empty prefix is the first.
 
     Equal nodes are computed only once. Each level of the tree costs one gather and, for each
     branch, one product.
@@ -90,8 +92,8 @@ class _Products(torch.autograd.Function):
             nodes = maps[:, here : here + len(level.parents)]
             for branch, part in level.branches():
                 parents = above.index_select(1, level.parents[part])
-                made = torch.bmm(_stacked(parents), generators[:, branch])
-                nodes[:, part] = made.view_as(parents)
+                products = torch.bmm(_stacked(parents), generators[:, branch])
+                nodes[:, part] = products.view_as(parents)
             if depth % POLISHED_LEVELS == 0 and generators.dtype != torch.float64:
                 with torch.no_grad():
                     nodes.copy_(polished(nodes))
@@ -125,5 +127,5 @@ class _Products(torch.autograd.Function):
 
 
 def _stacked(maps: Float[Tensor, "h n d e"]) -> Float[Tensor, "h m e"]:
-    """The rows of all maps of each head as one matrix, so that one product serves all nodes."""
+    """Join the rows of all maps of each head into one matrix, so that one product serves all."""
     return maps.view(len(maps), -1, maps.shape[-1])

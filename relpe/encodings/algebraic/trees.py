@@ -53,15 +53,17 @@ def grouped(nodes: Int[Tensor, " n"], total: int) -> Groups:
     groups = (tokens + size - 1) // size
     if total <= 2 * len(nodes) and int(tokens.max()) <= size:
         groups = torch.ones_like(tokens)  # a few products too many, but no copies of maps
-        chosen = None
+        node_of_group = None
     else:
-        chosen = torch.arange(total, device=nodes.device).repeat_interleave(groups)
+        node_of_group = torch.arange(total, device=nodes.device).repeat_interleave(groups)
     order = nodes.argsort(stable=True)
     sorted_nodes = nodes[order]
     turn = torch.arange(len(nodes), device=nodes.device) - (tokens.cumsum(0) - tokens)[sorted_nodes]
     places = torch.empty_like(nodes)
     places[order] = (groups.cumsum(0) - groups)[sorted_nodes] * size + turn
-    return Groups(chosen, places, size, total if chosen is None else len(chosen))
+    return Groups(
+        node_of_group, places, size, total if node_of_group is None else len(node_of_group)
+    )
 
 
 class TreeMaps(nn.Module):
@@ -98,8 +100,8 @@ class TreeMaps(nn.Module):
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> TreeCodes:
         """Return the maps of the nodes at `positions`."""
         axes = self.structure.word_axes or 1
-        own = positions[..., self.first_axis : self.first_axis + axes]
-        words = tree_words(self.structure, own)
+        coordinates = positions[..., self.first_axis : self.first_axis + axes]
+        words = tree_words(self.structure, coordinates)
         generators = self.generators()
         maps, index = word_maps(generators.flatten(0, 1), words.flatten(0, -2))
         groups = grouped(index, maps.shape[1])

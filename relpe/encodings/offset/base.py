@@ -100,7 +100,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """
 
     def before_call(self) -> None:
-        """Called once per call of the model, before its tables are computed."""
+        """Prepare for a call of the model, once, before its tables are computed."""
 
     def codes_at(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
         """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
@@ -157,8 +157,8 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         spans: list[_Span] = []
         for layer in range(self.num_layers):
             sizes = self.head_spans(layer)
-            own = self.span if sizes is None else max(sizes)
-            spans.append((self.attention_spans.get(layer) if own is None else own, sizes))
+            widest = self.span if sizes is None else max(sizes)
+            spans.append((self.attention_spans.get(layer) if widest is None else widest, sizes))
         return spans
 
     def _from_places(
@@ -194,12 +194,14 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         bounds = [span for span, _ in spans if span is not None]
         widest = max(bounds) if len(bounds) == len(spans) else None
         reach = state.length if widest is None else min(widest, state.length)
-        known = positions
+        key_positions = positions
         if state.positions is not None:
             past = state.positions
             rows = max(past.shape[0], positions.shape[0])
-            known = torch.cat([past.expand(rows, -1, -1), positions.expand(rows, -1, -1)], 1)
-        differences = key_minus_query(known, positions.shape[1], reach)  # (1 or b, l, a, p)
+            key_positions = torch.cat(
+                [past.expand(rows, -1, -1), positions.expand(rows, -1, -1)], 1
+            )
+        differences = key_minus_query(key_positions, positions.shape[1], reach)  # (1 or b, l, a, p)
         points, rows = distinct(differences, axis_by_axis=self.coordinates == "additive")
         tables = []
         for layer, (span, heads) in enumerate(spans):
@@ -207,23 +209,23 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
             places = -torch.arange(size, device=positions.device, dtype=torch.float64)[:, None]
             table = self.table_of(points, places, layer)._replace(rows=rows[:, :, :size])
             tables.append(table._replace(span=span, head_spans=heads))
-        kept = known.shape[1] if widest is None else min(widest - 1, known.shape[1])
-        recent = known[:, known.shape[1] - kept :]
+        kept = key_positions.shape[1] if widest is None else min(widest - 1, key_positions.shape[1])
+        recent = key_positions[:, key_positions.shape[1] - kept :]
         return OffsetCodes(tuple(tables)), state._replace(positions=recent)
 
 
-def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
+def key_minus_query(key_positions: Tensor, length: int, reach: int) -> Tensor:
     """Differences (r, length, reach, p) between each query and the keys 0, 1, ... places before it.
 
-    `known` (r, s, p) ends with the positions of the queries. Before its start, its first position
-    is repeated.
+    `key_positions` (r, s, p) end with the positions of the queries. Before their start, the first
+    one is repeated.
     """
     if not length:
-        return known.new_zeros(known.shape[0], 0, reach, known.shape[2])
-    missing = max(0, length + reach - 1 - known.shape[1])
-    known = torch.cat([known[:, :1].expand(-1, missing, -1), known], 1)
-    known = known[:, known.shape[1] - (length + reach - 1) :]
-    windows = known.unfold(1, reach, 1).flip(-1).movedim(-1, 2)
+        return key_positions.new_zeros(key_positions.shape[0], 0, reach, key_positions.shape[2])
+    missing = max(0, length + reach - 1 - key_positions.shape[1])
+    key_positions = torch.cat([key_positions[:, :1].expand(-1, missing, -1), key_positions], 1)
+    key_positions = key_positions[:, key_positions.shape[1] - (length + reach - 1) :]
+    windows = key_positions.unfold(1, reach, 1).flip(-1).movedim(-1, 2)
     return windows - windows[:, :, :1]
 
 

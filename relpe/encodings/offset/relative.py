@@ -99,8 +99,8 @@ class RelativeEncoding(OffsetEncoding):
     def features(self, points: list[Tensor], layer: int) -> Tensor:
         """Positional features (o, h, d) of offsets (o, n), or (o_i, 1) for each axis."""
         networks: Any = self.networks[layer % len(self.networks)]
-        made = [network.at(offsets) for network, offsets in zip(networks, points, strict=True)]
-        return torch.cat(made).unflatten(-1, (self.num_heads, -1))
+        outputs = [network.at(offsets) for network, offsets in zip(networks, points, strict=True)]
+        return torch.cat(outputs).unflatten(-1, (self.num_heads, -1))
 
     def half_widths(self, layer: int) -> tuple[int, ...]:
         """Half width on each axis of a grid: places on each side of a query that any head sees.

@@ -105,7 +105,7 @@ class SirenNetwork(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Draws new weights."""
+        """Draw new weights."""
         phases = self.config.initialization == "log_frequency"
         linears = self.linears()
         for linear in linears:

@@ -176,7 +176,7 @@ class Window(nn.Module):
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Count a training step, and refreshes the spans every `span_refresh` steps."""
+        """Count a training step, and refresh the spans every `span_refresh` steps."""
         if self._held:
             return
         now = self._in_training
@@ -293,24 +293,24 @@ class Windows:
         Layers are those with windows, from 1: `span/layer_1`, a mean over heads, and
         `window_width/layer_1`, a mean over heads and axes.
         """
-        found = [window.metrics() for window in self.windows]
+        metrics = [window.metrics() for window in self.windows]
         layers = [len(window.current().exact) for window in self.windows]
-        spans = sum(one["mean_span"] * count for one, count in zip(found, layers, strict=True))
+        spans = sum(one["mean_span"] * count for one, count in zip(metrics, layers, strict=True))
         return {
             "mean_span": spans / sum(layers),
-            "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in found),
-            "outgrown_spans": sum(one["outgrown_spans"] for one in found),
+            "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in metrics),
+            "outgrown_spans": sum(one["outgrown_spans"] for one in metrics),
             **self._metrics_of_layers(),
         }
 
     def _metrics_of_layers(self) -> dict[str, float]:
         spans = [heads for window in self.windows for heads in window.spans()]
         widths = [width for window in self.windows for width in window.log_widths().detach().exp()]
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for layer, (heads, width) in enumerate(zip(spans, widths, strict=True), 1):
-            found[f"span/layer_{layer}"] = sum(heads) / len(heads)
-            found[f"window_width/layer_{layer}"] = float(width.mean())
-        return found
+            metrics[f"span/layer_{layer}"] = sum(heads) / len(heads)
+            metrics[f"window_width/layer_{layer}"] = float(width.mean())
+        return metrics
 
     def span_state(self) -> dict[str, Any]:
         """See `Window.span_state`."""
@@ -342,8 +342,8 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
         ordered = sorted(tops)
         return tuple(next(top for top in ordered if top >= size) for size in sizes)
 
-    chosen = itertools.combinations(values[:-1], groups - 1)
-    return min((raised((*tops, values[-1])) for tops in chosen), key=sum)
+    lower_tops = itertools.combinations(values[:-1], groups - 1)
+    return min((raised((*tops, values[-1])) for tops in lower_tops), key=sum)
 
 
 def _safe_log(x: Tensor) -> Tensor:

@@ -86,8 +86,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         if positions.shape[0] == 1 or bool((positions == positions[:1]).all()):
             return self.codes_of_row(positions[:1], state)
         rows: list[NoiseCodesT] = []
-        for own in positions.split(1):
-            codes, state = self.codes_of_row(own, state)
+        for row_positions in positions.split(1):
+            codes, state = self.codes_of_row(row_positions, state)
             rows.append(codes)
         return rows[0]._replace(rows=tuple(rows)), state
 
@@ -101,7 +101,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
     @abstractmethod
     def project(self, q: Tensor, k: Tensor, codes: NoiseCodesT) -> tuple[Tensor, Tensor]:
-        """Sums over features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
+        """Sum the features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
 
     def encode(self, q: Tensor, k: Tensor, codes: NoiseCodesT, layer: int) -> tuple[Tensor, Tensor]:
         """Encode queries and keys (b, l, h, d) as (b, l, h, r).
@@ -111,8 +111,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         check_layer(layer, self.num_layers)
         if codes.rows:
             rows = [
-                self.encode(q[i : i + 1], k[i : i + 1], own, layer)
-                for i, own in enumerate(codes.rows)
+                self.encode(q[i : i + 1], k[i : i + 1], row_codes, layer)
+                for i, row_codes in enumerate(codes.rows)
             ]
             return torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows])
         if codes.by_layer:
@@ -128,9 +128,9 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
 
 def raw_gates(shape: tuple[int, int, int], initial: float | None = None) -> nn.Parameter:
-    """New gates of `shape` (layers, h, d), before the sigmoid, after which they are `initial`.
+    """Make gates of `shape` (layers, h, d), before the sigmoid, after which they are `initial`.
 
-    None: standard normal, as in the original.
+    If that is None, they are standard normal, as in the original.
     """
     if initial is None:
         return nn.Parameter(torch.randn(shape))
@@ -150,13 +150,13 @@ def check_initial_gate(initial: float | None, *, gated: bool) -> None:
         )
 
 
-def checked_draws(default: int, wanted: int | None) -> int:
-    """Return the number of realisations of a state (r): `wanted`, or else `default`.
+def checked_draws(default: int, requested: int | None) -> int:
+    """Return the number of realisations of a state (r): `requested`, or else `default`.
 
     Raises:
         ValueError: it is less than 1.
     """
-    draws = default if wanted is None else wanted
+    draws = default if requested is None else requested
     at_least(1, num_realizations=draws)
     return draws
 

@@ -235,7 +235,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
                 state = state._replace(coded=torch.tensor([last]), codes=torch.stack(codes))
                 state = state._replace(weights=Weights.of(self._filter_weights()))
                 if len(placement.tiles) == 1:
-                    shared = [made[:, placement.sites[0]] for made in codes]
+                    shared = [set_codes[:, placement.sites[0]] for set_codes in codes]
             if shared is None:
                 shared = [shared_codes(x, plan) if sharing else None for x in matrices]
         return self._codes(shared, matrices, plan, state), state
@@ -253,8 +253,8 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     ) -> FilteredNoiseCodes:
         """Codes of all sets of filters: one set that layers share, or one per layer."""
         layers = tuple(
-            FilteredNoiseCodes(made, matrix, plan, state.gates)
-            for made, matrix in zip(shared, matrices, strict=True)
+            FilteredNoiseCodes(codes, matrix, plan, state.gates)
+            for codes, matrix in zip(shared, matrices, strict=True)
         )
         return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
 

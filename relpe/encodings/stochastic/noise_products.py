@@ -204,7 +204,7 @@ def project(
     assert matrices is not None
     with without_autocast(q.device):
         # with autocast, q and k may be narrower than the noise
-        return apply(_FusedProjection, q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
+        return apply(_ProjectionByPiece, q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
 
 
 class _FilterMatrices(torch.autograd.Function):
@@ -240,9 +240,9 @@ class _SharedCodes(torch.autograd.Function):
         codes = matrices.new_empty(2, plan.placement.length, *matrices.shape[:2], plan.halos.draws)
         for piece in plan.pieces():
             for heads, features in piece.parts():
-                made = piece.codes(matrices, heads, features)
-                made = made.unflatten(2, (piece.tiles, 2, -1)).permute(3, 2, 4, 0, 1, 5)
-                codes[:, piece.rows, heads, features] = made.flatten(1, 2)
+                product = piece.codes(matrices, heads, features)
+                product = product.unflatten(2, (piece.tiles, 2, -1)).permute(3, 2, 4, 0, 1, 5)
+                codes[:, piece.rows, heads, features] = product.flatten(1, 2)
         return codes
 
     @staticmethod
@@ -261,7 +261,7 @@ class _SharedCodes(torch.autograd.Function):
         return grad_matrices, None
 
 
-class _FusedProjection(torch.autograd.Function):
+class _ProjectionByPiece(torch.autograd.Function):
     """Projection of queries and keys piece by piece, with the codes of only one part at a time."""
 
     @staticmethod

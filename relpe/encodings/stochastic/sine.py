@@ -186,7 +186,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
 
     def _sparse_codes(self, positions: Tensor, state: SineNoise, places: Tensor) -> SparseCodes:
         """Codes of `positions` (1, l, 1) with sparse noise."""
-        sources = sparse_noise.Sources(places, state.sines.transpose(2, 3).flatten(2, 3))
+        sources = sparse_noise.FeaturePlaces(places, state.sines.transpose(2, 3).flatten(2, 3))
         starts, offsets, length = _in_blocks(positions[0, :, 0].double(), BLOCK)
         gains = self._gains(state.sines)
         layers: list[list[Tensor]] = []
@@ -216,8 +216,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         sets = waves.shape[2] // heads
 
         def products(noise: Tensor) -> Sequence[Tensor | None]:
-            made = _codes(waves, noise)[:length] if small else None
-            return [None] * sets if made is None else made.split(heads, 1)
+            joined = _codes(waves, noise)[:length] if small else None
+            return [None] * sets if joined is None else joined.split(heads, 1)
 
         layers = tuple(
             SineCodes(wave, query, key, state.gates, queries, keys, by_row=by_row)

@@ -120,7 +120,7 @@ class SirenSPE(FilteredNoise):
         return (gains * shaped / norm).view_as(drawn)
 
     def _drawn(self, steps: Tensor) -> Tensor:
-        """Outputs of the networks at `steps` (*steps, p), in the order of `steps_back`."""
+        """Return the networks' outputs at `steps` (*steps, p), in the order of `steps_back`."""
         sets = []
         for network in self.networks:
             assert isinstance(network, SirenNetwork)
@@ -137,9 +137,10 @@ class SirenSPE(FilteredNoise):
         return Filters(turned, tuple(1 - taps for taps in turned.shape[-self.axes :]))
 
     def _num_taps(self, widths: Tensor) -> list[int]:
-        """Number of taps along each axis, up to the end of the widest window, in whole buckets.
+        """Return the number of taps along each axis, up to the end of the widest window.
 
-        It is the same in all layers, so that they read the noise in the same way.
+        It is a multiple of the bucket, up to the limit, and the same in all layers, so that they
+        read the noise in the same way.
         """
         widest = widths.detach().double().flatten(0, -2).amax(0)
         reach = widest * math.sqrt(-2 * math.log(WINDOW_END))

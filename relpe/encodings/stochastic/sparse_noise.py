@@ -36,7 +36,7 @@ def draw(
     return places, noise.transpose(1, 2)
 
 
-class Sources:
+class FeaturePlaces:
     """Which feature each place reads, for all heads together.
 
     A table has a row for each wave and each run of r places: rows (s, h * r).
@@ -110,6 +110,6 @@ def _heads(columns: Tensor, heads: int) -> Tensor:
 def project(x: Tensor, weights: Tensor, feature: Tensor) -> Tensor:
     """Sum over waves and features of x (b, l, h, d) times weights: (b, l, h, r).
 
-    The weights (s, h * r, l) are those of `Sources.weigh`, and belong to the features (s, h * r).
+    The weights (s, h * r, l) are those of `FeaturePlaces.weigh`, for the features (s, h * r).
     """
     return apply(_Projection, x.to(weights), weights, feature)

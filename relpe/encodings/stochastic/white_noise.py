@@ -176,11 +176,11 @@ class Halos:
     ) -> None:
         self._field = field
         self.draws = field.shape[-1]
-        self._wanted = [
+        self._halos = [
             [tuple(map(sum, zip(tile, offset, strict=True))) for offset in neighbours]
             for tile in tiles
         ]
-        distinct = sorted({index for halo in self._wanted for index in halo})
+        distinct = sorted({index for halo in self._halos for index in halo})
         heads, features, draws = field.shape
         self._values: Tensor | None = None
         self._recent: dict[tuple[int, ...], Tensor] = {}
@@ -193,19 +193,19 @@ class Halos:
 
     def tiles(self, index: int) -> list[tuple[int, ...]]:
         """Return the indices of the tiles in the halo of the index-th tile."""
-        return self._wanted[index]
+        return self._halos[index]
 
     def noise(self, index: int) -> Tensor:
         """Return the noise (h, d, n, r) of that halo, tile after tile."""
-        wanted = self._wanted[index]
+        halo = self._halos[index]
         if self._values is not None:
-            rows = [self._row[tile] for tile in wanted]
+            rows = [self._row[tile] for tile in halo]
             if rows == list(range(rows[0], rows[0] + len(rows))):
                 return self._values[:, :, rows[0] : rows[-1] + 1].flatten(2, 3)  # no copy
             return self._values[:, :, rows].flatten(2, 3)
         recent = self._recent
         self._recent = {
-            tile: recent[tile] if tile in recent else self._field.tile(tile) for tile in wanted
+            tile: recent[tile] if tile in recent else self._field.tile(tile) for tile in halo
         }
         return torch.cat(list(self._recent.values()), 2)
 
@@ -232,24 +232,24 @@ class NoiseLine:
 
     def noise(self, index: int) -> Tensor:
         """Return the noise (h, d, n, r) of that halo, tile after tile."""
-        wanted = [tile for (tile,) in self.tiles(index)]
+        halo = [tile for (tile,) in self.tiles(index)]
         # tiles of the last call and of the last run are not redrawn
-        self._few = {tile: self._tile(tile) for tile in wanted}
+        self._few = {tile: self._tile(tile) for tile in halo}
         return torch.cat(list(self._few.values()), 2)
 
     def run(self, first: int, stop: int) -> Tensor:
         """Return the noise (h, d, t, n, r) around each of the tiles `first` to `stop` - 1."""
         begin = self._tiles[first] + self._reach[0]
-        wanted = range(begin, begin + stop - first + len(self._reach) - 1)
+        run = range(begin, begin + stop - first + len(self._reach) - 1)
         if begin < self._held.start:
             self._held = range(0)  # a new pass
-        for tile in wanted:
+        for tile in run:
             here = self._buffer[:, :, tile - begin]
             if tile in self._held:  # from the previous run, further to the right in memory
                 here.copy_(self._buffer[:, :, tile - self._held.start])
             else:
                 here.copy_(self._few[tile] if tile in self._few else self._field.tile((tile,)))
-        self._held = wanted
+        self._held = run
         samples = self._buffer.flatten(2, 3)
         halos = samples.unfold(2, SITES * len(self._reach), SITES)  # (h, d, t, r, n)
         return halos[:, :, : stop - first].mT

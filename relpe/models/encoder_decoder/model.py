@@ -187,7 +187,7 @@ class EncoderDecoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Draws weights as `Decoder` does."""
+        """Draw weights as `Decoder` does."""
         into_stream = math.sqrt(2 * self.config.num_layers)
         for name, module in self.named_modules():
             if not name.startswith("encoding") and isinstance(module, nn.Linear | nn.Embedding):
