@@ -60,7 +60,7 @@ def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
 
 @contextmanager
 def alone_in(output: Path, *, wait: bool = False) -> Iterator[None]:
-    """Locks a folder against other batches.
+    """Lock a folder against other batches.
 
     If it is already locked, waits, or raises CommandError.
 
@@ -200,7 +200,7 @@ def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
 
 @contextmanager
 def _blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Blocks signals in this thread, which receives them afterwards, and in processes started here.
+    """Block signals in this thread, which receives them afterwards, and in processes started here.
 
     Ctrl+C reaches all processes of a terminal.
     """

@@ -304,7 +304,7 @@ class BatchRun:
         yield from self._report("generating")
 
     def _complete(self, rows: Sequence[Row]) -> None:
-        """Completes a study."""
+        """Complete a study."""
         if self.options.study is not None:
             with self._reported_errors():
                 complete_study(self.options, self.options.study, rows)
@@ -423,7 +423,7 @@ class BatchRun:
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
         """Return the opening of a source.
 
-        None, with a notice, if its prompt can no longer be used.
+        It is None, with a notice, if its prompt can no longer be used.
         """
         try:
             return opening_of(self.options, source, model)

@@ -95,7 +95,7 @@ def _refused(error: Exception) -> int:
 
 
 def _parser(chosen: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser, with the arguments of some commands only, since each takes time to import."""
+    """Return the parser, with the arguments of some commands, since each takes time to import."""
     parser = Parser(prog="relpe", description="Generate and continue music.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)

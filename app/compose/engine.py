@@ -69,7 +69,7 @@ class Engine:
         return finished
 
     def _decide(self) -> list[Draft]:
-        """Has the takes of a draft go on from the best, once all have come to the same bar.
+        """Have the takes of a draft go on from the best, once all have come to the same bar.
 
         Returns drafts whose best take is finished already: the others end with it.
         """

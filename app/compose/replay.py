@@ -77,7 +77,7 @@ class Replay:
         }
 
     def differences(self, model: MusicModel) -> list[str]:
-        """Recorded settings that differ from those here, as `BEFORE (here NOW)`."""
+        """Return the recorded settings that differ from those here, as `BEFORE (here NOW)`."""
         differences: list[str] = []
         if self.model_sha256 and self.model_sha256 != model.sha256:
             differences.append(f"weights that differ from those of {model.name}")

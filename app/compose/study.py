@@ -79,7 +79,7 @@ class Material:
         return _Part(ids, np.flatnonzero(ids == BAR)[prompt.bar_tokens[first:stop] - begin])
 
     def __call__(self, step: int) -> Passage:
-        """What is learned in a step, from 0 on: bars drawn at random, transposed at random."""
+        """Return what is learned in a step, from 0 on: random bars, transposed at random."""
         draw = np.random.default_rng(step)
         ends = np.cumsum([len(part.ids) for part in self._parts])
         ids, starts = self._parts[np.searchsorted(ends, draw.integers(ends[-1]), side="right")]

@@ -113,7 +113,7 @@ def save_answer(connection: sqlite3.Connection, answer: Answer) -> None:
 
 
 def read_answers(folder: Path) -> list[Answer]:
-    """The answers in the folder of a study: of its database or, if there is none, of its table.
+    """Return the answers in the folder of a study: of its database, or else of its table.
 
     They are sorted by listener, trial and question. Raises CommandError if there are no such files,
     or if they cannot be read.

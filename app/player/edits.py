@@ -70,7 +70,7 @@ class Edit:
     def of(cls, values: dict[str, Any]) -> Edit | None:
         """Return the edit in the values of an event.
 
-        None if they are malformed or change nothing.
+        It is None if they are malformed or change nothing.
         """
         rows, removed = values.get("moved", []), values.get("removed", [])
         semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
@@ -172,7 +172,7 @@ def drums_after_edits(score: Score) -> dict[Place, bool]:
 def _same_track(data: bytes, track: Track) -> Track | None:
     """Return the track of a file with the chunk, channel and program of another one.
 
-    None: none has.
+    It is None if no track has them.
     """
     place = track.chunk, track.channel, track.program
     tracks = read_midi(data).tracks

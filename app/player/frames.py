@@ -192,7 +192,7 @@ def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
 
 
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
-    """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
+    """Pack the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
     onsets = onset_units(track, ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
@@ -285,7 +285,7 @@ def timeline(
 def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
     """Return the frame of a lead sheet.
 
-    None without chords, or if its bars are not those of the frame.
+    It is None without chords, or if its bars are not those of the frame.
 
     A notated bar of more than eight quarters is several bars in a lead sheet.
     """

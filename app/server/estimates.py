@@ -58,7 +58,7 @@ class ModelSpeed:
     """Seconds of music per bar of pieces from nothing."""
 
     def learn(self, result: Result) -> None:
-        """Learns from a job, which may have been stopped."""
+        """Learn from a job, which may have been stopped."""
         rows = result.rows
         self._reading.learn(result.prompt_tokens, result.reading_seconds)
         self._tokens[rows].learn(result.tokens, result.seconds - result.reading_seconds)

@@ -159,7 +159,7 @@ class Job:
         return frame
 
     def waiting(self, step: Progress) -> Frame:
-        """The frame while the job waits: the number of jobs before it, and the expected time."""
+        """Return the frame of a waiting job: how many are before it, and the expected time."""
         line = f"Waiting for the {self.model.name} model: "
         line += (
             f"{plural(step.place - 1, 'job')} before yours" if step.place > 1 else "you are next"
@@ -215,7 +215,7 @@ class Job:
         )
 
     def listen(self, new_folder: Callable[[], Path]) -> None:
-        """Begins to render the first variation while it is written, to a folder of `new_folder`.
+        """Begin to render the first variation while it is written, to a folder of `new_folder`.
 
         Several takes are ranked again and again, so that the bars before can be heard. Does
         nothing if bars of a piece are written again.
@@ -306,7 +306,7 @@ class Job:
         )
 
     def _without_notes(self, piece: Piece) -> list[str]:
-        """Return that tracks which were to be written have no notes; empty if all have some."""
+        """Return which of the tracks to be written have no notes; empty if all have some."""
         passage = self.upload.passage if self.upload else None
         if not piece.new.num_notes:
             return ["nothing was written"]
@@ -564,7 +564,7 @@ class Job:
     def again(self, piece: Piece) -> MusicOptions:
         """Return the options that generate a variation again.
 
-        If it was stopped, only the bars kept.
+        If it was stopped, these are only the bars kept.
         """
         options = self.options
         takes = options.num_takes if options.rank_every else 1

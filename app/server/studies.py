@@ -260,7 +260,7 @@ def _write(folder: Path, study: StudyConfig, prompts: Sequence[tuple[str, Path]]
 
 
 def _pack(folder: Path, study: StudyConfig) -> Path:
-    """Packs the files into a ZIP file and removes them; the same files give the same bytes."""
+    """Pack the files into a ZIP file and remove them; the same files give the same bytes."""
     packed = folder / f"{safe_name(study.name)}.zip"
     parts = [folder / name for name in (CONFIG, PROMPTS, FOLDER)]
     files = [path for part in parts for path in (part, *sorted(part.rglob("*"))) if path.is_file()]

@@ -132,7 +132,7 @@ class Studio:
         self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """Unregisters a job that has ended; return whether it was registered."""
+        """Unregister a job that has ended; return whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
@@ -159,7 +159,7 @@ class Studio:
         return [job for job, owner in list(self._sessions.items()) if owner == session]
 
     def back(self, session: str) -> None:
-        """Continues a session that seemed to have ended, as after a lost connection."""
+        """Continue a session that seemed to have ended, as after a lost connection."""
         self.folders.back(session)
 
     def compose(
@@ -374,7 +374,7 @@ class Studio:
     def again(self, job: str) -> list[MusicOptions]:
         """Return the options that generate each variation of a job again.
 
-        Raise LookupError as `file`.
+        Raise LookupError as `file` does.
         """
         found = self.kept.get(job)[1]
         return [found.again(piece) for piece in found.pieces]
@@ -382,7 +382,7 @@ class Studio:
     def mix(
         self, job: str, variation: int, without: Collection[int], second: float = 0.0
     ) -> tuple[Path, int]:
-        """The sound of a job without some tracks, by their ids, and the second at which it begins.
+        """Return the sound of a job without some tracks, and the second at which it begins.
 
         That is shortly before `second`. Raises the errors of `file`.
         """

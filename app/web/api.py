@@ -74,7 +74,7 @@ class Calls:
         self._studio, self._max_upload_bytes = studio, max_upload_bytes
 
     def asked(self, request: gr.Request, *arguments: object) -> list[object]:
-        """Called when a job joins the queue, so that it can be stopped while it waits."""
+        """Begin a job when it joins the queue, so that it can be stopped while it waits."""
         if request.session_hash is not None and request.request is not None:
             request.request.state.job = self._studio.begin(request.session_hash)
         return [gr.validate(True, "")] * len(arguments)
@@ -118,7 +118,7 @@ class Calls:
         return paths, facts | ({"alert": alert} if alert else {})
 
     def continue_piece(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-        """Continues a MIDI file.
+        """Continue a MIDI file.
 
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
         a new one; beats: auto, file, estimate or grid; drums: numbers of tracks from 1, none, or

@@ -116,7 +116,7 @@ def _sheet(sheet: LeadSheet) -> str:
 
 
 def _tracks(upload: Upload) -> str:
-    """A row for each track: name, instrument, drums, notes, why the model does not read it."""
+    """Return a row per track: name, instrument, drums, notes, why the model does not read it."""
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
@@ -188,7 +188,7 @@ def _accidents(lines: list[str]) -> str:
 def _favourites(session: Session) -> str:
     """Return the favourites of a session, and a button that downloads them.
 
-    Empty if there are none.
+    The text is empty if there are none.
     """
     if not session.favourites:
         return ""

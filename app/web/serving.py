@@ -173,7 +173,7 @@ def _has_logged_in(app: App, cookies: Mapping[str, str]) -> bool:
 
 
 async def _answer_invalid(_: Request, found: Exception) -> JSONResponse:
-    """Answers a call whose values have wrong types; FastAPI would return all of them."""
+    """Answer a call whose values have wrong types; FastAPI would return all of them."""
     errors = found.errors() if isinstance(found, RequestValidationError) else []
     first = errors[0] if errors else {"loc": ("", "call"), "msg": "it is malformed"}
     name = short(".".join(str(part) for part in first["loc"][1:]))

@@ -182,7 +182,7 @@ def without_prompt(options: MusicOptions) -> MusicOptions:
 
 
 def _plan(upload: Upload | None, options: MusicOptions, texts: tuple[str, str]) -> PlanFrame:
-    """What is asked of the new bars: after an upload, in its selected bars, or from nothing."""
+    """Return what is asked of new bars: after an upload, in its selected bars, or from nothing."""
     if upload is None:
         return plan_frame(_NO_SHEET, 0, options, texts)
     first = upload.passage.first_bar - 1 if upload.passage else upload.bars
@@ -293,7 +293,7 @@ class Session:
         self.favourites = others[-MOST_FAVOURITES:]
 
     def discard(self) -> None:
-        """Discards the result that is shown; undo brings it back."""
+        """Discard the result that is shown; undo brings it back."""
         work = self.work
         job = work.frame.get("job", "")
         work.go(work.past[-1] if work.past else work.step._replace(frame=EMPTY))
@@ -301,7 +301,7 @@ class Session:
         self.discarded.add(job)
 
     def undo(self) -> None:
-        """Goes back a step."""
+        """Go back a step."""
         work = self.work
         work.future.append(work.step)
         work.set(work.past.pop())
@@ -309,7 +309,7 @@ class Session:
         self.discarded.discard(work.frame.get("job", ""))
 
     def redo(self) -> None:
-        """Goes forward a step that was undone."""
+        """Go forward a step that was undone."""
         work = self.work
         work.past.append(work.step)
         work.set(work.future.pop())
@@ -367,7 +367,7 @@ class Sessions:
             return session
 
     def trim(self, session: Session) -> None:
-        """Limits the memory of a session that has changed, and of all sessions.
+        """Limit the memory of a session that has changed, and of all sessions.
 
         If all take too much, others drop their earlier steps, and then go away, beginning with the
         one that was used least recently. A session with a job stays.

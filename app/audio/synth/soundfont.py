@@ -259,7 +259,7 @@ class SoundFont:
     def _bags(
         self, headers: bytes, bags: bytes, generators: bytes, row: int, target: Generator
     ) -> Iterator[dict[int, int]]:
-        """Generators of each zone of a header row, including those of its global zone."""
+        """Yield the generators of each zone of a header row, with those of its global zone."""
         first, end = (int(bag) for bag in self._tables[headers]["bag"][row : row + 2])
         places = self._tables[bags]["generator"]
         common: dict[int, int] = {}

@@ -145,7 +145,7 @@ class Gap(NamedTuple):
     def document(
         self, tokenizer: Remi, lengths: NDArray[np.int64], most_tokens: int, most_bars: int = 0
     ) -> tuple[NDArray[np.integer], tuple[FixedBar, ...]]:
-        """What the model reads, and what is fixed in the bars of the vocabulary it is to write.
+        """Return what the model reads, and what is fixed in the bars that it is to write.
 
         The ids end with the Bar of the first bar to be written, its metre and its tempo. Bars in
         which other tracks play keep their plan, which is computed from all old notes, including

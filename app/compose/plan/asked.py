@@ -129,7 +129,7 @@ def asked_bars(
     fixed: Sequence[FixedBar] = (),
     key: Key | None = None,
 ) -> list[FixedBar]:
-    """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
+    """Return what options, or `fixed` before, decide in advance of each bar of the vocabulary.
 
     A chart with fewer bars repeats. After a form with fewer bars, the model chooses, but a bar does
     not resemble one with other chords than those asked for. Without a chart, a bar that brings back

@@ -126,7 +126,7 @@ def _pairs(material: Material, number: int) -> list[Trial]:
 def _with_checks(
     block: _Block, attention: int, repeated: int, before: int, draws: random.Random
 ) -> list[Trial]:
-    """The trials of a block with attention trials between them, and repeated trials near its end.
+    """Return the trials of a block, attention trials, and repeated trials near its end.
 
     `before` is the number of trials before this block.
     """

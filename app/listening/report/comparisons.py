@@ -71,7 +71,7 @@ def wilcoxon(values: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p of S. Holm (1979): the chance of any wrong finding is at most the level.
+    """Return the p of S. Holm (1979): the chance of any wrong finding is at most the level.
 
     It is that of `multipletests` of statsmodels, which collects garbage in each call: seconds for a
     report.
@@ -118,7 +118,7 @@ def compared(
     answers: Sequence[int],
     power: Callable[[NDArray[np.float64], int], Power],
 ) -> list[Comparison]:
-    """Return the tests each difference, with Holm's correction for all that listeners have judged.
+    """Test each difference, with Holm's correction for all that listeners have judged.
 
     Args:
         told: the differences; those without listeners are left out.

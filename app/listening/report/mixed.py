@@ -91,7 +91,7 @@ def _fit(
     names: list[str],
     of: list[tuple[str, str]],
 ) -> Mixed:
-    """Fits the model; `sides` has the weight of each condition in each answer."""
+    """Fit the model; `sides` has the weight of each condition in each answer."""
     # the last condition is the reference; the constant is its mean, or the order of the pair
     fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
     squares = np.linalg.lstsq(fixed, values)[1]

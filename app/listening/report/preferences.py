@@ -100,7 +100,7 @@ def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
 def preferences_of(
     judged: Judgements, bootstrap: Bootstrap, *, of_interest: float, weighted: bool
 ) -> Preferences | None:
-    """Analyses the preferences; None if there are none.
+    """Analyse the preferences; None if there are none.
 
     Args:
         judged: the answers.

@@ -44,7 +44,7 @@ class Ratings:
 
 
 def ratings_of(judged: Judgements, bootstrap: Bootstrap, *, of_interest: float) -> list[Ratings]:
-    """Analyses each question for which there are ratings of two conditions or more.
+    """Analyse each question for which there are ratings of two conditions or more.
 
     Args:
         judged: the answers.

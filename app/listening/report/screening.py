@@ -35,7 +35,7 @@ class Screened(NamedTuple):
 
 
 def screen(test: Test, thresholds: Thresholds) -> list[Screened]:
-    """Measures every listener, in the order of their codes."""
+    """Measure every listener, in the order of their codes."""
     of_listener: defaultdict[str, list[Answer]] = defaultdict(list)
     for answer in test.answers:
         if answer.kind != "training":

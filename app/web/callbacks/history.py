@@ -37,7 +37,7 @@ class HistoryCallbacks:
             return self._view.show(session)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
-        """Undoes the last step."""
+        """Undo the last step."""
         with self._view.locked(request) as session:
             if session.work.past and session.asked is None:
                 session.undo()

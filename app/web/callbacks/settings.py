@@ -76,7 +76,7 @@ class SettingsCallbacks:
                 work.note = said(NOW_ITS_FILE)
 
     def apply(self, session: Session, saved: Replay) -> None:
-        """Restores all settings of a piece whose file is uploaded."""
+        """Restore all settings of a piece whose file is uploaded."""
         work = session.work
         assert work.upload is not None
         work.replay = None

@@ -27,7 +27,7 @@ class StudyCallbacks:
     def count_clips(self, files: list[dict[str, Any]] | None, *values: Any) -> str:  # noqa: ANN401
         """Return the number of clips, as HTML.
 
-        Values are as sent. Empty while one cannot be used.
+        Values are as sent. The text is empty while one cannot be used.
         """
         try:
             study, names = study_of(dict(zip(FIELDS, values, strict=True)), _paths(files))

@@ -62,7 +62,7 @@ class UploadCallbacks:
         return self._take(example_file(example), request, label_of(example))
 
     def too_large(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Refuses a file that is too large, which the browser has not sent."""
+        """Refuse a file that is too large, which the browser has not sent."""
         session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
@@ -156,7 +156,7 @@ class UploadCallbacks:
         return self._change(request, change, sounds_new=True)
 
     def choose_model(self, model: str, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the model that continues the file, or generates a new piece."""
+        """Choose the model that continues the file, or that generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             return fitted(self._models, step._replace(model=model), session.work.asked_style)
@@ -169,7 +169,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the bars that the model reads, after the player's region was moved."""
+        """Choose the bars that the model reads, after the player's region was moved."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first = whole_number(event, "first", upload.whole.bars)
@@ -183,7 +183,7 @@ class UploadCallbacks:
         return self._change(request, change)
 
     def choose_passage(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the bars and tracks to write, after they were selected in the player.
+        """Choose the bars and tracks to write, after they were selected in the player.
 
         Without bars, new music follows at the end. With a `variation`, they belong to this result,
         which becomes the piece.
@@ -208,7 +208,7 @@ class UploadCallbacks:
         return self._change(request, change, keeps_note=is_result)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the tracks that the model reads, and those that play in the new music."""
+        """Choose the tracks that the model reads, and those that play in the new music."""
         heard, played = track_numbers(event, "heard"), track_numbers(event, "played")
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
@@ -266,7 +266,7 @@ class UploadCallbacks:
         return self._take_shown(session, frame, index, Edit(), request)
 
     def edit(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Edits the piece that is shown, a result or the prompt; undo takes the edit back."""
+        """Edit the piece that is shown, a result or the prompt; undo takes the edit back."""
         edit = Edit.of(values_of(event))
         with self._view.locked(request) as session:
             frame = session.work.frame
@@ -322,7 +322,7 @@ def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:
 
 
 def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step:
-    """A step with an edited upload, and the bars and tracks that were chosen, if it has them."""
+    """Return a step with an edited upload, and the bars and tracks chosen, if it has them."""
     if len(upload.whole.facts.rows) != len(before.whole.facts.rows):
         return step
     try:
@@ -338,7 +338,7 @@ def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step
 
 @contextmanager
 def _reading(session: Session) -> Iterator[None]:
-    """Prevents jobs from beginning while a file is read; raises AlertError if a job is running."""
+    """Prevent jobs from beginning while a file is read; raise AlertError if a job is running."""
     with session.lock:
         if session.asked is not None:
             raise AlertError(BUSY)
