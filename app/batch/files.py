@@ -51,9 +51,9 @@ def make_folders(output: Path, folders: Sequence[str]) -> None:
 def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
     """Raise CommandError if there are files in the folders of a batch that has no manifest."""
     for name in folders:
-        if found := sorted((output / name).glob("[!.]*")):
+        if paths := sorted((output / name).glob("[!.]*")):
             raise CommandError(
-                f"--output {output}: {name} contains {found[0].name}, but there is no {NAME}; "
+                f"--output {output}: {name} contains {paths[0].name}, but there is no {NAME}; "
                 "choose another folder, or move these files away"
             )
 

@@ -189,19 +189,19 @@ def fill_command(options: argparse.Namespace) -> None:
     score = with_told_drums(score, music.drums, name)
     targets.check_piano(score)
     first, last = options.bar_range
-    chosen: dict[str, frozenset[int]] = {}
+    numbers: dict[str, frozenset[int]] = {}
     for option, field in (("tracks", "tracks"), ("rest", "rests")):
         if (text := getattr(options, option)) is not None:
             try:
-                chosen[field] = find_tracks(text, score.tracks)
+                numbers[field] = find_tracks(text, score.tracks)
             except MidiError as error:
                 raise CommandError(f"{name}: --{option}: {error}") from error
     try:
         passage = Passage(
             first_bar=first,
             last_bar=last,
-            tracks=chosen.get("tracks"),
-            rests=chosen.get("rests", frozenset()),
+            tracks=numbers.get("tracks"),
+            rests=numbers.get("rests", frozenset()),
             instrument=options.instrument,
         )
     except ValueError as error:

@@ -279,10 +279,10 @@ class Models:
         """Return the model of `suited_to`, or else the first for such music."""
         if score is None:
             return self.names[0]
-        wanted = suited_to(score)
-        if wanted in self.names:
-            return wanted
-        able = [name for name in self.names if self._plays_several(name) == (wanted == "groove")]
+        usual = suited_to(score)
+        if usual in self.names:
+            return usual
+        able = [name for name in self.names if self._plays_several(name) == (usual == "groove")]
         return (able or self.names)[0]
 
     def _plays_several(self, name: str) -> bool:

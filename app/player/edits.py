@@ -118,18 +118,18 @@ class Edit:
         for track, number in zip(score.tracks, ids, strict=True):
             if number not in volumes and number not in programs:
                 continue
-            own = _same_track(data, track)
-            if own is None:  # without notes after other changes
+            same = _same_track(data, track)
+            if same is None:  # without notes after other changes
                 continue
-            data, channel = with_own_channel(data, own)
-            if number in volumes and (now := _same_track(data, replace(own, channel=channel))):
+            data, channel = with_own_channel(data, same)
+            if number in volumes and (now := _same_track(data, replace(same, channel=channel))):
                 data = set_volume(data, now, volumes[number])
             if number in programs and not track.is_drum:
                 data = set_program(data, channel, track.program, programs[number])
         return data
 
     def _with_notes(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
-        found: list[dict[tuple[int, int], int]] = [
+        rows: list[dict[tuple[int, int], int]] = [
             _rows_of(track, score.ticks_per_beat) for track in score.tracks
         ]
         # several tracks of the score may be one in the frame
@@ -140,13 +140,13 @@ class Edit:
                 (
                     index
                     for index, number in enumerate(ids)
-                    if number == change.track and place in found[index]
+                    if number == change.track and place in rows[index]
                 ),
                 None,
             )
             if at is None:
                 raise MidiError("an edited note does not exist; select it again")
-            changes.setdefault(at, []).append((found[at][place], change))
+            changes.setdefault(at, []).append((rows[at][place], change))
         edited = [(score.tracks[at], of_track) for at, of_track in changes.items()]
         new = [
             replace(track, notes=_changed(track, of_track, score.ticks_per_beat))

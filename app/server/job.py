@@ -312,10 +312,10 @@ class Job:
             return ["nothing was written"]
         if self.upload is None or passage is None:
             return []
-        known = self.upload.whole.score
-        playing = set(track_ids(piece.new, known))
+        score = self.upload.whole.score
+        playing = set(track_ids(piece.new, score))
         silent = self.upload.names((passage.tracks or frozenset()) - playing)
-        if (new := passage.new_track) is not None and playing <= {-1, *track_ids(known)}:
+        if (new := passage.new_track) is not None and playing <= {-1, *track_ids(score)}:
             silent.append(instrument_name(new))
         return [f"no notes in {listed(silent)}"] if silent else []
 
@@ -372,17 +372,17 @@ class Job:
         Raises:
             SoundError: the sound cannot be rendered.
         """
-        made: list[Path] = []
+        mixes: list[Path] = []
         begin = self.sound.begin(index, 0 if whole else self.new_music_seconds - LEAD_SECONDS)
         try:
             yield from in_parts(
-                lambda report: made.append(self.sound.render(index, begin, report).mix()), stop
+                lambda report: mixes.append(self.sound.render(index, begin, report).mix()), stop
             )
         finally:
             row = self.variations[index] | VariationFrame(sound="none")
-            if made:
+            if mixes:
                 files = [*row.get("files", []), *SOUND_KINDS]
-                audio = made[0].as_posix()
+                audio = mixes[0].as_posix()
                 row |= VariationFrame(audio=audio, audio_from=begin, sound="ready", files=files)
             self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
 
@@ -407,12 +407,12 @@ class Job:
         if kind == "new_midi" and upload is None:
             raise LookupError("a piece from nothing has no file of new music; request midi")
         is_prompt = upload is not None and variation == PROMPT_ALONE
-        made = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
+        downloads = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
         if not is_prompt:
-            made = self._files(self.pieces[variation])
-        if kind not in made:
+            downloads = self._files(self.pieces[variation])
+        if kind not in downloads:
             raise LookupError(f"there is no file of the kind {kind}")
-        path = self._own_folder() / f"{name}{made[kind].suffix}"
+        path = self._own_folder() / f"{name}{downloads[kind].suffix}"
         with self._making[variation, kind]:
             if not path.exists():
                 content = self._content(variation, kind)

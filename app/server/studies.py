@@ -206,8 +206,8 @@ class Studies:
         sender.close()
         self._processes[session] = process
         try:
-            told = cast("Connection", receiver)  # Windows has a class of its own
-            yield from self._told(told, folder, stop)
+            connection = cast("Connection", receiver)  # Windows has a class of its own
+            yield from self._told(connection, folder, stop)
         finally:
             del self._processes[session]
             process.kill()

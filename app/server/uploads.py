@@ -98,8 +98,8 @@ class Upload:
 
     def names(self, tracks: Iterable[int]) -> list[str]:
         """Names of tracks, given by their numbers in the file."""
-        chosen = frozenset(tracks)
-        return [row.name for row in self.whole.facts.rows if row.id in chosen]
+        numbers = frozenset(tracks)
+        return [row.name for row in self.whole.facts.rows if row.id in numbers]
 
     @property
     def last_bar(self) -> int:

@@ -200,9 +200,9 @@ def _favourites(session: Session) -> str:
             f"<li><button type='button' {opens}><b>★ {html.escape(one.title)}</b>"
             f"<span>{html.escape(one.text)}</span></button></li>"
         )
-    chosen = html.escape(json.dumps([one[:2] for one in session.favourites]))
+    pairs = html.escape(json.dumps([one[:2] for one in session.favourites]))
     return (
         f"<h2>Favourites</h2><ul>{''.join(items)}<li><button type='button' class='zip' "
-        f"data-zip='{chosen}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
+        f"data-zip='{pairs}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
         "</ul><p role='alert'></p>"
     )

@@ -150,10 +150,10 @@ def _wire_player(
         (results.opened, calls.history.adopt),
     ):
         _on(event, call, None, view)
-    chosen = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
+    selected = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
     edited = _on(roll.edit, calls.uploads.edit, None, view)
     continued = _on(roll.continue_this, calls.uploads.continue_this, None, view)
-    for taken in (chosen, edited, continued):  # a result that is worked on clears the form
+    for taken in (selected, edited, continued):  # a result that is worked on clears the form
         _on(taken.then, calls.settings.fill_form, None, filled)
 
 
@@ -209,8 +209,8 @@ def _wire_study(calls: Callbacks, form: StudyForm) -> None:
     """Bind the callbacks of the tab that makes studies."""
     given = [form.files, *form.asked]
     shown = [form.go, form.stop, form.result]
-    made = _on(form.go.click, calls.studies.make_study, given, shown, job=True)
-    _on(made.failure, calls.studies.refuse_study, None, shown)
+    result = _on(form.go.click, calls.studies.make_study, given, shown, job=True)
+    _on(result.failure, calls.studies.refuse_study, None, shown)
     _on(form.stop.click, calls.studies.stop_study)
     for widget in (form.files, *form.asked):
         count = calls.studies.count_clips

@@ -232,8 +232,8 @@ class Session:
         """
         self.asked, work = None, self.work
         frame = work.frame
-        made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
-        if not made or self.dropped or not taken:
+        has_music = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        if not has_music or self.dropped or not taken:
             work.set(asked.before)
             if work.past and work.past[-1].frame is asked.before.frame:
                 work.past.pop()

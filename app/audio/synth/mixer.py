@@ -117,8 +117,8 @@ class _Tone:
         self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None, begin: int = 0
     ) -> None:
         """Add the voices of all or some tracks to a mix (2, n) that starts at sample `begin`."""
-        chosen = self.of(tracks)
-        if not chosen.any():
+        of_tracks = self.of(tracks)
+        if not of_tracks.any():
             return
         rate, voices = self.sample_rate, self.voices
         starts = _nearest_sample(voices.onsets, rate) - begin
@@ -134,7 +134,7 @@ class _Tone:
         )
         angles = (voices.pans + 500) / 1000 * np.pi / 2
         before = np.maximum(-starts, 0)
-        for index in np.flatnonzero(chosen & (counts > before)).tolist():
+        for index in np.flatnonzero(of_tracks & (counts > before)).tolist():
             start, end, stop = int(starts[index]), int(held[index]), int(chokes[index])
             sound = self._wave(index, int(counts[index]), end, longest)
             tone = np.empty_like(sound)

@@ -217,8 +217,8 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
 
 def _numbers(passage: Passage, file: Score, tokenizer: Remi) -> frozenset[int]:
     """Numbers of the tracks of a file that are to be written. Raises MidiError for unknown ones."""
-    chosen = passage.rests | (passage.tracks or frozenset())
-    if unknown := chosen.difference(range(len(file.tracks))):
+    numbers = passage.rests | (passage.tracks or frozenset())
+    if unknown := numbers.difference(range(len(file.tracks))):
         raise MidiError(f"there is no track {min(unknown)}, expected 0 to {len(file.tracks) - 1}")
     if passage.tracks is not None:
         return passage.tracks

@@ -78,16 +78,16 @@ class LeadSheet:
     """The chords of each bar, one or two; none for drums alone."""
 
     @classmethod
-    def of(cls, score: Score, known: Sequence[Phrase] = ()) -> LeadSheet:
+    def of(cls, score: Score, sections: Sequence[Phrase] = ()) -> LeadSheet:
         """Return the lead sheet of a score, see `plan_of`.
 
-        A notated bar of more than eight quarters is several bars, as for the model. `known` phrases
-        stay as they are, see `find_form`.
+        A notated bar of more than eight quarters is several bars, as for the model. `sections` that
+        are known stay as they are, see `find_form`.
         """
-        return cls.of_plan(plan_of(score), known)
+        return cls.of_plan(plan_of(score), sections)
 
     @classmethod
-    def of_plan(cls, plan: Plan, known: Sequence[Phrase] = ()) -> LeadSheet:
+    def of_plan(cls, plan: Plan, sections: Sequence[Phrase] = ()) -> LeadSheet:
         """Return the lead sheet of a plan."""
         symbols = {
             chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
@@ -95,7 +95,7 @@ class LeadSheet:
         }
         return cls(
             key_name(plan.key) if plan.key else "",
-            find_form(plan, known),
+            find_form(plan, sections),
             tuple(n - bar.source if bar.source else 0 for n, bar in enumerate(plan.bars, 1)),
             tuple(symbols[bar.chords] for bar in plan.bars),
         )

@@ -59,7 +59,7 @@ def sections_text(phrases: Sequence[Phrase]) -> str:
 
 def read_sections(text: str) -> tuple[Phrase, ...]:
     """Return the phrases of `sections_text`, which begin with the first bar. Raises ValueError."""
-    found: list[Phrase] = []
+    phrases: list[Phrase] = []
     place = 0
     for section in text.split():
         if (match := _SECTION.fullmatch(section)) is None:
@@ -67,6 +67,6 @@ def read_sections(text: str) -> tuple[Phrase, ...]:
                 f"the section {section[:20]!r} is not understood, expected a letter and a number "
                 "of bars, such as A8"
             )
-        found.append(Phrase(match[1], place, int(match[2])))
-        place += found[-1].num_bars
-    return tuple(found)
+        phrases.append(Phrase(match[1], place, int(match[2])))
+        place += phrases[-1].num_bars
+    return tuple(phrases)

@@ -115,14 +115,14 @@ def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
     conditions = {clip.condition for clip in clips.values()}
     for name in anchors or ():
         if name not in conditions:
-            known = ", ".join(sorted(conditions))
-            raise CommandError(f"--anchor {name}: no such condition, expected one of {known}")
-    chosen = study.anchors if anchors is None else anchors
+            names = ", ".join(sorted(conditions))
+            raise CommandError(f"--anchor {name}: no such condition, expected one of {names}")
+    low_anchors = study.anchors if anchors is None else anchors
     return Test(
         title=study.title,
         clips=clips,
         answers=answers,
-        anchors=tuple(sorted(set(chosen) & conditions)),
+        anchors=tuple(sorted(set(low_anchors) & conditions)),
     )
 
 
@@ -187,8 +187,8 @@ def _is_counted(answer: Answer) -> bool:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 def _one(names: Sequence[str], thing: str) -> str:

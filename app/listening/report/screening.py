@@ -110,9 +110,9 @@ def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
             continue
         first = test.clips[answer.first]
         if answer.question == PREFERENCE:
-            chosen, second = test.clips[_chosen(answer)], test.clips[answer.second]
+            winner, second = test.clips[_chosen(answer)], test.clips[answer.second]
             if (first.condition in test.anchors) != (second.condition in test.anchors):
-                wins.append(float(chosen.condition in test.anchors))
+                wins.append(float(winner.condition in test.anchors))
         else:
             is_anchor = first.condition in test.anchors
             ratings[first.prompt, answer.question].append((is_anchor, int(answer.answer)))

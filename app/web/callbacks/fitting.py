@@ -100,10 +100,10 @@ def with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tup
     If these tracks cannot be continued now, all are chosen and the note says so.
     """
     try:
-        chosen = upload.choose(first, last, step.heard, step.played)
-        return step._replace(upload=chosen), ""
+        part = upload.choose(first, last, step.heard, step.played)
+        return step._replace(upload=part), ""
     except MidiError:
         if step.heard is None and step.played is None:
             raise
-    chosen = upload.choose(first, last, None, None)
-    return step._replace(upload=chosen, heard=None, played=None), TRACKS_ANEW
+    part = upload.choose(first, last, None, None)
+    return step._replace(upload=part, heard=None, played=None), TRACKS_ANEW

@@ -129,11 +129,11 @@ class UploadCallbacks:
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
-            chosen, note = with_tracks(step, counted, None, counted.whole.bars)
+            following, note = with_tracks(step, counted, None, counted.whole.bars)
             is_part = upload.prompt.first_bar is not None or upload.bars < upload.whole.bars
             if upload.passage is not None:
-                return chosen, PASSAGE_ANEW
-            return chosen, note or (REGION_ANEW if is_part else "")
+                return following, PASSAGE_ANEW
+            return following, note or (REGION_ANEW if is_part else "")
 
         return self._change(request, change)
 
@@ -177,8 +177,8 @@ class UploadCallbacks:
             if first is None or last is None or not 1 <= first <= last:
                 return step, ""
             # from bar 1: all bars, as by default
-            chosen = upload.choose(first if first > 1 else None, last, step.heard, step.played)
-            return step._replace(upload=chosen), ""
+            part = upload.choose(first if first > 1 else None, last, step.heard, step.played)
+            return step._replace(upload=part), ""
 
         return self._change(request, change)
 
@@ -212,8 +212,8 @@ class UploadCallbacks:
         heard, played = track_numbers(event, "heard"), track_numbers(event, "played")
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            chosen = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
-            return step._replace(upload=chosen, heard=heard, played=played), ""
+            part = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
+            return step._replace(upload=part, heard=heard, played=played), ""
 
         return self._change(request, change)
 
@@ -297,8 +297,8 @@ class UploadCallbacks:
                 data, sections = edit.apply(*piece), _sections_of(frame, index)
                 drums = drums_after_edits(piece[1])
                 upload = upload_of(data, f"{title}.mid", self._models, beats, sections, drums)
-                wanted = before.model.name if before else work.model
-                upload = for_model(self._models, upload, wanted, work.asked_style)
+                name = before.model.name if before else work.model
+                upload = for_model(self._models, upload, name, work.asked_style)
                 step = Step(upload, frame, model=work.model)
                 if before is not None and not is_result:
                     step = _chosen_as(step, upload, before, work.step)
@@ -321,7 +321,7 @@ def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:
     return tuple(Phrase(letter, first - 1, count) for letter, first, count in sheet["sections"])
 
 
-def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step:
+def _chosen_as(step: Step, upload: Upload, before: Upload, present: Step) -> Step:
     """Return a step with an edited upload, and the bars and tracks chosen, if it has them."""
     if len(upload.whole.facts.rows) != len(before.whole.facts.rows):
         return step
@@ -330,8 +330,8 @@ def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step
             return step._replace(upload=upload.writing(before.passage))
         is_whole = before.bars == before.whole.bars
         last = upload.whole.bars if is_whole else min(before.bars, upload.whole.bars)
-        picked = upload.choose(before.prompt.first_bar, last, chosen.heard, chosen.played)
-        return step._replace(upload=picked, heard=chosen.heard, played=chosen.played)
+        picked = upload.choose(before.prompt.first_bar, last, present.heard, present.played)
+        return step._replace(upload=picked, heard=present.heard, played=present.played)
     except (MidiError, TokenizerError):
         return step
 

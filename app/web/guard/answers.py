@@ -129,9 +129,9 @@ async def answer(
 
 async def respond(send: Send, status: int, data: bytes, headers: Mapping[str, str]) -> None:
     """Answer with any content."""
-    own = MutableHeaders({**headers, "Content-Length": str(len(data))})
-    _restrict(own)
-    await send({"type": "http.response.start", "status": status, "headers": own.raw})
+    all_headers = MutableHeaders({**headers, "Content-Length": str(len(data))})
+    _restrict(all_headers)
+    await send({"type": "http.response.start", "status": status, "headers": all_headers.raw})
     await send({"type": "http.response.body", "body": data})
 
 
