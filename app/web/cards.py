@@ -161,7 +161,7 @@ def results_list(session: Session) -> str:
         if frame.get("job", "") in session.discarded:
             continue
         accidents = _accidents([row.get("accidents", "") for row in frame.get("variations", [])])
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.finished_at))
         count = len(frame.get("variations", []))
         several = f" · {count} variations" if count > 1 else ""
         here = " aria-current='true'" if frame.get("job", "") == shown else ""

@@ -59,11 +59,11 @@ class Step(NamedTuple):
     """Job whose result was discarded by this step."""
 
 
-class Result(NamedTuple):
+class FinishedJob(NamedTuple):
     """A finished job."""
 
     step: Step
-    made: float
+    finished_at: float
     """Time in seconds since the epoch."""
 
 
@@ -204,7 +204,7 @@ class Session:
         self.reading = 0
         """Number of files that are being read; no job begins meanwhile."""
         self.work = Workspace(None, finished_example(FIRST_EXAMPLE))
-        self.results: list[Result] = []
+        self.results: list[FinishedJob] = []
         self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
         """Jobs whose results are not listed, until undo brings them back."""
@@ -244,7 +244,7 @@ class Session:
             for row in frame.get("variations", [])
         ]
         work.frame = frame | Frame(phase="done", variations=variations)
-        result = Result(work.step, time.time())
+        result = FinishedJob(work.step, time.time())
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 

@@ -54,7 +54,7 @@ def _end_of_bars(score: Score) -> int:
     return int(lines[max(first, full - 1)])
 
 
-class Row(NamedTuple):
+class ChartRow(NamedTuple):
     """A row of a chart; it does not cross the end of a phrase."""
 
     letter: str
@@ -105,7 +105,7 @@ class LeadSheet:
         """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
         return sections_text(self.phrases)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ChartRow]:
         """Return the chart, in rows of `ROW_BARS` bars; each phrase begins a row."""
         if not any(self.chords):
             return
@@ -118,4 +118,4 @@ class LeadSheet:
                 for place in range(len(bars) - 1, 0, -1):
                     if bars[place] == bars[place - 1]:
                         texts[place] = AS_BEFORE
-                yield Row(letter if begin == first else "", begin + 1, tuple(texts))
+                yield ChartRow(letter if begin == first else "", begin + 1, tuple(texts))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.listening.answers import Answer
-    from app.listening.report.judgements import Clip, Test
+    from app.listening.report.judgements import JudgedClip, Test
     from app.listening.report.options import Thresholds
 
 LEAST_COUNT = 4
@@ -123,7 +123,7 @@ def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
     return wins
 
 
-def _heard(answer: Answer, clips: dict[str, Clip]) -> list[float]:
+def _heard(answer: Answer, clips: dict[str, JudgedClip]) -> list[float]:
     """Share of each clip of an answer that was played, at most 1."""
     played = ((answer.first, answer.heard_first), (answer.second, answer.heard_second))
     return [
