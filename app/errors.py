@@ -21,7 +21,7 @@ class DiskError(UserError):
     """Files of the page cannot be written; the message contains no path."""
 
     def __init__(self, error: OSError, what: str = "music") -> None:
-        """`what` cannot be written."""
+        """Describe that `what` cannot be written."""
         super().__init__(
             f"The {what} cannot be saved ({error.strerror or type(error).__name__}); the disk of "
             "the computer that runs the page may be full"

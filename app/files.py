@@ -91,7 +91,7 @@ def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
 
     Raises CommandError for a place that does not exist or a folder without MIDI files.
     """
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     seen: set[str] = set()
     for place in places:
         if not os.path.exists(place):  # noqa: PTH110 - False if the name is too long
@@ -105,8 +105,8 @@ def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
         for path, name in files.items():
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
-                found[path] = name
-    return found
+                names[path] = name
+    return names
 
 
 def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
@@ -127,7 +127,7 @@ def size_on_disk(folder: Path) -> int:
     size = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # removed in the meantime
-            found = path.stat()
-            if stat.S_ISREG(found.st_mode):  # Windows does not report blocks
-                size += 512 * found.st_blocks if hasattr(found, "st_blocks") else found.st_size
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):  # Windows does not report blocks
+                size += 512 * status.st_blocks if hasattr(status, "st_blocks") else status.st_size
     return size

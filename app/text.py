@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """A text in one line, without characters that control a terminal, as in names of files."""
+    """Return a text in one line, without characters that control a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 

@@ -58,7 +58,7 @@ class GrowingSound:
         begin_seconds: float = 0.0,
         sample_rate: int = 44100,
     ) -> None:
-        """Return the first part begins at `begin_seconds`.
+        """Begin the first part at `begin_seconds`.
 
         It is written to a folder from `new_folder`.
         """

@@ -85,7 +85,7 @@ class Level(NamedTuple):
 def level_for(
     channels: NDArray[np.float32], sample_rate: int, lufs: float = LOUDNESS_LUFS
 ) -> Level:
-    """The gain that brings `channels` (c, n) to a loudness, or to a peak of CEILING if lower.
+    """Return the gain that brings `channels` (c, n) to a loudness, at most to a peak of CEILING.
 
     The gain is 1 for silence.
     """

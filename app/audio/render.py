@@ -162,7 +162,7 @@ def render_clip(
 
 
 def _fade(mixed: NDArray[np.float32]) -> None:
-    """Fades in a mix (2, n) in place, from silence to full level, by half a period of a cosine."""
+    """Fade in a mix (2, n) in place, from silence to full level, by half a period of a cosine."""
     angles = np.linspace(0, np.pi, mixed.shape[1], dtype=np.float32)
     mixed *= (1 - np.cos(angles)) / 2
 
@@ -260,7 +260,7 @@ def _fluidsynth(
 
 
 def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
-    """The first `length` samples (2, n) of a stereo file, and the number before the final silence.
+    """Return the first `length` samples (2, n) of a file, and how many precede the final silence.
 
     The file is read in blocks, since reading it at once would need three times the memory.
     """

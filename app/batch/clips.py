@@ -192,11 +192,11 @@ def printable(path: Path) -> str:
     return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
-def unique_names(wanted: Iterable[str]) -> list[str]:
+def unique_names(texts: Iterable[str]) -> list[str]:
     """File names that differ even when case is ignored; a repeated name gets the suffix `-2`."""
     taken: set[str] = set()
     names: list[str] = []
-    for base in map(safe_name, wanted):
+    for base in map(safe_name, texts):
         numbered = (f"{base}-{number}" for number in itertools.count(2))
         tries = itertools.chain([base], numbered)
         names.append(next(name for name in tries if name.casefold() not in taken))
@@ -206,8 +206,8 @@ def unique_names(wanted: Iterable[str]) -> list[str]:
 
 def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
     """All prompts, keyed by the names of their sources; the names depend only on the prompts."""
-    found = find_midi(options.prompts, options.output / "midi")
-    return dict(zip(unique_names(found.values()), found, strict=True))
+    paths = find_midi(options.prompts, options.output / "midi")
+    return dict(zip(unique_names(paths.values()), paths, strict=True))
 
 
 def sources_of_nothing(options: BatchOptions, models: Models) -> list[Source]:

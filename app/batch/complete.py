@@ -36,13 +36,13 @@ def complete_study(options: BatchOptions, study: Study, rows: Sequence[Row]) -> 
     write_manifest(folder / NAME, rows, blind=True)
     _write(folder / STUDY_NAME, study.config.encode())
     if options.audio == "wav":
-        told = webmushra.experiment(study.name, safe_name(study.name).lower(), study.question, rows)
-        _write(folder / webmushra.NAME, told.encode())
+        text = webmushra.experiment(study.name, safe_name(study.name).lower(), study.question, rows)
+        _write(folder / webmushra.NAME, text.encode())
     for row in rows:
         if is_mirex(Path(row.prompt)):
             (folder / MIREX_FOLDER).mkdir(exist_ok=True)
-            told = generation((folder / row.file).read_bytes(), int(row.new_bar))
-            _write(folder / MIREX_FOLDER / f"{Path(row.file).stem}.json", told)
+            text = generation((folder / row.file).read_bytes(), int(row.new_bar))
+            _write(folder / MIREX_FOLDER / f"{Path(row.file).stem}.json", text)
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
             os.utime(path, (_TIME, _TIME))

@@ -151,7 +151,7 @@ def _notes_from(track: Track, begin: int) -> NDArray[np.int64]:
 
 
 def _from(table: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
-    """Controllers (c, 3) or bends (p, 2) from a tick on, and at the start the last one before it.
+    """Return controllers (c, 3) or bends (p, 2) from a tick on, after the last one before it.
 
     The last ones of different controllers keep their order, which matters for data entry.
     """

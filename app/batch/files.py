@@ -51,16 +51,16 @@ def make_folders(output: Path, folders: Sequence[str]) -> None:
 def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
     """Raise CommandError if there are files in the folders of a batch that has no manifest."""
     for name in folders:
-        if found := sorted((output / name).glob("[!.]*")):
+        if paths := sorted((output / name).glob("[!.]*")):
             raise CommandError(
-                f"--output {output}: {name} contains {found[0].name}, but there is no {NAME}; "
+                f"--output {output}: {name} contains {paths[0].name}, but there is no {NAME}; "
                 "choose another folder, or move these files away"
             )
 
 
 @contextmanager
 def alone_in(output: Path, *, wait: bool = False) -> Iterator[None]:
-    """Locks a folder against other batches.
+    """Lock a folder against other batches.
 
     If it is already locked, waits, or raises CommandError.
 
@@ -200,7 +200,7 @@ def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
 
 @contextmanager
 def _blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Blocks signals in this thread, which receives them afterwards, and in processes started here.
+    """Block signals in this thread, which receives them afterwards, and in processes started here.
 
     Ctrl+C reaches all processes of a terminal.
     """

@@ -44,8 +44,8 @@ class ListeningConfig:
     def __post_init__(self) -> None:
         for name in ("ratings", "preferences", "training", "attention", "repeated"):
             if not 0 <= getattr(self, name) <= _MOST:
-                found = getattr(self, name)
-                raise ValueError(f"{name} is {found}, expected 0 to {_MOST}")
+                value = getattr(self, name)
+                raise ValueError(f"{name} is {value}, expected 0 to {_MOST}")
         if not self.ratings and not self.preferences:
             raise ValueError("ratings and preferences are 0, expected at least one trial")
         if not self.questions or len(set(self.questions)) < len(self.questions):

@@ -40,11 +40,11 @@ def midi_of_prompt(data: bytes, name: str) -> bytes:
     A list `generation`, if there is one, follows as real music. Raises MidiError for other JSON.
     """
     try:
-        told: Any = json.loads(data)
-        if not isinstance(told, dict) or "prompt" not in told:
+        content: Any = json.loads(data)
+        if not isinstance(content, dict) or "prompt" not in content:
             raise ValueError("the list prompt is missing")
-        prompt = _notes(told["prompt"], 0, PROMPT_BARS * BAR_SIXTEENTHS)
-        real = told.get("generation", [])
+        prompt = _notes(content["prompt"], 0, PROMPT_BARS * BAR_SIXTEENTHS)
+        real = content.get("generation", [])
         real = _notes(real, PROMPT_BARS * BAR_SIXTEENTHS, MOST_SIXTEENTHS)
     except (ValueError, RecursionError) as error:
         raise MidiError(
@@ -64,12 +64,12 @@ def midi_of_prompt(data: bytes, name: str) -> bytes:
     return write_midi(score)
 
 
-def _notes(told: Any, first: int, end: int) -> list[tuple[int, int, int, int]]:  # noqa: ANN401
+def _notes(notes: Any, first: int, end: int) -> list[tuple[int, int, int, int]]:  # noqa: ANN401
     """Rows of notes in ticks. Raises ValueError for other values."""
-    if not isinstance(told, list) or len(told) > _MOST_NOTES:
+    if not isinstance(notes, list) or len(notes) > _MOST_NOTES:
         raise ValueError(f"expected a list of at most {_MOST_NOTES:,} notes")
     rows: list[tuple[int, int, int, int]] = []
-    for note in told:
+    for note in notes:
         if not isinstance(note, dict):
             raise ValueError(f"a note is {note!r}, expected start, pitch and duration")
         start: Any = note.get("start")
@@ -102,8 +102,8 @@ def generation(clip: bytes, new_bar: int) -> bytes:
     durations = np.clip(edges[:, 1] - starts, 1, np.maximum(MOST_SIXTEENTHS - starts, 1))
     rows = np.column_stack([starts, notes[:, 2], durations])[starts < MOST_SIXTEENTHS]
     rows = np.unique(rows, axis=0)  # sorted by start and pitch
-    told = [
+    music = [
         {"start": start, "pitch": pitch, "duration": duration}
         for start, pitch, duration in rows.tolist()
     ]
-    return (json.dumps({"generation": told}, indent=1) + "\n").encode()
+    return (json.dumps({"generation": music}, indent=1) + "\n").encode()

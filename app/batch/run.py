@@ -179,8 +179,8 @@ class BatchRun:
             for clip in clips_of(self.options, source):
                 planned[clip] = planned_row(self.options, clip, model)
         all_rows = list(planned.values())
-        own = {row.file for row in of_shard(all_rows, *self.options.shard)}
-        self.planned = {clip: row for clip, row in planned.items() if row.file in own}
+        files = {row.file for row in of_shard(all_rows, *self.options.shard)}
+        self.planned = {clip: row for clip, row in planned.items() if row.file in files}
         if not self.stop():
             yield from self._keep()
         if not self.stop():
@@ -249,10 +249,10 @@ class BatchRun:
         Raises CommandError for other clips that were not requested now, or that were made with
         other settings.
         """
-        wanted = {row.file: row for row in self.planned.values()}
+        planned = {row.file: row for row in self.planned.values()}
         others: list[Row] = []
         for file, row in self.before.items():
-            if file not in wanted:
+            if file not in planned:
                 # `Path.exists` raises an error if the name is too long
                 gone = row.prompt and not os.path.exists(row.prompt)  # noqa: PTH110
                 if self.options.is_blind:
@@ -266,7 +266,7 @@ class BatchRun:
                         "and models and at least the same --count, or choose another --output"
                     )
                 others.append(row)
-            elif difference := row.difference(wanted[file]):
+            elif difference := row.difference(planned[file]):
                 raise CommandError(
                     f"{self._manifest}: {file} was generated with {difference}; resume with the "
                     "same options and version, or choose another --output"
@@ -304,7 +304,7 @@ class BatchRun:
         yield from self._report("generating")
 
     def _complete(self, rows: Sequence[Row]) -> None:
-        """Completes a study."""
+        """Complete a study."""
         if self.options.study is not None:
             with self._reported_errors():
                 complete_study(self.options, self.options.study, rows)
@@ -400,7 +400,7 @@ class BatchRun:
     def _generate(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
         engine = Engine(model, self.options.width)
         running: dict[Draft, Clip] = {}
-        waiting = ((source, list(own)) for source, own in groupby(clips, lambda c: c.source))
+        waiting = ((source, list(group)) for source, group in groupby(clips, lambda c: c.source))
         while not self.stop():
             while engine.has_room and (following := next(waiting, None)):
                 source, of_source = following
@@ -423,7 +423,7 @@ class BatchRun:
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
         """Return the opening of a source.
 
-        None, with a notice, if its prompt can no longer be used.
+        It is None, with a notice, if its prompt can no longer be used.
         """
         try:
             return opening_of(self.options, source, model)

@@ -77,10 +77,10 @@ def merge(options: BatchOptions, planned: Sequence[Row]) -> list[Row]:
     make_folders(options.output, options.folders)
     merged: dict[str, Row] = {}
     for part, place, rows, planned_rows in _shards(options, planned):
-        for wanted in planned_rows:
-            row = rows[wanted.file]
+        for planned_row in planned_rows:
+            row = rows[planned_row.file]
             problem = row.damage(place)
-            if difference := row.difference(wanted):
+            if difference := row.difference(planned_row):
                 problem = f"{row.file} was generated with {difference}"
             if problem:
                 raise CommandError(

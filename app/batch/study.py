@@ -186,16 +186,16 @@ def read_study(path: Path) -> StudyConfig:
     value is not as expected.
     """
     try:
-        told = yaml.safe_load(path.read_bytes())
+        values = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}; choose another file") from error
     except (yaml.YAMLError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise CommandError(f"{path}: this is not YAML ({problem}); correct it") from error
-    if not isinstance(told, dict):
+    if not isinstance(values, dict):
         raise CommandError(f"{path}: found no study, expected name, conditions and prompts")
     try:
-        return from_plain(StudyConfig, told, "study")
+        return from_plain(StudyConfig, values, "study")
     except CheckpointError as error:
         raise CommandError(f"{path}: {error}") from error
 
@@ -247,9 +247,9 @@ def options_of(
     last_bars: dict[Path, int] = {}
     prompts: list[Path] = []
     for prompt in study.prompts:
-        own = isinstance(prompt, PromptConfig)
-        prompts.append(folder / (prompt.file if own else prompt))
-        last_bar = prompt.last_bar if own else study.last_bar
+        has_options = isinstance(prompt, PromptConfig)
+        prompts.append(folder / (prompt.file if has_options else prompt))
+        last_bar = prompt.last_bar if has_options else study.last_bar
         if last_bar is not None:
             last_bars[prompts[-1]] = last_bar
     return BatchOptions(

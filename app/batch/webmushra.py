@@ -71,7 +71,7 @@ def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -
         "stimulus": first,
         "defaultVolume": 0.5,
     }
-    told = {
+    config = {
         "testname": name,
         "testId": identifier,
         "bufferSize": 2048,
@@ -80,7 +80,7 @@ def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -
         "remoteService": "service/write.php",
         "pages": [volume, pages, finish],
     }
-    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100)
 
 
 def stem(path: str) -> str:

@@ -94,14 +94,14 @@ def _refused(error: Exception) -> int:
     return 2
 
 
-def _parser(chosen: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser, with the arguments of some commands only, since each takes time to import."""
+def _parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of some commands, since each takes time to import."""
     parser = Parser(prog="relpe", description="Generate and continue music.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for name, (text, arguments, _) in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
-        if name in chosen:
+        if name in names:
             module, _, function = arguments.partition(":")
             getattr(import_module(module), function)(command)
     return parser

@@ -154,7 +154,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def continue_command(options: argparse.Namespace) -> None:
-    """Continues a MIDI file."""
+    """Continue a MIDI file."""
     from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
     from app.compose.prompt import read_prompt
@@ -189,19 +189,19 @@ def fill_command(options: argparse.Namespace) -> None:
     score = with_told_drums(score, music.drums, name)
     targets.check_piano(score)
     first, last = options.bar_range
-    chosen: dict[str, frozenset[int]] = {}
+    numbers: dict[str, frozenset[int]] = {}
     for option, field in (("tracks", "tracks"), ("rest", "rests")):
         if (text := getattr(options, option)) is not None:
             try:
-                chosen[field] = find_tracks(text, score.tracks)
+                numbers[field] = find_tracks(text, score.tracks)
             except MidiError as error:
                 raise CommandError(f"{name}: --{option}: {error}") from error
     try:
         passage = Passage(
             first_bar=first,
             last_bar=last,
-            tracks=chosen.get("tracks"),
-            rests=chosen.get("rests", frozenset()),
+            tracks=numbers.get("tracks"),
+            rests=numbers.get("rests", frozenset()),
             instrument=options.instrument,
         )
     except ValueError as error:
@@ -227,7 +227,7 @@ def fill_command(options: argparse.Namespace) -> None:
 def _automatic(models: Models, score: Score | None, music: MusicOptions) -> MusicModel:
     """Return the model for a prompt or for music without one.
 
-    Says why, if it is not the usual one.
+    Print why, if it is not the usual one.
     """
     style = music.style or ""
     usual, name = models.suited(score), models.suited(score, style)
@@ -249,7 +249,7 @@ def generate_command(options: argparse.Namespace) -> None:
 def _as_long_as_the_form(
     options: argparse.Namespace, music: MusicOptions, prompt: Prompt | None = None
 ) -> MusicOptions:
-    """The music options with the bars of the form, if there is one and no length was given."""
+    """Return the options with the bars of the form, if there is one and no length was given."""
     if options.bars is not None or music.seconds is not None or music.form is None:
         return music
     try:
@@ -329,7 +329,7 @@ def _read_settings(options: argparse.Namespace) -> Replay:
 
 
 def _model_of(options: argparse.Namespace, settings: Replay) -> MusicModel:
-    """The model of a piece, with its device, backend and precision unless options override them."""
+    """Return the model of a piece, computed as before unless options override it."""
     from app.compose.models import find_model
     from relpe.models.checkpoint import CheckpointError
 

@@ -114,7 +114,7 @@ def continue_midi(
     name: str = "prompt.mid",
     on_progress: Callable[[Progress], object] = lambda _: None,
 ) -> Result:
-    """Continues a MIDI file: `result.pieces[0].midi` is the file with new music appended.
+    """Continue a MIDI file: `result.pieces[0].midi` is the file with new music appended.
 
     Every event of the prompt is kept; new music begins at the next bar line. The same seed gives
     the same bytes on the same machine. `name` is the name of the file in error messages.
@@ -171,7 +171,7 @@ def continue_prompt(
     options: MusicOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> Steps:
-    """Continues a prompt. Yields Progress, and finally the Result.
+    """Continue a prompt. Yields Progress, and finally the Result.
 
     Generation ends early when `stop` returns True; the result then contains the music so far.
     """
@@ -258,7 +258,7 @@ class Variations:
     """Pieces with the same opening and different seeds that are generated together."""
 
     def __init__(self, opening: Opening) -> None:
-        """The number of variations and the first seed come from the options of the opening."""
+        """Take the number of variations and the first seed from the options of the opening."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
         self.seeds = range(first, first + self.options.variations)
@@ -270,7 +270,7 @@ class Variations:
         self._started = 0.0
 
     def study(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        """Has the model study the prompt, if the options ask for it; yield Progress.
+        """Have the model study the prompt, if the options ask for it; yield Progress.
 
         Afterwards, the opening has a copy of the model, unless the study did not help.
         """

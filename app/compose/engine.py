@@ -42,9 +42,9 @@ class Engine:
     def add(self, opening: Opening, seeds: Sequence[int]) -> list[Draft]:
         """Add one draft per seed; the model reads the opening once for all of them."""
         takes = range(opening.options.num_takes)
-        own = [take_seed(seed, take) for seed in seeds for take in takes]
-        samples = self._generation.add(opening.request(own))
-        starts = range(0, len(own), len(takes))
+        take_seeds = [take_seed(seed, take) for seed in seeds for take in takes]
+        samples = self._generation.add(opening.request(take_seeds))
+        starts = range(0, len(take_seeds), len(takes))
         drafts = [Draft(opening, *samples[at : at + len(takes)]) for at in starts]
         self._drafts.update((sample, draft) for draft in drafts for sample in draft.samples)
         return drafts
@@ -69,7 +69,7 @@ class Engine:
         return finished
 
     def _decide(self) -> list[Draft]:
-        """Has the takes of a draft go on from the best, once all have come to the same bar.
+        """Have the takes of a draft go on from the best, once all have come to the same bar.
 
         Returns drafts whose best take is finished already: the others end with it.
         """

@@ -91,7 +91,7 @@ class MusicModel:
         return replace(self, decoder=decoder, steps=steps)
 
     def preparing(self) -> Iterator[None]:
-        """Compiles the steps if necessary, and yields at intervals until they are ready."""
+        """Compile the steps if necessary, and yield at intervals until they are ready."""
         use_threads()
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
@@ -120,7 +120,7 @@ def _prepare(model: MusicModel, work: Future[None]) -> None:
 
 
 def threads() -> int:
-    """Number of threads to use: OMP_NUM_THREADS, or the number of cores of this process."""
+    """Return the number of threads: OMP_NUM_THREADS, or the cores of this process."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
@@ -230,7 +230,7 @@ class Models:
     def tokenizer(self, name: str) -> Remi:
         """Return the tokenizer of one of `names`, without loading its weights.
 
-        Errors as in `load`.
+        Raise the errors of `load`.
         """
         if name in self._loaded:
             return self._loaded[name].tokenizer
@@ -279,10 +279,10 @@ class Models:
         """Return the model of `suited_to`, or else the first for such music."""
         if score is None:
             return self.names[0]
-        wanted = suited_to(score)
-        if wanted in self.names:
-            return wanted
-        able = [name for name in self.names if self._plays_several(name) == (wanted == "groove")]
+        usual = suited_to(score)
+        if usual in self.names:
+            return usual
+        able = [name for name in self.names if self._plays_several(name) == (usual == "groove")]
         return (able or self.names)[0]
 
     def _plays_several(self, name: str) -> bool:
@@ -313,7 +313,7 @@ def released() -> list[Path]:
 
 
 def suited_to(score: Score) -> str:
-    """The released model for a score: `groove` for drums or several instruments, else `piano`."""
+    """Return the released model: `groove` for drums or several instruments, else `piano`."""
     playing = [track for track in score.tracks if len(track)]
     programs = {track.program for track in playing if not track.is_drum}
     several = len(programs) > 1 and not programs.issubset(_PIANOS)

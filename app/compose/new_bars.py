@@ -37,7 +37,7 @@ class NewBars:
 
     @classmethod
     def after(cls, prompt: Prompt, num_bars: int) -> NewBars:
-        """Plans `num_bars` bars after the splice, in the metres that the file has there.
+        """Plan `num_bars` bars after the splice, in the metres that the file has there.
 
         Raises MidiError if the piece would be too long for a file.
         """
@@ -89,8 +89,9 @@ class NewBars:
         return opening
 
     def still_sounding(self, tokenizer: Remi, start: int) -> list[tuple[int, int, int]]:
-        """Notes of the prompt that sound beyond the splice: rank of the track, pitch, end in steps.
+        """Return the notes of the prompt that sound beyond the splice.
 
+        A note is the rank of its track, its pitch, and its end in steps.
         `start` is the splice in steps from the first bar of the context. Ends are read from the
         file, since tokens round them. A new note must not start while the same key still sounds in
         the file, because the end of the earlier note would also end the new one.

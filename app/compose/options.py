@@ -389,15 +389,15 @@ class MusicOptions:
         return max(min(self.takes, MOST_ROWS // self.variations), 1)
 
     def __post_init__(self) -> None:
-        for name, known in OPTIONS.items():
+        for name, entry in OPTIONS.items():
             value = getattr(self, name)
-            if known.words and value not in known.words:
-                *others, last = known.words
+            if entry.words and value not in entry.words:
+                *others, last = entry.words
                 expected = f"{', '.join(others)} or {last}"
                 raise ValueError(f"{name} is {value!r}, expected {expected}")
-            if value is None or known.limits is None:
+            if value is None or entry.limits is None:
                 continue
-            least, most = known.limits.most
+            least, most = entry.limits.most
             if not (least <= value and (most is None or value <= most)):
                 expected = f"at least {least}" if most is None else f"{least} to {most}"
                 raise ValueError(f"{name.replace('_', ' ')} is {value}, expected {expected}")
@@ -418,21 +418,21 @@ class MusicOptions:
 
 def described(options: type[MusicOptions]) -> dict[str, Option]:
     """Return the fields of an options class by name, in order of declaration."""
-    found: dict[str, Option] = {}
+    options_by_name: dict[str, Option] = {}
     hints = get_type_hints(options)
     for one in fields(options):
         hint = hints[one.name]
         words = get_args(hint) if get_origin(hint) is Literal else ()
         kind = next((kind for kind in (int, float) if kind in (hint, *get_args(hint))), str)
-        found[one.name] = Option(one.name, kind, words, one.default, **one.metadata)
-    return found
+        options_by_name[one.name] = Option(one.name, kind, words, one.default, **one.metadata)
+    return options_by_name
 
 
 OPTIONS = described(MusicOptions)
 STEERING = tuple(
     name
-    for name, known in OPTIONS.items()
-    if known.only is None and known.widget and known.widget.section in ("key", "steering")
+    for name, entry in OPTIONS.items()
+    if entry.only is None and entry.widget and entry.widget.section in ("key", "steering")
     if name != "memory"  # the pointer is part of the model
 )
 """Options that bias the tokens of any music, with or without a prompt."""
@@ -440,7 +440,7 @@ STEERING = tuple(
 
 def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
     """Return the options that only apply to continuations, or to pieces from nothing."""
-    return tuple(name for name, known in OPTIONS.items() if known.only == music)
+    return tuple(name for name, entry in OPTIONS.items() if entry.only == music)
 
 
 OF_PROMPT = only_for("prompt")
@@ -453,9 +453,9 @@ STUDYING = ("study", "study_steps")
 
 def limits(name: str) -> Limits:
     """Ranges of an option that is a number."""
-    found = OPTIONS[name].limits
-    assert found is not None
-    return found
+    ranges = OPTIONS[name].limits
+    assert ranges is not None
+    return ranges
 
 
 def new_seed() -> int:

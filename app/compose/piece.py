@@ -240,7 +240,7 @@ class Draft:
         self._seed = samples[0].seed
 
     def rank(self) -> None:
-        """Orders several takes and chooses the best, once all of them are finished."""
+        """Order several takes and choose the best, once all of them are finished."""
         if len(self.samples) == 1 or self.choice is not None:
             return
         if any(sample.error is not None for sample in self.samples):
@@ -374,7 +374,7 @@ class Draft:
         return opening.model.tokenizer.decode(ids), first, max(stop, first)
 
     def accidents(self) -> str:
-        """The accidents of the finished bars in one line, with the numbers of bars of the piece."""
+        """Return the accidents of the finished bars in one line, with the numbers of their bars."""
         if self.has_gap:
             return ""
         score, first, stop = self.with_context()

@@ -235,7 +235,7 @@ class _Part(NamedTuple):
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Prefixes error messages with the name of the file."""
+    """Prefix error messages with the name of the file."""
     try:
         yield
     except MidiError as error:

@@ -40,7 +40,7 @@ _SEMITONES = -5, 6
 """Smallest and largest transposition."""
 
 
-class _Part(NamedTuple):
+class _Bars(NamedTuple):
     """Some bars of a piece."""
 
     ids: NDArray[np.int64]
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
     """Index of the first token of each notated bar (bars,)."""
 
 
-class Material:
+class StudyMaterial:
     """What a model learns of a prompt, and what is held back."""
 
     def __init__(self, model: MusicModel, prompt: Prompt, prompt_bars: int) -> None:
@@ -69,17 +69,17 @@ class Material:
         end = int(starts[-held])
         begin = max(end - LENGTH, 0)
         self.held = self._passage(ids[begin : end + LENGTH], skipped=end - begin)
-        self._parts = [*parts, _Part(ids[:end], starts[:-held])]
+        self._parts = [*parts, _Bars(ids[:end], starts[:-held])]
         self.config = CONFIG.for_length(sum(len(part.ids) for part in self._parts))
 
-    def _part(self, prompt: Prompt, first: int, stop: int) -> _Part:
+    def _part(self, prompt: Prompt, first: int, stop: int) -> _Bars:
         """Bars of a prompt, from `first` to before `stop`, from 0."""
         begin, end = prompt.bar_tokens[[first, stop]].tolist()
         ids = self._tokenizer.crop(prompt.ids, begin, end - begin).astype(np.int64)
-        return _Part(ids, np.flatnonzero(ids == BAR)[prompt.bar_tokens[first:stop] - begin])
+        return _Bars(ids, np.flatnonzero(ids == BAR)[prompt.bar_tokens[first:stop] - begin])
 
     def __call__(self, step: int) -> Passage:
-        """What is learned in a step, from 0 on: bars drawn at random, transposed at random."""
+        """Return what is learned in a step, from 0 on: random bars, transposed at random."""
         draw = np.random.default_rng(step)
         ends = np.cumsum([len(part.ids) for part in self._parts])
         ids, starts = self._parts[np.searchsorted(ends, draw.integers(ends[-1]), side="right")]
@@ -113,7 +113,7 @@ def study_prompt(opening: Opening, stop: Callable[[], bool]) -> Iterator[float |
     """
     model, options, prompt = opening.model, opening.options, opening.prompt
     assert prompt is not None
-    material = Material(model, prompt, options.prompt_bars)
+    material = StudyMaterial(model, prompt, options.prompt_bars)
     if material.bars < FEWEST_BARS:
         length = plural(material.bars, "bar")
         yield _unstudied(opening, f"found {length} to study, expected {FEWEST_BARS} or more")

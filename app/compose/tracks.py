@@ -45,12 +45,12 @@ class Parts:
         places = [_place(track) for track in score.tracks]
 
         def left_out(numbers: frozenset[int] | None) -> frozenset[_Place]:
-            chosen = frozenset(range(len(places))) if numbers is None else numbers
-            if unknown := chosen.difference(range(len(places))):
+            included = frozenset(range(len(places))) if numbers is None else numbers
+            if unknown := included.difference(range(len(places))):
                 raise MidiError(
                     f"there is no track {min(unknown)}, expected 0 to {len(places) - 1}"
                 )
-            return frozenset(place for at, place in enumerate(places) if at not in chosen)
+            return frozenset(place for at, place in enumerate(places) if at not in included)
 
         heard, played = (None if n is None else frozenset(n) for n in (heard, played))
         return cls(left_out(heard), left_out(played), heard, played)
@@ -159,9 +159,9 @@ def share_among_tracks(
             shared.append(track)
             continue
         may_play = [parts.may_play(player) for player in players]
-        chosen = _by_drum if track.is_drum else _by_height
+        rule = _by_drum if track.is_drum else _by_height
         heard = [_before(player, splice) for player in players]
-        which = chosen(track.notes, heard, players, may_play)
+        which = rule(track.notes, heard, players, may_play)
         shared += [
             replace(player.without_events(), notes=track.notes[which == index])
             for index, player in enumerate(players)

@@ -74,16 +74,16 @@ class Answer:
             raise ValueError(f"question is {self.question!r}, expected one of {expected}")
         of_pair = self.question == PREFERENCE
         ratings = tuple(str(number) for number in range(LEAST, MOST + 1))
-        known = ("first", "second") if of_pair else ratings
-        for name, value in (("answer", self.answer), ("expected", self.expected or known[0])):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}, expected one of {', '.join(known)}")
+        choices = ("first", "second") if of_pair else ratings
+        for name, value in (("answer", self.answer), ("expected", self.expected or choices[0])):
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
         if of_pair != bool(self.second):
-            found = "one clip" if of_pair else "two clips"
-            raise ValueError(f"found {found} for the question {self.question}")
+            part = "one clip" if of_pair else "two clips"
+            raise ValueError(f"found {part} for the question {self.question}")
         if of_pair != (self.confidence is not None):
-            found = "no confidence" if of_pair else "a confidence"
-            raise ValueError(f"found {found} for the question {self.question}")
+            part = "no confidence" if of_pair else "a confidence"
+            raise ValueError(f"found {part} for the question {self.question}")
         if self.confidence is not None and not LEAST <= self.confidence <= MOST:
             raise ValueError(f"confidence is {self.confidence}, expected {LEAST} to {MOST}")
 
@@ -113,7 +113,7 @@ def save_answer(connection: sqlite3.Connection, answer: Answer) -> None:
 
 
 def read_answers(folder: Path) -> list[Answer]:
-    """The answers in the folder of a study: of its database or, if there is none, of its table.
+    """Return the answers in the folder of a study: of its database, or else of its table.
 
     They are sorted by listener, trial and question. Raises CommandError if there are no such files,
     or if they cannot be read.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ANCHORS = ("shuffled_bars", "shuffled_notes")
 
 
-class Clip(NamedTuple):
+class JudgedClip(NamedTuple):
     """What a clip is, and how long."""
 
     file: str
@@ -30,14 +30,14 @@ class Clip(NamedTuple):
     seconds: float
 
 
-class Study(NamedTuple):
+class ListeningStudy(NamedTuple):
     """The clips of a listening test, with what is kept from listeners."""
 
     title: str
     seed: int
     rows: dict[str, Row]
     """Of the manifest and the key, by their `file`."""
-    clips: dict[str, Clip]
+    clips: dict[str, JudgedClip]
     conditions: tuple[str, ...]
     """Their names, in the order of the configuration; empty if it is missing."""
     anchors: tuple[str, ...]
@@ -46,7 +46,7 @@ class Study(NamedTuple):
     """The section `listening` of the configuration, as it was read."""
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> ListeningStudy:
     """Read the clips of a study and their conditions.
 
     Raises CommandError if a file of the study is missing or cannot be read.
@@ -61,7 +61,7 @@ def read_study(folder: Path) -> Study:
             )
     rows = read_manifest(folder / NAME)
     clips = {
-        file: Clip(
+        file: JudgedClip(
             file, row.prompt or f"piece {row.repetition}", row.condition, _length(folder, row)
         )
         for file, row in rows.items()
@@ -72,7 +72,7 @@ def read_study(folder: Path) -> Study:
             str(one.get("name") or one["kind"].replace("_", " ")): one["kind"]
             for one in said["conditions"]
         }
-        return Study(
+        return ListeningStudy(
             title=str(said["name"]),
             seed=int(said.get("seed", 0)),
             rows=rows,
@@ -82,7 +82,7 @@ def read_study(folder: Path) -> Study:
             listening=said.get("listening", {}),
         )
     except FileNotFoundError:
-        return Study(folder.resolve().name, 0, rows, clips, (), (), {})
+        return ListeningStudy(folder.resolve().name, 0, rows, clips, (), (), {})
     except (
         *(OSError, UnicodeDecodeError, yaml.YAMLError),
         *(KeyError, TypeError, AttributeError, ValueError),

@@ -39,7 +39,7 @@ class Modules:
     """
 
     def __init__(self, name: str, sources: Mapping[str, bytes]) -> None:
-        """`sources` are the modules by their paths; `name` is that of the set, for the address."""
+        """Take the modules by their paths, and the name of the set, for the address."""
         digest = hashlib.sha256()
         for path, source in sources.items():
             digest.update(f"{path} {len(source)}\n".encode() + source)
@@ -55,7 +55,7 @@ class Modules:
     def at(self, path: str) -> bytes | None:
         """Return the module at the path of a request, behind any root path.
 
-        None if there is none.
+        It is None if there is none.
         """
         return self.sources.get(path.partition(self.route)[2])
 

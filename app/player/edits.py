@@ -70,7 +70,7 @@ class Edit:
     def of(cls, values: dict[str, Any]) -> Edit | None:
         """Return the edit in the values of an event.
 
-        None if they are malformed or change nothing.
+        It is None if they are malformed or change nothing.
         """
         rows, removed = values.get("moved", []), values.get("removed", [])
         semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
@@ -118,18 +118,18 @@ class Edit:
         for track, number in zip(score.tracks, ids, strict=True):
             if number not in volumes and number not in programs:
                 continue
-            own = _same_track(data, track)
-            if own is None:  # without notes after other changes
+            same = _same_track(data, track)
+            if same is None:  # without notes after other changes
                 continue
-            data, channel = with_own_channel(data, own)
-            if number in volumes and (now := _same_track(data, replace(own, channel=channel))):
+            data, channel = with_own_channel(data, same)
+            if number in volumes and (now := _same_track(data, replace(same, channel=channel))):
                 data = set_volume(data, now, volumes[number])
             if number in programs and not track.is_drum:
                 data = set_program(data, channel, track.program, programs[number])
         return data
 
     def _with_notes(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
-        found: list[dict[tuple[int, int], int]] = [
+        rows: list[dict[tuple[int, int], int]] = [
             _rows_of(track, score.ticks_per_beat) for track in score.tracks
         ]
         # several tracks of the score may be one in the frame
@@ -140,13 +140,13 @@ class Edit:
                 (
                     index
                     for index, number in enumerate(ids)
-                    if number == change.track and place in found[index]
+                    if number == change.track and place in rows[index]
                 ),
                 None,
             )
             if at is None:
                 raise MidiError("an edited note does not exist; select it again")
-            changes.setdefault(at, []).append((found[at][place], change))
+            changes.setdefault(at, []).append((rows[at][place], change))
         edited = [(score.tracks[at], of_track) for at, of_track in changes.items()]
         new = [
             replace(track, notes=_changed(track, of_track, score.ticks_per_beat))
@@ -172,7 +172,7 @@ def drums_after_edits(score: Score) -> dict[Place, bool]:
 def _same_track(data: bytes, track: Track) -> Track | None:
     """Return the track of a file with the chunk, channel and program of another one.
 
-    None: none has.
+    It is None if no track has them.
     """
     place = track.chunk, track.channel, track.program
     tracks = read_midi(data).tracks

@@ -192,7 +192,7 @@ def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
 
 
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
-    """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
+    """Pack the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
     onsets = onset_units(track, ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
@@ -226,17 +226,17 @@ def track_ids(score: Score, like: Score | None = None) -> list[int]:
 
 def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
     """Tracks with notes, in order, with the name and id of the track in `like`, or new ones."""
-    known, tracks = _in_order(like) if like else [], _in_order(score)
+    originals, tracks = _in_order(like) if like else [], _in_order(score)
     looks: dict[tuple[object, ...], tuple[str, int]] = {}
-    for index, (track, name) in enumerate(zip(known, track_names(known), strict=True)):
+    for index, (track, name) in enumerate(zip(originals, track_names(originals), strict=True)):
         for key in _keys(track):
             looks.setdefault(key, (name, index))
-    new_ids = itertools.count(len(known))
-    found: list[tuple[Track, str, int]] = []
+    new_ids = itertools.count(len(originals))
+    named: list[tuple[Track, str, int]] = []
     for track, name in zip(tracks, track_names(tracks), strict=True):
         look = next((looks[key] for key in _keys(track) if key in looks), None)
-        found.append((track, *(look or (name, next(new_ids)))))
-    return found
+        named.append((track, *(look or (name, next(new_ids)))))
+    return named
 
 
 def _in_order(score: Score) -> list[Track]:
@@ -285,7 +285,7 @@ def timeline(
 def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
     """Return the frame of a lead sheet.
 
-    None without chords, or if its bars are not those of the frame.
+    It is None without chords, or if its bars are not those of the frame.
 
     A notated bar of more than eight quarters is several bars in a lead sheet.
     """

@@ -137,12 +137,12 @@ def _sentence(error: ValueError) -> str:
 
 
 def _within(sections: list[tuple[str, int]], bars: int) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    kept: list[tuple[str, int]] = []
     for letter, count in sections:
         if bars > 0:
-            found.append((letter, min(count, bars)))
+            kept.append((letter, min(count, bars)))
         bars -= count
-    return found
+    return kept
 
 
 def _asked(sections: list[tuple[str, int]], chords: list[str], options: MusicOptions) -> str:

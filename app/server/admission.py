@@ -155,10 +155,10 @@ class Queue(Generic[WorkT]):
             else:
                 waiting.append(ticket)
         while waiting:
-            chosen = min(
+            following = min(
                 waiting, key=lambda one: (of_user[one.owner.user], of_session[one.owner])
             )  # in a tie, the oldest job
-            waiting.remove(chosen)
-            of_user[chosen.owner.user] += chosen.rows
-            of_session[chosen.owner] += chosen.rows
-            yield chosen
+            waiting.remove(following)
+            of_user[following.owner.user] += following.rows
+            of_session[following.owner] += following.rows
+            yield following

@@ -58,7 +58,7 @@ class ModelSpeed:
     """Seconds of music per bar of pieces from nothing."""
 
     def learn(self, result: Result) -> None:
-        """Learns from a job, which may have been stopped."""
+        """Learn from a job, which may have been stopped."""
         rows = result.rows
         self._reading.learn(result.prompt_tokens, result.reading_seconds)
         self._tokens[rows].learn(result.tokens, result.seconds - result.reading_seconds)
@@ -74,11 +74,11 @@ class ModelSpeed:
 
     def generating(self, prompt: Prompt | None, bars: float, rows: int) -> float | None:
         """Seconds to generate `bars` bars in each row; None before the first job."""
-        known = {number: rate.value for number, rate in list(self._tokens.items()) if rate.value}
-        if not known:
+        speeds = {number: rate.value for number, rate in list(self._tokens.items()) if rate.value}
+        if not speeds:
             return None
-        like = min(known, key=lambda number: (abs(number - rows), number))
-        speed = known[like] * (rows / like) ** _ROWS_POWER
+        like = min(speeds, key=lambda number: (abs(number - rows), number))
+        speed = speeds[like] * (rows / like) ** _ROWS_POWER
         per_bar = self._bars.value if prompt is None else tokens_per_bar(prompt)
         return None if per_bar is None else bars * rows * per_bar / speed
 

@@ -159,7 +159,7 @@ class Job:
         return frame
 
     def waiting(self, step: Progress) -> Frame:
-        """The frame while the job waits: the number of jobs before it, and the expected time."""
+        """Return the frame of a waiting job: how many are before it, and the expected time."""
         line = f"Waiting for the {self.model.name} model: "
         line += (
             f"{plural(step.place - 1, 'job')} before yours" if step.place > 1 else "you are next"
@@ -215,7 +215,7 @@ class Job:
         )
 
     def listen(self, new_folder: Callable[[], Path]) -> None:
-        """Begins to render the first variation while it is written, to a folder of `new_folder`.
+        """Begin to render the first variation while it is written, to a folder of `new_folder`.
 
         Several takes are ranked again and again, so that the bars before can be heard. Does
         nothing if bars of a piece are written again.
@@ -306,16 +306,16 @@ class Job:
         )
 
     def _without_notes(self, piece: Piece) -> list[str]:
-        """Return that tracks which were to be written have no notes; empty if all have some."""
+        """Return which of the tracks to be written have no notes; empty if all have some."""
         passage = self.upload.passage if self.upload else None
         if not piece.new.num_notes:
             return ["nothing was written"]
         if self.upload is None or passage is None:
             return []
-        known = self.upload.whole.score
-        playing = set(track_ids(piece.new, known))
+        score = self.upload.whole.score
+        playing = set(track_ids(piece.new, score))
         silent = self.upload.names((passage.tracks or frozenset()) - playing)
-        if (new := passage.new_track) is not None and playing <= {-1, *track_ids(known)}:
+        if (new := passage.new_track) is not None and playing <= {-1, *track_ids(score)}:
             silent.append(instrument_name(new))
         return [f"no notes in {listed(silent)}"] if silent else []
 
@@ -372,17 +372,17 @@ class Job:
         Raises:
             SoundError: the sound cannot be rendered.
         """
-        made: list[Path] = []
+        mixes: list[Path] = []
         begin = self.sound.begin(index, 0 if whole else self.new_music_seconds - LEAD_SECONDS)
         try:
             yield from in_parts(
-                lambda report: made.append(self.sound.render(index, begin, report).mix()), stop
+                lambda report: mixes.append(self.sound.render(index, begin, report).mix()), stop
             )
         finally:
             row = self.variations[index] | VariationFrame(sound="none")
-            if made:
+            if mixes:
                 files = [*row.get("files", []), *SOUND_KINDS]
-                audio = made[0].as_posix()
+                audio = mixes[0].as_posix()
                 row |= VariationFrame(audio=audio, audio_from=begin, sound="ready", files=files)
             self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
 
@@ -407,12 +407,12 @@ class Job:
         if kind == "new_midi" and upload is None:
             raise LookupError("a piece from nothing has no file of new music; request midi")
         is_prompt = upload is not None and variation == PROMPT_ALONE
-        made = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
+        downloads = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
         if not is_prompt:
-            made = self._files(self.pieces[variation])
-        if kind not in made:
+            downloads = self._files(self.pieces[variation])
+        if kind not in downloads:
             raise LookupError(f"there is no file of the kind {kind}")
-        path = self._own_folder() / f"{name}{made[kind].suffix}"
+        path = self._own_folder() / f"{name}{downloads[kind].suffix}"
         with self._making[variation, kind]:
             if not path.exists():
                 content = self._content(variation, kind)
@@ -564,7 +564,7 @@ class Job:
     def again(self, piece: Piece) -> MusicOptions:
         """Return the options that generate a variation again.
 
-        If it was stopped, only the bars kept.
+        If it was stopped, these are only the bars kept.
         """
         options = self.options
         takes = options.num_takes if options.rank_every else 1

@@ -156,9 +156,9 @@ class JobSound:
         """
         if path := self.find(variation, kind, without, begin):
             return path
-        made = self.render(variation, begin)
+        raw = self.render(variation, begin)
         with self._making[variation, begin, kind]:
-            return made.zip() if kind == "stems" else made.mix(without, f".{kind}")
+            return raw.zip() if kind == "stems" else raw.mix(without, f".{kind}")
 
     def render(
         self, variation: int, begin: int = 0, progress: Callable[[float], None] | None = None
@@ -169,7 +169,7 @@ class JobSound:
         with self._making[variation, begin]:
             raw = self._raw.get((variation, begin))
             if raw is None:
-                made = stems.render(
+                sound = stems.render(
                     source.score,
                     source.folder,
                     source.name_from(begin),
@@ -178,7 +178,7 @@ class JobSound:
                     begin_seconds=begin,
                     progress=progress,
                 )
-                raw = RawSound(made, made.size, time.monotonic())
+                raw = RawSound(sound, sound.size, time.monotonic())
                 self._raw[variation, begin] = raw
             raw.used = time.monotonic()
             return raw.stems
@@ -311,15 +311,15 @@ class SoundService:
             raw.sort(key=lambda entry: entry[0].used, reverse=True)
             before, of_session = time.monotonic() - RAW_SECONDS, Counter[str]()
             for each, session, sound, key in raw:
-                total, own = of_session.total() + each.size, of_session[session] + each.size
+                total, share = of_session.total() + each.size, of_session[session] + each.size
                 if (
                     each.used < before
                     or total > max(MOST_RAW, each.size)
-                    or own > max(MOST_RAW_OF_SESSION, each.size)
+                    or share > max(MOST_RAW_OF_SESSION, each.size)
                 ):
                     sound.drop(key)
                 else:
-                    of_session[session] = own
+                    of_session[session] = share
             if of_session.total() and self._timer is None:
                 self._timer = threading.Timer(RAW_SECONDS / 2, self._tidy_later)
                 self._timer.daemon = True
@@ -376,16 +376,16 @@ def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:
     Tracks of the file are matched by chunk, channel and program; new tracks of the same instrument
     by the order in which they were generated.
     """
-    known = (
+    numbers = (
         {} if whole is None else dict(zip(map(_place, whole.tracks), track_ids(whole), strict=True))
     )
     waiting: dict[tuple[int, bool], list[int]] = {}
     for track, number in zip(piece.new.tracks, track_ids(piece.new, whole), strict=True):
-        if len(track) and _place(track) not in known:
+        if len(track) and _place(track) not in numbers:
             waiting.setdefault((track.program, track.is_drum), []).append(number)
     ids: list[int] = []
     for track in piece.score.tracks:
-        number = known.get(_place(track))
+        number = numbers.get(_place(track))
         if number is None:
             of_instrument = waiting.get((track.program, track.is_drum)) or [-1]
             number = of_instrument.pop(0) if len(of_instrument) > 1 else of_instrument[0]

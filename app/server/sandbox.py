@@ -224,7 +224,7 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        """Kills the process and closes the pipes."""
+        """Kill the process and close the pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._requests, self._answers):
@@ -233,7 +233,7 @@ class _Worker:
 
 
 def serve(max_bytes: int, preload: Sequence[str]) -> None:
-    """Answers calls until the pipe is closed: the main function of a worker."""
+    """Answer calls until the pipe is closed: the main function of a worker."""
     with suppress(ValueError, AttributeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = sys.stdin.buffer
@@ -275,7 +275,7 @@ def _answer(function: Callable[..., object], arguments: Any, named: Any) -> byte
 
 
 def _limit(name: str, limit: int) -> None:
-    """Limits a resource of this process, if the system supports it."""
+    """Limit a resource of this process, if the system supports it."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 

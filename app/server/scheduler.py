@@ -80,7 +80,7 @@ class Scheduler:
             yield from self._generate(variations, shared, stop, owner)
 
     def _study(self, variations: Variations, stop: threading.Event) -> Iterator[Progress]:
-        """Has a copy of the model study the prompt."""
+        """Have a copy of the model study the prompt."""
         with self._lock:
             self._studying += 1
         try:

@@ -151,9 +151,9 @@ class SessionFolders:
     def _prune(self) -> None:
         """Remove expired folders; called for each new one."""
         made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
-        for folder, made in list(self._made.items()):
+        for folder, time_made in list(self._made.items()):
             left = self._left.get(folder.parent)
-            if made < made_before or (left is not None and left < left_before):
+            if time_made < made_before or (left is not None and left < left_before):
                 del self._made[folder]
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):  # the session has newer folders
@@ -171,13 +171,13 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
     jobs: list[tuple[float, int, Path]] = []  # time, size and folder
     for folder in _folders_of_page(kept):
         with suppress(FileNotFoundError):  # removed by another process
-            made = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-            jobs.append((made, size_on_disk(folder), folder))
+            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+            jobs.append((newest, size_on_disk(folder), folder))
     size, before = 0, time.time() - 86_400 * (math.inf if days is None else days)
     removed: list[Path] = []
-    for number, (made, of_job, folder) in enumerate(sorted(jobs, reverse=True)):
+    for number, (newest, of_job, folder) in enumerate(sorted(jobs, reverse=True)):
         size += of_job
-        if number and (made < before or (most_bytes is not None and size > most_bytes)):
+        if number and (newest < before or (most_bytes is not None and size > most_bytes)):
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     changed = {folder.parents[1]: folder.parents[1].stat().st_mtime for folder in removed}

@@ -206,8 +206,8 @@ class Studies:
         sender.close()
         self._processes[session] = process
         try:
-            told = cast("Connection", receiver)  # Windows has a class of its own
-            yield from self._told(told, folder, stop)
+            connection = cast("Connection", receiver)  # Windows has a class of its own
+            yield from self._told(connection, folder, stop)
         finally:
             del self._processes[session]
             process.kill()
@@ -260,7 +260,7 @@ def _write(folder: Path, study: StudyConfig, prompts: Sequence[tuple[str, Path]]
 
 
 def _pack(folder: Path, study: StudyConfig) -> Path:
-    """Packs the files into a ZIP file and removes them; the same files give the same bytes."""
+    """Pack the files into a ZIP file and remove them; the same files give the same bytes."""
     packed = folder / f"{safe_name(study.name)}.zip"
     parts = [folder / name for name in (CONFIG, PROMPTS, FOLDER)]
     files = [path for part in parts for path in (part, *sorted(part.rglob("*"))) if path.is_file()]

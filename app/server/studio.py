@@ -132,7 +132,7 @@ class Studio:
         self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """Unregisters a job that has ended; return whether it was registered."""
+        """Unregister a job that has ended; return whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
@@ -159,7 +159,7 @@ class Studio:
         return [job for job, owner in list(self._sessions.items()) if owner == session]
 
     def back(self, session: str) -> None:
-        """Continues a session that seemed to have ended, as after a lost connection."""
+        """Continue a session that seemed to have ended, as after a lost connection."""
         self.folders.back(session)
 
     def compose(
@@ -215,8 +215,8 @@ class Studio:
                 if stop not in self._sessions:  # the session has ended
                     return
                 stop.clear()  # from here on, setting it skips the sound
-                made = job.sound.growing and job.sound.growing.folder
-                folder = made or self.folders.new(session)
+                growing_folder = job.sound.growing and job.sound.growing.folder
+                folder = growing_folder or self.folders.new(session)
                 try:
                     job.write(result.pieces, folder)
                 except DiskError:
@@ -336,21 +336,21 @@ class Studio:
             LookupError: there is no such job, or no file of this kind.
             SoundError: the sound cannot be rendered, or too many calls are waiting for sound.
         """
-        session, found = self.kept.get(job)
+        session, kept_job = self.kept.get(job)
         if kind in SOUND_KINDS:
-            return self.sounds.file(session, found.sound, variation, kind, ())
-        return found.file(variation, kind)
+            return self.sounds.file(session, kept_job.sound, variation, kind, ())
+        return kept_job.file(variation, kind)
 
     def shown(self, job: str, variation: int) -> tuple[bytes, Score, list[int]]:
         """Return a piece as it is downloaded, its score, and the ids of its tracks in the frames.
 
         Raises the errors of `file`.
         """
-        _, found = self.kept.get(job)
-        score, ids = found.sound.score(variation)
-        return found.file(variation, "midi").read_bytes(), score, ids
+        _, kept_job = self.kept.get(job)
+        score, ids = kept_job.sound.score(variation)
+        return kept_job.file(variation, "midi").read_bytes(), score, ids
 
-    def packed(self, chosen: Sequence[tuple[str, int]]) -> Path:
+    def packed(self, variations: Sequence[tuple[str, int]]) -> Path:
         """Return a ZIP file with the music and the settings of variations, given by job and number.
 
         Raises:
@@ -359,10 +359,10 @@ class Studio:
         """
         files = [
             (number, self.file(job, variation, kind))
-            for number, (job, variation) in enumerate(chosen, 1)
+            for number, (job, variation) in enumerate(variations, 1)
             for kind in ("midi", "replay")
         ]
-        path = self.folders.new(self.kept.get(chosen[0][0])[0]) / "favourites.zip"
+        path = self.folders.new(self.kept.get(variations[0][0])[0]) / "favourites.zip"
         try:
             with atomic_write(path) as beside, zipfile.ZipFile(beside, "w") as archive:
                 for number, file in files:
@@ -374,22 +374,22 @@ class Studio:
     def again(self, job: str) -> list[MusicOptions]:
         """Return the options that generate each variation of a job again.
 
-        Raise LookupError as `file`.
+        Raise LookupError as `file` does.
         """
-        found = self.kept.get(job)[1]
-        return [found.again(piece) for piece in found.pieces]
+        kept_job = self.kept.get(job)[1]
+        return [kept_job.again(piece) for piece in kept_job.pieces]
 
     def mix(
         self, job: str, variation: int, without: Collection[int], second: float = 0.0
     ) -> tuple[Path, int]:
-        """The sound of a job without some tracks, by their ids, and the second at which it begins.
+        """Return the sound of a job without some tracks, and the second at which it begins.
 
         That is shortly before `second`. Raises the errors of `file`.
         """
-        session, found = self.kept.get(job)
+        session, kept_job = self.kept.get(job)
         kind = "wav" if without else "flac"
-        path = self.sounds.file(session, found.sound, variation, kind, without, second)
-        return path, found.sound.begin(variation, second)
+        path = self.sounds.file(session, kept_job.sound, variation, kind, without, second)
+        return path, kept_job.sound.begin(variation, second)
 
     def render(self, session: str, upload: Upload) -> Path:
         """Return the sound of an uploaded file, as FLAC.

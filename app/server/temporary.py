@@ -70,10 +70,10 @@ def is_running(folder: Path) -> bool:
 
 def _is_mine(folder: Path) -> bool:
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and (os.name != "posix" or found.st_uid == os.getuid())
+    return stat.S_ISDIR(status.st_mode) and (os.name != "posix" or status.st_uid == os.getuid())
 
 
 def make_room(uploads: Path) -> None:
@@ -85,15 +85,15 @@ def make_room(uploads: Path) -> None:
         with suppress(OSError):
             if path.is_file() and path.stat().st_mtime < time.time() - CUT_OFF_SECONDS:
                 path.unlink()
-    found: list[tuple[float, int, Path]] = []
+    files: list[tuple[float, int, Path]] = []
     # folders and files may be removed in the meantime: `os.walk` leaves such folders out
     for path in (Path(folder) / name for folder, _, names in os.walk(uploads) for name in names):
         with suppress(OSError):
             about = path.stat()
             if stat.S_ISREG(about.st_mode):
-                found.append((about.st_mtime, about.st_size, path))
+                files.append((about.st_mtime, about.st_size, path))
     size = 0
-    for number, (_, of_file, path) in enumerate(sorted(found, reverse=True)):
+    for number, (_, of_file, path) in enumerate(sorted(files, reverse=True)):
         size += of_file
         if number >= MAX_UPLOADS or size > MAX_UPLOADED:
             with suppress(OSError):

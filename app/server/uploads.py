@@ -98,8 +98,8 @@ class Upload:
 
     def names(self, tracks: Iterable[int]) -> list[str]:
         """Names of tracks, given by their numbers in the file."""
-        chosen = frozenset(tracks)
-        return [row.name for row in self.whole.facts.rows if row.id in chosen]
+        numbers = frozenset(tracks)
+        return [row.name for row in self.whole.facts.rows if row.id in numbers]
 
     @property
     def last_bar(self) -> int:
@@ -196,7 +196,7 @@ class Upload:
         return replace(self, prompt=prompt, passage=passage, problem="")
 
     def writing_by_any(self, passage: Passage, models: Models, style: str = "") -> Upload:
-        """`writing`, by another one of `models` if only that one can."""
+        """Call `writing`, with another one of `models` if only that one can."""
         try:
             return self.writing(passage)
         except TokenizerError:
@@ -257,7 +257,7 @@ class Upload:
         return timeline(score, end_ticks, self.prompt.timing.bar_lines(score, end_ticks))
 
     def prompt_frame(self) -> PromptFrame:
-        """The tracks of the whole file, with those that the model reads marked, and the splice."""
+        """Return the splice and all tracks of the file, with those that the model reads marked."""
         score, parts = self.whole.score, self.prompt.parts
         tracks = pack_tracks(score)
         for frame, track, row in zip(tracks, score.tracks, self.prompt.facts.rows, strict=True):
@@ -334,7 +334,7 @@ def upload_of(
 ) -> Upload:
     """Return a MIDI file as an upload whose continuation begins at its end.
 
-    Errors as in `read_upload`.
+    Raise the errors of `read_upload`.
 
     Its first `sections` are known, see `find_form`, and some of its `drums`, see `read_midi`.
     """

@@ -74,7 +74,7 @@ class Calls:
         self._studio, self._max_upload_bytes = studio, max_upload_bytes
 
     def asked(self, request: gr.Request, *arguments: object) -> list[object]:
-        """Called when a job joins the queue, so that it can be stopped while it waits."""
+        """Begin a job when it joins the queue, so that it can be stopped while it waits."""
         if request.session_hash is not None and request.request is not None:
             request.request.state.job = self._studio.begin(request.session_hash)
         return [gr.validate(True, "")] * len(arguments)
@@ -82,8 +82,8 @@ class Calls:
     @contextmanager
     def _job_of(self, request: gr.Request) -> Iterator[threading.Event]:
         """End the job of a request after the block, and turn input errors into refusals."""
-        known = getattr(request.request.state, "job", None) if request.request else None
-        job = known or self._studio.begin(session_of(request))
+        current = getattr(request.request.state, "job", None) if request.request else None
+        job = current or self._studio.begin(session_of(request))
         try:
             with _refused():
                 yield job
@@ -108,8 +108,8 @@ class Calls:
         files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
         paths = [path for row in files for path in row if path]
         settings = [row.get("settings") for row in variations]
-        made = frame.get("job", "")
-        again = [self._studio.file(made, number, "replay") for number in range(len(variations))]
+        name = frame.get("job", "")
+        again = [self._studio.file(name, number, "replay") for number in range(len(variations))]
         facts: dict[str, object] = {
             "seed": options.seed,
             "settings": settings,
@@ -118,7 +118,7 @@ class Calls:
         return paths, facts | ({"alert": alert} if alert else {})
 
     def continue_piece(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-        """Continues a MIDI file.
+        """Continue a MIDI file.
 
         last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
         a new one; beats: auto, file, estimate or grid; drums: numbers of tracks from 1, none, or
@@ -304,9 +304,9 @@ def beats_of(value: object) -> BeatSource:
 
 def options_of(sent: Mapping[str, object]) -> MusicOptions:
     """Return the options among the arguments of a call, with a seed."""
-    chosen = {name: _value(OPTIONS[name], sent[name]) for name in OPTIONS if name in sent}
+    values = {name: _value(OPTIONS[name], sent[name]) for name in OPTIONS if name in sent}
     try:
-        return with_seed(MusicOptions(**chosen))
+        return with_seed(MusicOptions(**values))
     except ValueError as error:
         raise refusal(str(error)) from error
 

@@ -116,7 +116,7 @@ def _sheet(sheet: LeadSheet) -> str:
 
 
 def _tracks(upload: Upload) -> str:
-    """A row for each track: name, instrument, drums, notes, why the model does not read it."""
+    """Return a row per track: name, instrument, drums, notes, why the model does not read it."""
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
@@ -161,7 +161,7 @@ def results_list(session: Session) -> str:
         if frame.get("job", "") in session.discarded:
             continue
         accidents = _accidents([row.get("accidents", "") for row in frame.get("variations", [])])
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.finished_at))
         count = len(frame.get("variations", []))
         several = f" · {count} variations" if count > 1 else ""
         here = " aria-current='true'" if frame.get("job", "") == shown else ""
@@ -188,7 +188,7 @@ def _accidents(lines: list[str]) -> str:
 def _favourites(session: Session) -> str:
     """Return the favourites of a session, and a button that downloads them.
 
-    Empty if there are none.
+    The text is empty if there are none.
     """
     if not session.favourites:
         return ""
@@ -200,9 +200,9 @@ def _favourites(session: Session) -> str:
             f"<li><button type='button' {opens}><b>★ {html.escape(one.title)}</b>"
             f"<span>{html.escape(one.text)}</span></button></li>"
         )
-    chosen = html.escape(json.dumps([one[:2] for one in session.favourites]))
+    pairs = html.escape(json.dumps([one[:2] for one in session.favourites]))
     return (
         f"<h2>Favourites</h2><ul>{''.join(items)}<li><button type='button' class='zip' "
-        f"data-zip='{chosen}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
+        f"data-zip='{pairs}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
         "</ul><p role='alert'></p>"
     )

@@ -114,20 +114,20 @@ def ui_command(options: argparse.Namespace) -> None:
         raise not_served(options) from error
 
 
-def _asked_for(model: str | None, own: Path | None) -> AskedFor:
+def _asked_for(model: str | None, place: Path | None) -> AskedFor:
     """Return the models to offer: the given one or the released ones, then those of one's own.
 
-    Raises CommandError if there is none in the folder `own`.
+    Raises CommandError if there is none in the folder `place`.
     """
-    if own is None:
+    if place is None:
         return model
     from app.compose.models import released
 
-    folders = [own] if (own / "model.json").is_file() else []
-    folders = folders or sorted(path.parent for path in own.glob("*/model.json"))
+    folders = [place] if (place / "model.json").is_file() else []
+    folders = folders or sorted(path.parent for path in place.glob("*/model.json"))
     if not folders:
         raise CommandError(
-            f"--models {own}: found no model, expected a folder with model.json or a folder of "
+            f"--models {place}: found no model, expected a folder with model.json or a folder of "
             "such folders, as relpe-train tune and export write them"
         )
     return [*(released() if model is None else [model]), *folders]

@@ -87,8 +87,8 @@ def finished_example(name: str) -> Frame:
 def finished_file(job: str) -> Path | None:
     """Return the file that an empty page plays, by the job of its frame; None for any other job."""
     name = job.removeprefix(_JOB)
-    known = job.startswith(_JOB) and name in (example.name for example in EXAMPLES)
-    return _finished(name) if known else None
+    is_example = job.startswith(_JOB) and name in (example.name for example in EXAMPLES)
+    return _finished(name) if is_example else None
 
 
 def _finished(name: str) -> Path:

@@ -134,7 +134,7 @@ def _wire_player(
     view: list[Component],
     filled: list[Component],
 ) -> None:
-    """Binds the events of the player and of the results below it."""
+    """Bind the events of the player and of the results below it."""
     used = _on(roll.replay, calls.settings.use_settings, None, view)
     _on(used.then, calls.settings.fill_form, None, filled)
     _on(roll.stop, calls.jobs.stop_job)
@@ -150,17 +150,17 @@ def _wire_player(
         (results.opened, calls.history.adopt),
     ):
         _on(event, call, None, view)
-    chosen = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
+    selected = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
     edited = _on(roll.edit, calls.uploads.edit, None, view)
     continued = _on(roll.continue_this, calls.uploads.continue_this, None, view)
-    for taken in (chosen, edited, continued):  # a result that is worked on clears the form
+    for taken in (selected, edited, continued):  # a result that is worked on clears the form
         _on(taken.then, calls.settings.fill_form, None, filled)
 
 
 def _wire_upload(
     calls: Callbacks, upload: UploadWidgets, view: list[Component]
 ) -> list[Dependency]:
-    """Binds the callbacks of the upload; return the events that change the form."""
+    """Bind the callbacks of the upload; return the events that change the form."""
     file = upload.file
     seen = _on(file.upload, calls.uploads.reading, file, view)
     reads = [_on(seen.then, calls.uploads.read, file, [file, *view])]
@@ -174,7 +174,7 @@ def _wire_upload(
 
 
 def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[Component]) -> None:
-    """Binds the callbacks of the model, the form, and the buttons that begin and end a job."""
+    """Bind the callbacks of the model, the form, and the buttons that begin and end a job."""
     form, action = music.form, music.action
     options = form.options
     _on(music.model.input, calls.uploads.choose_model, music.model, view)
@@ -206,11 +206,11 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
 
 
 def _wire_study(calls: Callbacks, form: StudyForm) -> None:
-    """Binds the callbacks of the tab that makes studies."""
+    """Bind the callbacks of the tab that makes studies."""
     given = [form.files, *form.asked]
     shown = [form.go, form.stop, form.result]
-    made = _on(form.go.click, calls.studies.make_study, given, shown, job=True)
-    _on(made.failure, calls.studies.refuse_study, None, shown)
+    result = _on(form.go.click, calls.studies.make_study, given, shown, job=True)
+    _on(result.failure, calls.studies.refuse_study, None, shown)
     _on(form.stop.click, calls.studies.stop_study)
     for widget in (form.files, *form.asked):
         count = calls.studies.count_clips
@@ -227,7 +227,7 @@ def _on(
     last_only: bool = False,
     checked: bool = True,
 ) -> Dependency:
-    """Binds a callback, which runs at once, or in the queue if it is a `job`.
+    """Bind a callback, which runs at once, or in the queue if it is a `job`.
 
     `last_only` skips all but the latest event. Unless inputs are `checked`, the callback does it:
     for an empty field, Gradio would end the call without saying which one. Gradio displays no

@@ -172,9 +172,9 @@ def _has_logged_in(app: App, cookies: Mapping[str, str]) -> bool:
     return app.auth is None or any(cookies.get(name) in app.tokens for name in names)
 
 
-async def _answer_invalid(_: Request, found: Exception) -> JSONResponse:
-    """Answers a call whose values have wrong types; FastAPI would return all of them."""
-    errors = found.errors() if isinstance(found, RequestValidationError) else []
+async def _answer_invalid(_: Request, problem: Exception) -> JSONResponse:
+    """Answer a call whose values have wrong types; FastAPI would return all of them."""
+    errors = problem.errors() if isinstance(problem, RequestValidationError) else []
     first = errors[0] if errors else {"loc": ("", "call"), "msg": "it is malformed"}
     name = short(".".join(str(part) for part in first["loc"][1:]))
     return JSONResponse(error(f"{name}: {first['msg']}"), 422)

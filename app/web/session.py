@@ -59,11 +59,11 @@ class Step(NamedTuple):
     """Job whose result was discarded by this step."""
 
 
-class Result(NamedTuple):
+class FinishedJob(NamedTuple):
     """A finished job."""
 
     step: Step
-    made: float
+    finished_at: float
     """Time in seconds since the epoch."""
 
 
@@ -182,7 +182,7 @@ def without_prompt(options: MusicOptions) -> MusicOptions:
 
 
 def _plan(upload: Upload | None, options: MusicOptions, texts: tuple[str, str]) -> PlanFrame:
-    """What is asked of the new bars: after an upload, in its selected bars, or from nothing."""
+    """Return what is asked of new bars: after an upload, in its selected bars, or from nothing."""
     if upload is None:
         return plan_frame(_NO_SHEET, 0, options, texts)
     first = upload.passage.first_bar - 1 if upload.passage else upload.bars
@@ -204,7 +204,7 @@ class Session:
         self.reading = 0
         """Number of files that are being read; no job begins meanwhile."""
         self.work = Workspace(None, finished_example(FIRST_EXAMPLE))
-        self.results: list[Result] = []
+        self.results: list[FinishedJob] = []
         self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
         """Jobs whose results are not listed, until undo brings them back."""
@@ -232,8 +232,8 @@ class Session:
         """
         self.asked, work = None, self.work
         frame = work.frame
-        made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
-        if not made or self.dropped or not taken:
+        has_music = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        if not has_music or self.dropped or not taken:
             work.set(asked.before)
             if work.past and work.past[-1].frame is asked.before.frame:
                 work.past.pop()
@@ -244,7 +244,7 @@ class Session:
             for row in frame.get("variations", [])
         ]
         work.frame = frame | Frame(phase="done", variations=variations)
-        result = Result(work.step, time.time())
+        result = FinishedJob(work.step, time.time())
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 
@@ -293,7 +293,7 @@ class Session:
         self.favourites = others[-MOST_FAVOURITES:]
 
     def discard(self) -> None:
-        """Discards the result that is shown; undo brings it back."""
+        """Discard the result that is shown; undo brings it back."""
         work = self.work
         job = work.frame.get("job", "")
         work.go(work.past[-1] if work.past else work.step._replace(frame=EMPTY))
@@ -301,7 +301,7 @@ class Session:
         self.discarded.add(job)
 
     def undo(self) -> None:
-        """Goes back a step."""
+        """Go back a step."""
         work = self.work
         work.future.append(work.step)
         work.set(work.past.pop())
@@ -309,7 +309,7 @@ class Session:
         self.discarded.discard(work.frame.get("job", ""))
 
     def redo(self) -> None:
-        """Goes forward a step that was undone."""
+        """Go forward a step that was undone."""
         work = self.work
         work.past.append(work.step)
         work.set(work.future.pop())
@@ -367,7 +367,7 @@ class Sessions:
             return session
 
     def trim(self, session: Session) -> None:
-        """Limits the memory of a session that has changed, and of all sessions.
+        """Limit the memory of a session that has changed, and of all sessions.
 
         If all take too much, others drop their earlier steps, and then go away, beginning with the
         one that was used least recently. A session with a job stays.

@@ -121,7 +121,7 @@ class View:
         return {**frame, "serial": next(self._serial)}
 
     def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
-        """The fields of form, chords and style: grey, with the reason, if nothing can be asked.
+        """Yield the fields of form, chords and style: grey, with the reason, if of no use.
 
         A field with a text can be emptied.
         """
@@ -140,7 +140,7 @@ class View:
             yield gr.Textbox(info=why or info, interactive=able)
 
     def _length(self, work: Workspace) -> tuple[gr.Slider, gr.Radio]:
-        """The length and its unit: grey, with the reason, while selected bars are written."""
+        """Return length and unit: grey, with the reason, while selected bars are written."""
         is_gap = work.upload is not None and work.upload.passage is not None
         widget = OPTIONS["bars"].widget
         usual = widget.info if widget else ""

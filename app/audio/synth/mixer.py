@@ -42,7 +42,7 @@ class Mixer:
     def mix(
         self, progress: Callable[[float], None] | None = None, tracks: Collection[int] | None = None
     ) -> NDArray[np.float32]:
-        """The sum (2, length) of all voices, or only of the voices of `tracks`, given by index.
+        """Return the sum (2, length) of all voices, or of those of `tracks`, given by index.
 
         `progress` is called with the fraction done, up to 0.9; the rest is for measuring loudness.
         """
@@ -63,13 +63,13 @@ class Mixer:
 
 
 def length_with_tail(score_seconds: float, last: float, sample_rate: int) -> int:
-    """Number of samples of a score with its tail, if the last voice ends at `last` seconds."""
+    """Return the samples of a score with its tail, if the last voice ends at `last` seconds."""
     tail = min(max(last - score_seconds, _SHORTEST_TAIL_SECONDS), _TAIL_SECONDS)
     return int((score_seconds + tail) * sample_rate)
 
 
 def fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> None:
-    """Fades out a mix (2, n) in place if it ends before its last voice does, at `last` seconds."""
+    """Fade out a mix (2, n) in place if it ends before its last voice does, at `last` seconds."""
     if last * sample_rate > mixed.shape[1] + 1:
         count = min(int(_FADE_SECONDS * sample_rate), mixed.shape[1])
         mixed[:, -count:] *= np.linspace(1, 0, count, dtype=np.float32)
@@ -117,8 +117,8 @@ class _Tone:
         self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None, begin: int = 0
     ) -> None:
         """Add the voices of all or some tracks to a mix (2, n) that starts at sample `begin`."""
-        chosen = self.of(tracks)
-        if not chosen.any():
+        of_tracks = self.of(tracks)
+        if not of_tracks.any():
             return
         rate, voices = self.sample_rate, self.voices
         starts = _nearest_sample(voices.onsets, rate) - begin
@@ -134,7 +134,7 @@ class _Tone:
         )
         angles = (voices.pans + 500) / 1000 * np.pi / 2
         before = np.maximum(-starts, 0)
-        for index in np.flatnonzero(chosen & (counts > before)).tolist():
+        for index in np.flatnonzero(of_tracks & (counts > before)).tolist():
             start, end, stop = int(starts[index]), int(held[index]), int(chokes[index])
             sound = self._wave(index, int(counts[index]), end, longest)
             tone = np.empty_like(sound)

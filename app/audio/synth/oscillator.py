@@ -18,7 +18,7 @@ _CHUNK_BLOCKS = 256  # number resampled at a time, to fit the processor's cache
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
-    """Times after the onset at which pitch, filter and volume are set, past `count` samples."""
+    """Return the seconds at which pitch, filter and volume are set, past `count` samples."""
     indices = np.arange(count // CONTROL_SAMPLES + 2, dtype=np.float64)
     return indices * CONTROL_SAMPLES / sample_rate
 
@@ -26,7 +26,7 @@ def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
 def interpolate(
     count: int, sample_rate: int, seconds: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Interpolates `values` at `seconds` linearly, to one value per sample (count,)."""
+    """Interpolate `values` at `seconds` linearly, to one value per sample (count,)."""
     drawn = np.empty(count, dtype=np.float32)
     for start in range(0, count, BLOCK):
         part = drawn[start : start + BLOCK]
@@ -46,7 +46,7 @@ def wave(
 ) -> NDArray[np.float32]:
     """Return the first `count` samples of a zone at a key, without envelope.
 
-    Fewer if the zone ends.
+    There are fewer if the zone ends.
 
     `bend_cents` has one value for each of `control_seconds`. `held` is the sample at which the key
     is released, for zones that leave their loop at that point. Full scale is 1.

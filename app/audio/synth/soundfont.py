@@ -231,17 +231,17 @@ class SoundFont:
         SoundFont has no percussion, there are no zones for it.
         """
         if bank == _DRUM_BANK:
-            wanted = [(bank, program), (bank, 0)]
+            candidates = [(bank, program), (bank, 0)]
             others = (place for place in self._places if place[0] == _DRUM_BANK)
         else:
-            wanted = [(bank, program), (0, program), (0, 0)]
+            candidates = [(bank, program), (0, program), (0, 0)]
             others = (place for place in self._places if place[0] != _DRUM_BANK)
-        found = next((place for place in wanted if place in self._places), next(others, None))
-        if found != (bank, program):
-            _log.info("%s has no bank %d program %d, playing %s", self.path, bank, program, found)
-        if found is None:
+        preset = next((place for place in candidates if place in self._places), next(others, None))
+        if preset != (bank, program):
+            _log.info("%s has no bank %d program %d, playing %s", self.path, bank, program, preset)
+        if preset is None:
             return ()
-        row = self._places[found]
+        row = self._places[preset]
         if row not in self._zones:
             self._zones[row] = tuple(self._preset_zones(row))
         return self._zones[row]
@@ -251,38 +251,38 @@ class SoundFont:
         for added in self._bags(b"phdr", b"pbag", b"pgen", row, _G.INSTRUMENT):
             if added[_G.INSTRUMENT] >= len(instruments) - 1:
                 continue
-            for own in self._bags(b"inst", b"ibag", b"igen", added[_G.INSTRUMENT], _G.SAMPLE):
-                zone = self._zone(added, own)
+            for values in self._bags(b"inst", b"ibag", b"igen", added[_G.INSTRUMENT], _G.SAMPLE):
+                zone = self._zone(added, values)
                 if zone is not None:
                     yield zone
 
     def _bags(
         self, headers: bytes, bags: bytes, generators: bytes, row: int, target: Generator
     ) -> Iterator[dict[int, int]]:
-        """Generators of each zone of a header row, including those of its global zone."""
+        """Yield the generators of each zone of a header row, with those of its global zone."""
         first, end = (int(bag) for bag in self._tables[headers]["bag"][row : row + 2])
         places = self._tables[bags]["generator"]
         common: dict[int, int] = {}
         for bag in range(first, min(end, len(places) - 1)):
             table = self._tables[generators][places[bag] : places[bag + 1]]
-            own = dict(zip(table["operator"].tolist(), table["amount"].tolist(), strict=True))
-            if target in own:
-                own[target] &= 0xFFFF
-                yield common | own
+            values = dict(zip(table["operator"].tolist(), table["amount"].tolist(), strict=True))
+            if target in values:
+                values[target] &= 0xFFFF
+                yield common | values
             elif bag == first:
-                common = own
+                common = values
 
-    def _zone(self, added: dict[int, int], own: dict[int, int]) -> Zone | None:
+    def _zone(self, added: dict[int, int], generators: dict[int, int]) -> Zone | None:
         headers = self._tables[b"shdr"]
-        if own[_G.SAMPLE] >= len(headers) - 1:
+        if generators[_G.SAMPLE] >= len(headers) - 1:
             return None
-        header = headers[own[_G.SAMPLE]]
-        values = dict(_DEFAULTS) | own
+        header = headers[generators[_G.SAMPLE]]
+        values = dict(_DEFAULTS) | generators
         for generator, amount in added.items():
             if generator not in _INSTRUMENT_ONLY and generator in values:
                 values[generator] += amount
-        keys = _range(_G.KEY_RANGE, own, added)
-        velocities = _range(_G.VELOCITY_RANGE, own, added)
+        keys = _range(_G.KEY_RANGE, generators, added)
+        velocities = _range(_G.VELOCITY_RANGE, generators, added)
 
         def moved(field: str, fine: Generator, coarse: Generator) -> int:
             place = int(header[field]) + values[fine] + 32768 * values[coarse]

@@ -224,13 +224,13 @@ def _steps(
     after_reset: float | None = None,
 ) -> Steps:
     """Values of a controller; `after_reset` is its value after Reset All Controllers."""
-    chosen = controls[:, 1] == number
+    rows = controls[:, 1] == number
     values = controls[:, 2].astype(np.float64)
     if after_reset is not None:
         resets = controls[:, 1] == _RESET
         values[resets] = after_reset
-        chosen |= resets
-    return Steps(score.seconds_at(controls[chosen, 0]), values[chosen], first)
+        rows |= resets
+    return Steps(score.seconds_at(controls[rows, 0]), values[rows], first)
 
 
 def _bend_semitones(score: Score, controls: NDArray[np.int64]) -> Steps:

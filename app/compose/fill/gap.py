@@ -145,7 +145,7 @@ class Gap(NamedTuple):
     def document(
         self, tokenizer: Remi, lengths: NDArray[np.int64], most_tokens: int, most_bars: int = 0
     ) -> tuple[NDArray[np.integer], tuple[FixedBar, ...]]:
-        """What the model reads, and what is fixed in the bars of the vocabulary it is to write.
+        """Return what the model reads, and what is fixed in the bars that it is to write.
 
         The ids end with the Bar of the first bar to be written, its metre and its tempo. Bars in
         which other tracks play keep their plan, which is computed from all old notes, including
@@ -217,8 +217,8 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
 
 def _numbers(passage: Passage, file: Score, tokenizer: Remi) -> frozenset[int]:
     """Numbers of the tracks of a file that are to be written. Raises MidiError for unknown ones."""
-    chosen = passage.rests | (passage.tracks or frozenset())
-    if unknown := chosen.difference(range(len(file.tracks))):
+    numbers = passage.rests | (passage.tracks or frozenset())
+    if unknown := numbers.difference(range(len(file.tracks))):
         raise MidiError(f"there is no track {min(unknown)}, expected 0 to {len(file.tracks) - 1}")
     if passage.tracks is not None:
         return passage.tracks

@@ -76,26 +76,26 @@ def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
     """
     names = track_names(tracks)
     instruments = [instrument_name(track) for track in tracks]
-    found: set[int] = set()
+    places: set[int] = set()
     for word in filter(None, map(str.strip, text.split(","))):
-        wanted = word.casefold()
+        folded = word.casefold()
         numbers = [int(word) - 1] if word.isdecimal() and len(word) < 6 else []
         of_name, of_instrument = (
-            [at for at, name in enumerate(each) if name.casefold() == wanted]
+            [at for at, name in enumerate(each) if name.casefold() == folded]
             for each in (names, instruments)
         )
         contain = [
             at
             for at, both in enumerate(zip(names, instruments, strict=True))
-            if any(wanted in name.casefold() for name in both)
+            if any(folded in name.casefold() for name in both)
         ]
-        chosen = of_name or [at for at in numbers if at < len(tracks)] or of_instrument or contain
-        if not chosen or min(chosen) < 0:
+        fitting = of_name or [at for at in numbers if at < len(tracks)] or of_instrument or contain
+        if not fitting or min(fitting) < 0:
             raise MidiError(f"no track fits {word[:40]!r}; the tracks are {_listed(tracks)}")
-        found.update(chosen)
-    if not found:
+        places.update(fitting)
+    if not places:
         raise MidiError(f"no track is named; the tracks are {_listed(tracks)}")
-    return frozenset(found)
+    return frozenset(places)
 
 
 def find_instrument(text: str) -> int:
@@ -104,20 +104,20 @@ def find_instrument(text: str) -> int:
     The part may be in the plural.
     Raises ValueError if no instrument fits, or several.
     """
-    wanted = text.strip().casefold()
+    phrase = text.strip().casefold()
     names = [*instrument_names(), "Drums"]
     folded = [name.casefold() for name in names]
-    words = wanted, wanted.removesuffix("s")
+    words = phrase, phrase.removesuffix("s")
     exact = [[at for at, name in enumerate(folded) if name == word] for word in words]
     parts = [[at for at, name in enumerate(folded) if word and word in name] for word in words]
     for one in (*exact, *parts):
         if len(one) == 1:
             return one[0]
-    found = parts[1]
-    close = get_close_matches(wanted, folded, 3, 0.5)
-    fitting = found or [folded.index(name) for name in close]
+    matches = parts[1]
+    close = get_close_matches(phrase, folded, 3, 0.5)
+    fitting = matches or [folded.index(name) for name in close]
     such = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]
-    which = "are several instruments" if found else "is not an instrument"
+    which = "are several instruments" if matches else "is not an instrument"
     raise ValueError(
         f"{text[:40]!r} {which}, expected one name of General MIDI, such as {', '.join(such[:10])}"
     )

@@ -103,11 +103,11 @@ def heard_before(plan: Plan, bars: int, sections: Sequence[Phrase] = ()) -> list
     letters = [phrase.letter for phrase in phrases for _ in range(phrase.num_bars)]
     chords = [bar.chords for bar in plan.bars]
     starts = {phrase.first_bar for phrase in phrases}
-    found = [
+    bars_heard = [
         Heard(letter or "", one, bar in starts)
         for bar, (letter, one) in enumerate(zip_longest(letters, chords))
     ]
-    return [*found, *[Heard()] * bars][:bars]
+    return [*bars_heard, *[Heard()] * bars][:bars]
 
 
 def closing_key(options: MusicOptions, piece: Score | None = None) -> Key | None:
@@ -129,7 +129,7 @@ def asked_bars(
     fixed: Sequence[FixedBar] = (),
     key: Key | None = None,
 ) -> list[FixedBar]:
-    """What is decided in advance of each new bar of the vocabulary, by options or `fixed` before.
+    """Return what options, or `fixed` before, decide in advance of each bar of the vocabulary.
 
     A chart with fewer bars repeats. After a form with fewer bars, the model chooses, but a bar does
     not resemble one with other chords than those asked for. Without a chart, a bar that brings back
@@ -161,7 +161,7 @@ def asked_bars(
             "leave the form out"
         )
     chords = asked_chords(options, planned, key)
-    known = [bar.chords for bar in before]
+    harmonies = [bar.chords for bar in before]
     bars: list[FixedBar] = []
     for index, place in enumerate(places):
         bar = fixed[index] if index < len(fixed) else FixedBar()
@@ -172,12 +172,12 @@ def asked_bars(
                 bar = bar._replace(chords=before[back].chords or None)
         if chords:
             bar = bar._replace(chords=chords[index] or bar.chords)
-            known.append(bar.chords)
+            harmonies.append(bar.chords)
             if chords[index] and bar.sources is None and is_plain:
-                bar = bar._replace(sources=_alike(known))
+                bar = bar._replace(sources=_alike(harmonies))
         if place < len(sources) and sources[place]:
             has_others = bool(chords and chords[index]) and (
-                _kinds(known[-1]) != _kinds(known[-1 - sources[place]])
+                _kinds(harmonies[-1]) != _kinds(harmonies[-1 - sources[place]])
             )
             is_end = index >= len(places) - _closing_bars(options, len(places), key)
             bar = bar._replace(exact=not (has_others or is_end))
@@ -241,10 +241,10 @@ def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) 
     """
     if options.chords is None:
         return None
-    chart, found = parse_chart(options.chords), sheet.chords
+    chart, played = parse_chart(options.chords), sheet.chords
     num_asked, missed = 0, []
     for bar in range(first, first + count):
-        heard = found[bar] if bar < len(found) else ()
+        heard = played[bar] if bar < len(played) else ()
         asked = _kinds(chart[(bar - first) % len(chart)])
         num_asked += bool(asked)
         if asked and asked != [_kind(parse_chord(one)) for one in heard]:

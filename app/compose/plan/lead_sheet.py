@@ -54,7 +54,7 @@ def _end_of_bars(score: Score) -> int:
     return int(lines[max(first, full - 1)])
 
 
-class Row(NamedTuple):
+class ChartRow(NamedTuple):
     """A row of a chart; it does not cross the end of a phrase."""
 
     letter: str
@@ -78,16 +78,16 @@ class LeadSheet:
     """The chords of each bar, one or two; none for drums alone."""
 
     @classmethod
-    def of(cls, score: Score, known: Sequence[Phrase] = ()) -> LeadSheet:
+    def of(cls, score: Score, sections: Sequence[Phrase] = ()) -> LeadSheet:
         """Return the lead sheet of a score, see `plan_of`.
 
-        A notated bar of more than eight quarters is several bars, as for the model. `known` phrases
-        stay as they are, see `find_form`.
+        A notated bar of more than eight quarters is several bars, as for the model. `sections` that
+        are known stay as they are, see `find_form`.
         """
-        return cls.of_plan(plan_of(score), known)
+        return cls.of_plan(plan_of(score), sections)
 
     @classmethod
-    def of_plan(cls, plan: Plan, known: Sequence[Phrase] = ()) -> LeadSheet:
+    def of_plan(cls, plan: Plan, sections: Sequence[Phrase] = ()) -> LeadSheet:
         """Return the lead sheet of a plan."""
         symbols = {
             chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
@@ -95,7 +95,7 @@ class LeadSheet:
         }
         return cls(
             key_name(plan.key) if plan.key else "",
-            find_form(plan, known),
+            find_form(plan, sections),
             tuple(n - bar.source if bar.source else 0 for n, bar in enumerate(plan.bars, 1)),
             tuple(symbols[bar.chords] for bar in plan.bars),
         )
@@ -105,7 +105,7 @@ class LeadSheet:
         """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
         return sections_text(self.phrases)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ChartRow]:
         """Return the chart, in rows of `ROW_BARS` bars; each phrase begins a row."""
         if not any(self.chords):
             return
@@ -118,4 +118,4 @@ class LeadSheet:
                 for place in range(len(bars) - 1, 0, -1):
                     if bars[place] == bars[place - 1]:
                         texts[place] = AS_BEFORE
-                yield Row(letter if begin == first else "", begin + 1, tuple(texts))
+                yield ChartRow(letter if begin == first else "", begin + 1, tuple(texts))

@@ -17,7 +17,7 @@ _SECTION = re.compile(r"([A-Z]{1,4})([1-9]\d{0,5})")
 def with_asked(
     given: Sequence[Phrase], first: int, count: int, form: str | None
 ) -> tuple[Phrase, ...]:
-    """The sections of a piece that are known before its `count` new bars from `first` on are heard.
+    """Return the sections that are known before the `count` new bars from `first` on are heard.
 
     These are the given ones, and in the new bars those that are asked for, as far as they go.
     """
@@ -34,7 +34,7 @@ def with_asked(
 
 
 def with_tail(phrases: Sequence[Phrase], bars: int) -> tuple[Phrase, ...]:
-    """The phrases of a piece, of which the last one has the further bars in which it rings."""
+    """Return the phrases of a piece, the last one with the further bars in which it rings."""
     if not phrases:
         return ()
     *others, last = phrases
@@ -59,7 +59,7 @@ def sections_text(phrases: Sequence[Phrase]) -> str:
 
 def read_sections(text: str) -> tuple[Phrase, ...]:
     """Return the phrases of `sections_text`, which begin with the first bar. Raises ValueError."""
-    found: list[Phrase] = []
+    phrases: list[Phrase] = []
     place = 0
     for section in text.split():
         if (match := _SECTION.fullmatch(section)) is None:
@@ -67,6 +67,6 @@ def read_sections(text: str) -> tuple[Phrase, ...]:
                 f"the section {section[:20]!r} is not understood, expected a letter and a number "
                 "of bars, such as A8"
             )
-        found.append(Phrase(match[1], place, int(match[2])))
-        place += found[-1].num_bars
-    return tuple(found)
+        phrases.append(Phrase(match[1], place, int(match[2])))
+        place += phrases[-1].num_bars
+    return tuple(phrases)

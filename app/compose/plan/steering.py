@@ -28,7 +28,7 @@ def steer(
     chords: Sequence[tuple[PlannedChord, ...] | None] = (),
     key: Key | None = None,
 ) -> tuple[Bias, ...]:
-    """The biases of the steering options, of chords and of the key in which the music closes.
+    """Return the biases of steering options, of chords, and of the key in which the music ends.
 
     `context` are the ids that the model has read, `grammar` is the state after them, and `chords`
     those that each new bar should have, see `asked_chords`.

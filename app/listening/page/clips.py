@@ -92,13 +92,13 @@ def read_material(folder: Path) -> Material:
     clips: dict[tuple[int, int], tuple[Row, ...]] = {}
     for at, condition in enumerate(conditions):
         for place, item in enumerate(items):
-            found = [row for row in rows if (row.condition, _item(row)) == (condition, item)]
-            if not found:
+            of_cell = [row for row in rows if (row.condition, _item(row)) == (condition, item)]
+            if not of_cell:
                 raise CommandError(
                     f"{folder / NAME}: found no clip of the condition {condition!r} for {item}; "
                     "run relpe batch with --resume"
                 )
-            clips[at, place] = tuple(sorted(found, key=lambda row: int(row.repetition)))
+            clips[at, place] = tuple(sorted(of_cell, key=lambda row: int(row.repetition)))
     return Material(folder, study.title, study.seed, listening, conditions, items, clips)
 
 

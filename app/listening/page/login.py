@@ -34,10 +34,10 @@ class Accounts:
 
     def login(self, user: object, password: object) -> str | None:
         """Return the value of a cookie, or None for a wrong user or password."""
-        wanted = self._passwords.get(user) if isinstance(user, str) else None
+        expected = self._passwords.get(user) if isinstance(user, str) else None
         given = password if isinstance(password, str) else ""
-        right = hmac.compare_digest((wanted or "").encode(), given.encode())
-        if wanted is None or not right:
+        right = hmac.compare_digest((expected or "").encode(), given.encode())
+        if expected is None or not right:
             return None
         token = secrets.token_urlsafe(24)
         self.tokens[token] = str(user)

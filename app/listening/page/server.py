@@ -113,8 +113,8 @@ class ListeningServer:
         return Response(b"".join(parts), media_type="text/css", headers=headers)
 
     async def _font(self, name: str, _: Request) -> Response:
-        found = find_spec("gradio")
-        folder = Path(found.origin).parent if found and found.origin else Path()
+        spec = find_spec("gradio")
+        folder = Path(spec.origin).parent if spec and spec.origin else Path()
         path = folder / f"templates/frontend/static/fonts/IBMPlexSans/IBMPlexSans-{name}.woff2"
         if not path.is_file():
             raise RefusedError(404, "this font is not installed")
@@ -125,8 +125,8 @@ class ListeningServer:
         return Response(status_code=204)
 
     async def _login(self, request: Request) -> Response:
-        told = await _object(request)
-        token = self.accounts.login(told.get("user"), told.get("password"))
+        body = await _object(request)
+        token = self.accounts.login(body.get("user"), body.get("password"))
         if token is None:
             raise RefusedError(401, "The name or the password is wrong.")
         answer = JSONResponse({})
@@ -136,14 +136,14 @@ class ListeningServer:
         return answer
 
     async def _study(self, _: Request) -> Response:
-        chosen = self.material.listening
+        config = self.material.listening
         return _json(
             {
                 "title": self.material.title,
-                "welcome": chosen.welcome,
-                "consent": chosen.consent,
-                "attention": chosen.attention > 0,
-                "heard": chosen.heard,
+                "welcome": config.welcome,
+                "consent": config.consent,
+                "attention": config.attention > 0,
+                "heard": config.heard,
                 "minutes": math.ceil(self._seconds() / 60),
             }
         )
@@ -180,21 +180,21 @@ class ListeningServer:
             raise _unknown() from None
 
     def _state(self, listener: Listener) -> dict[str, object]:
-        trial, chosen = listener.trial, self.material.listening
-        told: dict[str, object] = {"listener": listener.code, "position": listener.position}
-        told |= {"trials": len(listener.trials)}
+        trial, config = listener.trial, self.material.listening
+        state: dict[str, object] = {"listener": listener.code, "position": listener.position}
+        state |= {"trials": len(listener.trials)}
         if trial is None:
-            link = chosen.completion_link
-            return told | {"completion_code": listener.completion_code, "completion_link": link}
+            link = config.completion_link
+            return state | {"completion_code": listener.completion_code, "completion_link": link}
         before = listener.trials[: listener.position - 1]
         after = listener.trials[listener.position :][:1]
         sort = "pairs" if trial.second else "ratings"
-        return told | {
+        return state | {
             "sort": sort,
             "begins": all(bool(one.second) != bool(trial.second) for one in before),
             "ends_practice": bool(before) and before[-1].kind == "training" != trial.kind,
             "practice": trial.kind == "training",
-            "questions": trial.questions(chosen.questions),
+            "questions": trial.questions(config.questions),
             "next_sides": [side for one in after for side in one.sides],
             "clips": [self._facts(trial.file(side)) for side in trial.sides],
             "answers": {
@@ -232,31 +232,31 @@ class ListeningServer:
         return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=headers)
 
     async def _answer(self, request: Request) -> Response:
-        told = await _object(request)
-        number, code = _whole(told, "trial"), _code(request)
+        body = await _object(request)
+        number, code = _whole(body, "trial"), _code(request)
 
         def make(trial: Trial, now: str) -> Answer:
-            return self._checked(told, code, number, trial, now)
+            return self._checked(body, code, number, trial, now)
 
         await self._changed(self.store.answer, code, number, make)
         return _json({"saved": True})
 
     def _checked(
-        self, told: dict[str, object], code: str, number: int, trial: Trial, now: str
+        self, body: dict[str, object], code: str, number: int, trial: Trial, now: str
     ) -> Answer:
         """Return an answer as it is written.
 
         Raise RefusedError if it is malformed or comes too early.
         """
-        chosen = self.material.listening
-        question = told.get("question")
-        if question not in trial.questions(chosen.questions):
-            expected = ", ".join(trial.questions(chosen.questions))
+        config = self.material.listening
+        question = body.get("question")
+        if question not in trial.questions(config.questions):
+            expected = ", ".join(trial.questions(config.questions))
             raise RefusedError(422, f"found an unknown question, expected one of {expected}")
         heard: dict[Side, float] = {}
         for side in trial.sides:
-            heard[side] = _seconds(told, f"heard_{side}")
-            needed = chosen.heard * self._facts(trial.file(side))["seconds"]
+            heard[side] = _seconds(body, f"heard_{side}")
+            needed = config.heard * self._facts(trial.file(side))["seconds"]
             if heard[side] < needed - _SLACK_SECONDS:
                 raise RefusedError(409, f"Listen to {needed:.0f} s of each clip before you answer.")
         try:
@@ -267,11 +267,11 @@ class ListeningServer:
                 question=str(question),
                 first=trial.first,
                 second=trial.second,
-                answer=str(told.get("answer")),
-                confidence=_whole(told, "confidence") if question == PREFERENCE else None,
+                answer=str(body.get("answer")),
+                confidence=_whole(body, "confidence") if question == PREFERENCE else None,
                 heard_first=heard["first"],
                 heard_second=heard.get("second"),
-                seconds=_seconds(told, "seconds"),
+                seconds=_seconds(body, "seconds"),
                 expected=trial.expected,
                 repeats=trial.repeats,
                 answered_at=now,
@@ -280,13 +280,13 @@ class ListeningServer:
             raise RefusedError(422, str(error)) from None
 
     async def _next(self, request: Request) -> Response:
-        told = await _object(request)
+        body = await _object(request)
         code, questions = _code(request), self.material.listening.questions
 
         def asked(trial: Trial) -> Sequence[str]:
             return trial.questions(questions)
 
-        await self._changed(self.store.advance, code, _whole(told, "trial"), asked)
+        await self._changed(self.store.advance, code, _whole(body, "trial"), asked)
         return _json(self._state(await asyncio.to_thread(self.store.listener, code)))
 
     async def _changed(self, change: Callable[..., None], *arguments: object) -> None:
@@ -321,23 +321,23 @@ def _address(request: Request) -> str:
 
 async def _object(request: Request) -> dict[str, object]:
     try:
-        told = json.loads(await request.body())
+        content = json.loads(await request.body())
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        content = None
+    if not isinstance(content, dict):
         raise RefusedError(422, "found no JSON, expected an object")
-    return told
+    return content
 
 
-def _whole(told: dict[str, object], name: str) -> int:
-    value = told.get(name)
+def _whole(body: dict[str, object], name: str) -> int:
+    value = body.get(name)
     if type(value) is not int or not 0 <= value <= 1_000_000:
         raise RefusedError(422, f"found no {name}, expected a whole number")
     return value
 
 
-def _seconds(told: dict[str, object], name: str) -> float:
-    value = told.get(name)
+def _seconds(body: dict[str, object], name: str) -> float:
+    value = body.get(name)
     if type(value) not in (int, float) or not 0 <= (number := float(str(value))) < 1_000_000:
         raise RefusedError(422, f"found no {name}, expected seconds")
     return round(number, 2)

@@ -133,7 +133,7 @@ class Store:
         listener has it, or only listeners who gave up. So the trials of those who complete the test
         are balanced.
         """
-        code, own = _random_code(), completion_code or _random_code()
+        code, completion = _random_code(), completion_code or _random_code()
         with self._changes() as connection:
             given_up = _now(-ABANDONED)
             taken = {
@@ -147,7 +147,7 @@ class Store:
             trials = json.dumps(as_plain(plan(number)))
             connection.execute(
                 "INSERT INTO listeners VALUES (?, ?, ?, 1, ?, ?, ?, '')",
-                (code, number, trials, own, _now(), _now()),
+                (code, number, trials, completion, _now(), _now()),
             )
         return code
 
@@ -164,11 +164,11 @@ class Store:
             raise NoListenerError
         trials, position, completion_code = row
         names = [field.name for field in fields(Answer)]
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT {', '.join(names)} FROM answers WHERE listener = ? AND trial = ?",
             (code, position),
         )
-        answers = [Answer(**dict(zip(names, values, strict=True))) for values in found]
+        answers = [Answer(**dict(zip(names, values, strict=True))) for values in rows]
         return Listener(
             code,
             tuple(Trial(**trial) for trial in json.loads(trials)),

@@ -63,10 +63,10 @@ def trials_of(material: Material, number: int) -> list[Trial]:
     Ratings and pairs are two blocks, each with its practice trials; every other listener begins
     with the pairs.
     """
-    chosen = material.listening
+    config = material.listening
     draws = random.Random(f"{material.seed} {material.title} {number}")
-    blocks = [_block(_ratings(material, number), chosen.ratings, chosen.training)]
-    blocks.append(_block(_pairs(material, number), chosen.preferences, chosen.training))
+    blocks = [_block(_ratings(material, number), config.ratings, config.training)]
+    blocks.append(_block(_pairs(material, number), config.preferences, config.training))
     blocks = [block for block in blocks if block.trials]
     if number % 2:
         blocks.reverse()
@@ -74,7 +74,7 @@ def trials_of(material: Material, number: int) -> list[Trial]:
     for at, block in enumerate(blocks):
         attention, repeated = (
             (total + len(blocks) - 1 - at) // len(blocks)
-            for total in (chosen.attention, chosen.repeated)
+            for total in (config.attention, config.repeated)
         )
         trials += block.practice
         trials += _with_checks(block, attention, repeated, len(trials), draws)
@@ -126,28 +126,28 @@ def _pairs(material: Material, number: int) -> list[Trial]:
 def _with_checks(
     block: _Block, attention: int, repeated: int, before: int, draws: random.Random
 ) -> list[Trial]:
-    """The trials of a block with attention trials between them, and repeated trials near its end.
+    """Return the trials of a block, attention trials, and repeated trials near its end.
 
     `before` is the number of trials before this block.
     """
     count = len(block.trials)
-    known: list[tuple[Trial, int | None]] = [(trial, None) for trial in block.trials]
+    placed: list[tuple[Trial, int | None]] = [(trial, None) for trial in block.trials]
     sources = sorted(draws.sample(range((count + 1) // 2), min(repeated, (count + 1) // 2)))
     for source in sources:
         trial = block.trials[source]
         if trial.second:
             trial = replace(trial, first=trial.second, second=trial.first)
-        least = max(source + 1, len(known) * 3 // 4)
-        known.insert(draws.randint(least, len(known)), (trial, source))
+        least = max(source + 1, len(placed) * 3 // 4)
+        placed.insert(draws.randint(least, len(placed)), (trial, source))
     for at in range(attention):
         trial = block.spare[at % len(block.spare)]
         expected = draws.choice(["first", "second"]) if trial.second else str(LEAST)
-        place = round((at + 0.5 + draws.uniform(-0.3, 0.3)) * len(known) / attention)
-        known.insert(min(max(place, 1), len(known)), (replace(trial, expected=expected), None))
+        place = round((at + 0.5 + draws.uniform(-0.3, 0.3)) * len(placed) / attention)
+        placed.insert(min(max(place, 1), len(placed)), (replace(trial, expected=expected), None))
     numbers = {
-        id(trial): before + at for at, (trial, source) in enumerate(known, 1) if source is None
+        id(trial): before + at for at, (trial, source) in enumerate(placed, 1) if source is None
     }
     return [
         trial if source is None else replace(trial, repeats=numbers[id(block.trials[source])])
-        for trial, source in known
+        for trial, source in placed
     ]

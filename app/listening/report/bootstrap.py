@@ -105,9 +105,9 @@ class Bootstrap:
 
 def _variance(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     """Variance of each column, of its finite values; nan if there are fewer than two."""
-    known = np.isfinite(samples)
-    count = known.sum(0)
+    is_finite = np.isfinite(samples)
+    count = is_finite.sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(known, samples, 0.0).sum(0) / count
-        squares = np.where(known, samples - mean, 0.0) ** 2
+        mean = np.where(is_finite, samples, 0.0).sum(0) / count
+        squares = np.where(is_finite, samples - mean, 0.0) ** 2
         return np.where(count > 1, squares.sum(0) / (count - 1), np.nan)

@@ -71,7 +71,7 @@ def wilcoxon(values: NDArray[np.float64]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p of S. Holm (1979): the chance of any wrong finding is at most the level.
+    """Return the p of S. Holm (1979): the chance of any wrong finding is at most the level.
 
     It is that of `multipletests` of statsmodels, which collects garbage in each call: seconds for a
     report.
@@ -106,29 +106,29 @@ def differences(
         Difference(
             condition,
             other,
-            np.array([math.fsum(told[name]) / len(told[name]) for name in sorted(told)]),
+            np.array([math.fsum(numbers[name]) / len(numbers[name]) for name in sorted(numbers)]),
         )
-        for (condition, other), told in judged.items()
+        for (condition, other), numbers in judged.items()
     ]
 
 
 def compared(
-    told: Sequence[Difference],
+    contrasts: Sequence[Difference],
     intervals: Sequence[Interval],
     answers: Sequence[int],
     power: Callable[[NDArray[np.float64], int], Power],
 ) -> list[Comparison]:
-    """Return the tests each difference, with Holm's correction for all that listeners have judged.
+    """Test each difference, with Holm's correction for all that listeners have judged.
 
     Args:
-        told: the differences; those without listeners are left out.
+        contrasts: the differences; those without listeners are left out.
         intervals: the estimate of each, with the p of the bootstrap.
         answers: how many answers there are of each.
         power: computes the power from the numbers of listeners and the number of tests.
     """
-    tested = [one for one in zip(told, intervals, answers, strict=True) if len(one[0].values)]
+    tested = [one for one in zip(contrasts, intervals, answers, strict=True) if len(one[0].values)]
     rounded = [np.round(one.values, 9) for one, _, _ in tested]  # equal numbers are ties
-    found = [wilcoxon(values) for values in rounded]
+    p_values = [wilcoxon(values) for values in rounded]
     # nan, where nothing varies, is no evidence
     beyond = holm([1.0 if math.isnan(interval.p) else interval.p for _, interval, _ in tested])
     return [
@@ -145,6 +145,6 @@ def compared(
             is_certain=p_beyond < LEVEL,
         )
         for (one, interval, count), values, p, p_holm, p_beyond in zip(
-            tested, rounded, found, holm(found), beyond, strict=True
+            tested, rounded, p_values, holm(p_values), beyond, strict=True
         )
     ]

@@ -31,15 +31,15 @@ def findings(report: Report) -> list[str]:
 
 def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
     """Return the results as subjects and their sentences."""
-    found = []
+    subjects = []
     if report.preferences:
-        found.append(("Preferences", _of_preferences(report.preferences)))
+        subjects.append(("Preferences", _of_preferences(report.preferences)))
     if report.ratings:
-        found.append(("Ratings", _of_ratings(report.ratings[0])))
-    if not found:
+        subjects.append(("Ratings", _of_ratings(report.ratings[0])))
+    if not subjects:
         none = "No two conditions have answers to the same question; nothing was compared."
-        found.append(("Answers", [none]))
-    return [*found, ("Listeners", [_of_listeners(report)])]
+        subjects.append(("Answers", [none]))
+    return [*subjects, ("Listeners", [_of_listeners(report)])]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -56,11 +56,11 @@ def is_found(comparison: Comparison) -> bool:
 def _of_preferences(preferences: Preferences) -> list[str]:
     best = preferences.strengths[0]
     least = preferences.strengths[-1]
-    found = [
+    sentences = [
         f"{best.condition} was preferred most, with {best.wins:,.0f} of its {best.answers:,} "
         f"pairs, and {least.condition} least, with {least.wins:,.0f} of {least.answers:,}."
     ]
-    found += _differences(
+    sentences += _differences(
         preferences.comparisons,
         lambda c: c.estimate.value >= 0.5,
         "was preferred to",
@@ -69,26 +69,26 @@ def _of_preferences(preferences: Preferences) -> list[str]:
     )
     if preferences.first_p < LEVEL:
         often = "more" if preferences.first > 0.5 else "less"
-        found.append(
+        sentences.append(
             f"The clip presented first was chosen in {preferences.first:.0%} of the pairs, {often} "
             "often than chance explains. Balanced orders keep this out of the comparisons."
         )
     for name in preferences.unbounded:
-        found.append(
+        sentences.append(
             f"{name} won or lost all its pairs: how much stronger or weaker it is cannot be "
             "estimated."
         )
-    return found
+    return sentences
 
 
 def _of_ratings(ratings: Ratings) -> list[str]:
     best, least = ratings.means[0], ratings.means[-1]
     asked = "on average of all questions" if ratings.question == "overall" else ratings.question
-    found = [
+    sentences = [
         f"{best.condition} was rated highest ({asked}: {best.mean.value:.2f} of 5) and "
         f"{least.condition} lowest ({least.mean.value:.2f})."
     ]
-    return found + _differences(
+    return sentences + _differences(
         ratings.comparisons,
         lambda c: c.estimate.value >= 0,
         "was rated higher than",
@@ -118,13 +118,13 @@ def _differences(
             forward = is_first(one)
             better, worse = (one.condition, one.other) if forward else (one.other, one.condition)
             (certain if one.is_certain else local)[better].append(f"{worse} {shown(one, forward)}")
-    found = [f"{better} {verb} {listed(worse)}." for better, worse in certain.items()]
-    found += [
+    sentences = [f"{better} {verb} {listed(worse)}." for better, worse in certain.items()]
+    sentences += [
         f"{better} {verb} {listed(worse)} after these prompts; whether this holds for other "
         "prompts is open."
         for better, worse in local.items()
     ]
-    return found + [
+    return sentences + [
         _not_found(one, shown(one, True), sized(one.power.of_interest))
         for one in comparisons
         if not is_found(one)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from app.listening.clips import Clip
+    from app.listening.clips import JudgedClip
 
 OVERALL = "overall"
 """The mean of a listener's answers to all questions about a clip."""
@@ -27,7 +27,7 @@ class Rating(NamedTuple):
 
     listener: str
     question: str
-    clip: Clip
+    clip: JudgedClip
     value: float
 
 
@@ -35,18 +35,18 @@ class Preference(NamedTuple):
     """A choice between two clips of different conditions."""
 
     listener: str
-    first: Clip
-    second: Clip
+    first: JudgedClip
+    second: JudgedClip
     first_won: bool
     confidence: float
 
     @property
-    def winner(self) -> Clip:
+    def winner(self) -> JudgedClip:
         """The clip that was chosen."""
         return self.first if self.first_won else self.second
 
     @property
-    def loser(self) -> Clip:
+    def loser(self) -> JudgedClip:
         """The clip that was not chosen."""
         return self.second if self.first_won else self.first
 
@@ -56,7 +56,7 @@ class Test:
     """All answers of a listening test, and the clips that they are about."""
 
     title: str
-    clips: dict[str, Clip]
+    clips: dict[str, JudgedClip]
     answers: list[Answer]
     anchors: tuple[str, ...]
     """Conditions that every attentive listener should find worse than the others."""
@@ -115,14 +115,14 @@ def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
     conditions = {clip.condition for clip in clips.values()}
     for name in anchors or ():
         if name not in conditions:
-            known = ", ".join(sorted(conditions))
-            raise CommandError(f"--anchor {name}: no such condition, expected one of {known}")
-    chosen = study.anchors if anchors is None else anchors
+            names = ", ".join(sorted(conditions))
+            raise CommandError(f"--anchor {name}: no such condition, expected one of {names}")
+    low_anchors = study.anchors if anchors is None else anchors
     return Test(
         title=study.title,
         clips=clips,
         answers=answers,
-        anchors=tuple(sorted(set(chosen) & conditions)),
+        anchors=tuple(sorted(set(low_anchors) & conditions)),
     )
 
 
@@ -187,8 +187,8 @@ def _is_counted(answer: Answer) -> bool:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
 
 
 def _one(names: Sequence[str], thing: str) -> str:

@@ -56,7 +56,7 @@ class Mixed:
 
 def mixed_models(judged: Judgements) -> list[Mixed]:
     """Return the models of ratings and of preferences, of those that there are."""
-    found = []
+    models = []
     rated = [r for r in judged.ratings if r.question == OVERALL]
     if len({r.clip.condition for r in rated}) > 1:
         # a cell per listener, prompt and condition: the model takes seconds with single answers
@@ -67,21 +67,21 @@ def mixed_models(judged: Judgements) -> list[Mixed]:
         names = sorted({condition for _, _, condition in keys})
         values = np.array([math.fsum(cells[key]) / len(cells[key]) for key in keys])
         sides = np.eye(len(names))[[names.index(condition) for _, _, condition in keys]]
-        found.append(_fit("rating", values, sides, names, [key[:2] for key in keys]))
+        models.append(_fit("rating", values, sides, names, [key[:2] for key in keys]))
     if judged.preferences:
-        told: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+        pair_cells: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
         for p in judged.preferences:
             clips = (p.first.condition, p.second.condition)
             value = 1.0 if p.first_won else -1.0
-            told[p.listener, p.first.prompt, *clips].append(value)
-        keys = sorted(told)
+            pair_cells[p.listener, p.first.prompt, *clips].append(value)
+        keys = sorted(pair_cells)
         names = sorted({name for key in keys for name in key[2:]})
-        values = np.array([math.fsum(told[key]) / len(told[key]) for key in keys])
+        values = np.array([math.fsum(pair_cells[key]) / len(pair_cells[key]) for key in keys])
         sides = np.zeros((len(keys), len(names)))
         for row, (_, _, first, second) in enumerate(keys):
             sides[row, names.index(first)], sides[row, names.index(second)] = 1.0, -1.0
-        found.append(_fit("preference", values, sides, names, [key[:2] for key in keys]))
-    return found
+        models.append(_fit("preference", values, sides, names, [key[:2] for key in keys]))
+    return models
 
 
 def _fit(
@@ -91,7 +91,7 @@ def _fit(
     names: list[str],
     of: list[tuple[str, str]],
 ) -> Mixed:
-    """Fits the model; `sides` has the weight of each condition in each answer."""
+    """Fit the model; `sides` has the weight of each condition in each answer."""
     # the last condition is the reference; the constant is its mean, or the order of the pair
     fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
     squares = np.linalg.lstsq(fixed, values)[1]
@@ -122,15 +122,15 @@ def _fit(
             return Mixed(measure, [], {}, converged=False)
     covariance = fitted.cov_params()[: len(names), : len(names)]
     weights = dict(zip(names, [*np.eye(len(names))[1:], np.zeros(len(names))], strict=True))
-    found = []
+    contrasts = []
     for condition, other in pairs(names):
         contrast = weights[condition] - weights[other]
         value = float(contrast @ fitted.fe_params)
         half = 1.959964 * math.sqrt(max(0.0, float(contrast @ covariance @ contrast)))
-        found.append(Effect(condition, other, Interval(value, value - half, value + half)))
+        contrasts.append(Effect(condition, other, Interval(value, value - half, value + half)))
     variances = dict(zip(effects, map(float, fitted.vcomp), strict=True))
     variances["residual"] = float(fitted.scale)
-    return Mixed(measure, found, variances, bool(fitted.converged))
+    return Mixed(measure, contrasts, variances, bool(fitted.converged))
 
 
 class _Model(MixedLM):
@@ -144,8 +144,8 @@ class _Model(MixedLM):
 
 
 def _indicators(names: list[str]) -> NDArray[np.float64]:
-    known, index = np.unique(names, return_inverse=True)
-    return np.eye(len(known))[index]
+    levels, index = np.unique(names, return_inverse=True)
+    return np.eye(len(levels))[index]
 
 
 def _crossed(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ class Power(NamedTuple):
 
 
 def least_listeners(tests: int) -> int:
-    """Listeners from which the signed rank test can find a difference if all of them agree.
+    """Return how many listeners the signed rank test needs at least, if all of them agree.
 
     Its smallest p for n listeners is 2 / 2^n, and Holm's correction multiplies it by `tests`.
     """

@@ -100,7 +100,7 @@ def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
 def preferences_of(
     judged: Judgements, bootstrap: Bootstrap, *, of_interest: float, weighted: bool
 ) -> Preferences | None:
-    """Analyses the preferences; None if there are none.
+    """Analyse the preferences; None if there are none.
 
     Args:
         judged: the answers.
@@ -119,9 +119,9 @@ def preferences_of(
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         wins = np.einsum("blp,lpcd->bcd", weights, table, optimize=True)
-        found = bradley_terry(wins)
-        apart = [found[:, place[a]] - found[:, place[b]] for a, b in both]
-        return np.concatenate([found, np.stack(apart, 1)], 1)
+        strengths = bradley_terry(wins)
+        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in both]
+        return np.concatenate([strengths, np.stack(apart, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
     won: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -164,23 +164,23 @@ def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDAr
 def _comparisons(
     judged: Judgements, both: list[tuple[str, str]], apart: list[Interval], of_interest: float
 ) -> list[Comparison]:
-    told: dict[tuple[str, str], defaultdict[str, list[float]]] = {
+    by_pair: dict[tuple[str, str], defaultdict[str, list[float]]] = {
         pair: defaultdict(list) for pair in both
     }
     for p in judged.preferences:
         pair = (p.winner.condition, p.loser.condition)
-        if pair in told:
-            told[pair][p.listener].append(1.0)
+        if pair in by_pair:
+            by_pair[pair][p.listener].append(1.0)
         else:
-            told[pair[1], pair[0]][p.listener].append(-1.0)
+            by_pair[pair[1], pair[0]][p.listener].append(-1.0)
     size = round(2 * of_interest - 1, 9)
-    found = compared(
-        differences(told),
+    comparisons = compared(
+        differences(by_pair),
         apart,
-        [sum(map(len, told[pair].values())) for pair in both],
+        [sum(map(len, by_pair[pair].values())) for pair in both],
         lambda values, tests: power_of(values, size, tests, are_shares=True),
     )
-    return [one._replace(estimate=one.estimate.through(probability)) for one in found]
+    return [one._replace(estimate=one.estimate.through(probability)) for one in comparisons]
 
 
 def _order(preferences: list[Preference]) -> tuple[float, float]:

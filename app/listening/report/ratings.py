@@ -44,7 +44,7 @@ class Ratings:
 
 
 def ratings_of(judged: Judgements, bootstrap: Bootstrap, *, of_interest: float) -> list[Ratings]:
-    """Analyses each question for which there are ratings of two conditions or more.
+    """Analyse each question for which there are ratings of two conditions or more.
 
     Args:
         judged: the answers.
@@ -128,15 +128,15 @@ def _comparisons(
         of_cell[clip.condition, rating.listener][clip.prompt].append(rating.value)
         of_prompt[clip.prompt][clip.condition].append(rating.value)
     added = {
-        prompt: _mean([_mean(values) for values in told.values()])
-        for prompt, told in of_prompt.items()
+        prompt: _mean([_mean(values) for values in by_condition.values()])
+        for prompt, by_condition in of_prompt.items()
     }
     means = {
         key: _mean([_mean(values) - added[prompt] for prompt, values in cells.items()])
         for key, cells in of_cell.items()
     }
     counts = {key: sum(map(len, cells.values())) for key, cells in of_cell.items()}
-    told: dict[tuple[str, str], dict[str, list[float]]] = {}
+    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {}
     answers: Counter[tuple[str, str]] = Counter()
     for one, other in both:
         of_listener: dict[str, list[float]] = {}
@@ -145,9 +145,9 @@ def _comparisons(
             if here in means and there in means:
                 of_listener[listener] = [means[here] - means[there]]
                 answers[one, other] += counts[here] + counts[there]
-        told[one, other] = of_listener
+        by_pair[one, other] = of_listener
     return compared(
-        differences(told),
+        differences(by_pair),
         apart,
         [answers[pair] for pair in both],
         lambda values, tests: power_of(values, of_interest, tests),

@@ -41,7 +41,7 @@ class Report:
 def make_report(
     test: Test, options: ReportOptions, step: Callable[[str], object] = lambda _: None
 ) -> Report:
-    """Screens the listeners and analyses the answers of the others.
+    """Screen the listeners and analyse the answers of the others.
 
     Args:
         test: the answers.

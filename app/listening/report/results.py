@@ -72,12 +72,12 @@ def as_json(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[Line]:
-    if found := report.preferences:
-        for one in found.strengths:
+    if preferences := report.preferences:
+        for one in preferences.strengths:
             yield _line("strength", "preference", one.condition, one.strength)._replace(
                 answers=one.answers
             )
-        for one in found.comparisons:
+        for one in preferences.comparisons:
             yield _compared("probability", "preference", one)
     for ratings in report.ratings:
         for one in ratings.means:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.listening.answers import Answer
-    from app.listening.report.judgements import Clip, Test
+    from app.listening.report.judgements import JudgedClip, Test
     from app.listening.report.options import Thresholds
 
 LEAST_COUNT = 4
@@ -35,7 +35,7 @@ class Screened(NamedTuple):
 
 
 def screen(test: Test, thresholds: Thresholds) -> list[Screened]:
-    """Measures every listener, in the order of their codes."""
+    """Measure every listener, in the order of their codes."""
     of_listener: defaultdict[str, list[Answer]] = defaultdict(list)
     for answer in test.answers:
         if answer.kind != "training":
@@ -110,9 +110,9 @@ def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
             continue
         first = test.clips[answer.first]
         if answer.question == PREFERENCE:
-            chosen, second = test.clips[_chosen(answer)], test.clips[answer.second]
+            winner, second = test.clips[_chosen(answer)], test.clips[answer.second]
             if (first.condition in test.anchors) != (second.condition in test.anchors):
-                wins.append(float(chosen.condition in test.anchors))
+                wins.append(float(winner.condition in test.anchors))
         else:
             is_anchor = first.condition in test.anchors
             ratings[first.prompt, answer.question].append((is_anchor, int(answer.answer)))
@@ -123,7 +123,7 @@ def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
     return wins
 
 
-def _heard(answer: Answer, clips: dict[str, Clip]) -> list[float]:
+def _heard(answer: Answer, clips: dict[str, JudgedClip]) -> list[float]:
     """Share of each clip of an answer that was played, at most 1."""
     played = ((answer.first, answer.heard_first), (answer.second, answer.heard_second))
     return [

@@ -63,11 +63,11 @@ class FileCallbacks:
         with _answered() as answer:
             if not isinstance(request, list) or not 1 <= len(request) <= MOST_FAVOURITES:
                 raise LookupError(f"found {short(request)}, expected a list of favourites")
-            chosen: list[tuple[str, int]] = []
+            variations: list[tuple[str, int]] = []
             for one in request:
                 pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
-                chosen.append(_checked({"job": pair[0], "variation": pair[1]})[:2])
-            answer["path"] = self._studio.packed(chosen).as_posix()
+                variations.append(_checked({"job": pair[0], "variation": pair[1]})[:2])
+            answer["path"] = self._studio.packed(variations).as_posix()
         return answer
 
     def _opened(self, job: str) -> str:

@@ -41,7 +41,7 @@ def for_model(models: Models, upload: Upload, name: str, style: str = "") -> Upl
 
 
 def with_drums(models: Models, upload: Upload, score: Score, name: str, style: str = "") -> Upload:
-    """The whole file, whose score has other drums, for the model of this name or automatically."""
+    """Return the file with a score of other drums, for the model of this name or automatically."""
     model = models.to_continue(score, style) if name == AUTOMATIC else models.load(name)
     return upload.with_drums(score, model)
 
@@ -49,7 +49,7 @@ def with_drums(models: Models, upload: Upload, score: Score, name: str, style: s
 def to_write(
     models: Models, upload: Upload, name: str, passage: Passage, style: str = ""
 ) -> Upload:
-    """The same file, of which a passage is to be written, or with the reason why it cannot be.
+    """Return the file with a passage to be written, or with the reason why it cannot be.
 
     The model is that of this name. By default, it is the one that continues the file, or another
     one if only that one can write these tracks. The new notes end at the last bar line.
@@ -95,15 +95,15 @@ def fit(models: Models, work: Workspace) -> None:
 
 
 def with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tuple[Step, str]:
-    """A step with an upload that was read in another way, keeping the chosen tracks, and a note.
+    """Return a step with an upload read in another way, keeping the chosen tracks, and a note.
 
     If these tracks cannot be continued now, all are chosen and the note says so.
     """
     try:
-        chosen = upload.choose(first, last, step.heard, step.played)
-        return step._replace(upload=chosen), ""
+        part = upload.choose(first, last, step.heard, step.played)
+        return step._replace(upload=part), ""
     except MidiError:
         if step.heard is None and step.played is None:
             raise
-    chosen = upload.choose(first, last, None, None)
-    return step._replace(upload=chosen, heard=None, played=None), TRACKS_ANEW
+    part = upload.choose(first, last, None, None)
+    return step._replace(upload=part, heard=None, played=None), TRACKS_ANEW

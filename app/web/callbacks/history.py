@@ -37,7 +37,7 @@ class HistoryCallbacks:
             return self._view.show(session)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
-        """Undoes the last step."""
+        """Undo the last step."""
         with self._view.locked(request) as session:
             if session.work.past and session.asked is None:
                 session.undo()
@@ -76,5 +76,5 @@ class HistoryCallbacks:
         self._leave(session_of(request))
 
     def _leave(self, name: str) -> None:
-        for known in self._view.sessions.leave(name):
-            self._view.studio.leave(known)
+        for stored_name in self._view.sessions.leave(name):
+            self._view.studio.leave(stored_name)

@@ -37,9 +37,7 @@ class JobCallbacks:
         fresh: bool,
         *values: Any,  # noqa: ANN401
     ) -> tuple[object, ...]:
-        """Return the requests a job with the values of a form.
-
-        Return the seed of the job, and `View.show`.
+        """Request a job with the values of a form; return its seed, and `View.show`.
 
         Raises gr.Error, which is not shown, if it cannot begin: the only callback that follows
         is then `refuse`, which shows the reason.
@@ -144,7 +142,7 @@ class JobCallbacks:
         self._studio.stop(session_of(request))
 
     def discard(self, request: gr.Request) -> tuple[object, ...]:
-        """Discards the music that is being generated, or the result that is shown."""
+        """Discard the music that is being generated, or the result that is shown."""
         with self._view.locked(request) as session:
             if session.asked is not None:
                 session.dropped = True

@@ -76,7 +76,7 @@ class SettingsCallbacks:
                 work.note = said(NOW_ITS_FILE)
 
     def apply(self, session: Session, saved: Replay) -> None:
-        """Restores all settings of a piece whose file is uploaded."""
+        """Restore all settings of a piece whose file is uploaded."""
         work = session.work
         assert work.upload is not None
         work.replay = None
@@ -139,10 +139,10 @@ class SettingsCallbacks:
     def fill_form(self, request: gr.Request) -> tuple[object, ...]:
         """Return the values of the form: see `widget_values`."""
         with self._view.locked(request) as session:
-            wanted, session.fill = session.fill, None
+            options, session.fill = session.fill, None
             cleared, session.cleared = session.cleared, ()
-        if wanted is not None:
-            return tuple(widget_values(wanted))
+        if options is not None:
+            return tuple(widget_values(options))
         defaults = widget_values(MusicOptions())
         names = ["creativity", "unit", "fresh", *FORM]  # see `Form.filled`
         return tuple(
@@ -170,8 +170,8 @@ class SettingsCallbacks:
             work.distance = MusicOptions.distance
         session.cleared = tuple(cleared)
         widgets = (OPTIONS[name].widget for name in cleared if name in OPTIONS)
-        told = ", ".join(widget.label for widget in widgets if widget)
-        return f"What was asked of the piece before is cleared: {told}." if told else ""
+        labels = ", ".join(widget.label for widget in widgets if widget)
+        return f"What was asked of the piece before is cleared: {labels}." if labels else ""
 
     def estimate(
         self,

@@ -27,7 +27,7 @@ class StudyCallbacks:
     def count_clips(self, files: list[dict[str, Any]] | None, *values: Any) -> str:  # noqa: ANN401
         """Return the number of clips, as HTML.
 
-        Values are as sent. Empty while one cannot be used.
+        Values are as sent. The text is empty while one cannot be used.
         """
         try:
             study, names = study_of(dict(zip(FIELDS, values, strict=True)), _paths(files))
@@ -46,7 +46,7 @@ class StudyCallbacks:
         resting = gr.Button(visible=True), gr.Button(visible=False)
         yield *running, progress(0, 0, "Starting …")
         session = session_of(request)
-        told = ended(STOPPED)
+        message = ended(STOPPED)
         try:
             with alerting():
                 paths = _paths(files)
@@ -58,12 +58,12 @@ class StudyCallbacks:
                     for step in steps:
                         if isinstance(step, StudyFiles):
                             size = step.zip.stat().st_size / 1e6
-                            told = finished(step.zip, size, step.clips, step.config)
+                            message = finished(step.zip, size, step.clips, step.config)
                         else:
                             yield *running, progress(step.done, step.total, step.doing)
         except AlertError as alert:
-            told = ended(sentence(str(alert)), is_alert=True)
-        yield *resting, told
+            message = ended(sentence(str(alert)), is_alert=True)
+        yield *resting, message
 
     def stop_study(self, request: gr.Request) -> None:
         """Stop the study of the session."""

@@ -62,7 +62,7 @@ class UploadCallbacks:
         return self._take(example_file(example), request, label_of(example))
 
     def too_large(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Refuses a file that is too large, which the browser has not sent."""
+        """Refuse a file that is too large, which the browser has not sent."""
         session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
@@ -129,11 +129,11 @@ class UploadCallbacks:
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
-            chosen, note = with_tracks(step, counted, None, counted.whole.bars)
+            following, note = with_tracks(step, counted, None, counted.whole.bars)
             is_part = upload.prompt.first_bar is not None or upload.bars < upload.whole.bars
             if upload.passage is not None:
-                return chosen, PASSAGE_ANEW
-            return chosen, note or (REGION_ANEW if is_part else "")
+                return following, PASSAGE_ANEW
+            return following, note or (REGION_ANEW if is_part else "")
 
         return self._change(request, change)
 
@@ -156,7 +156,7 @@ class UploadCallbacks:
         return self._change(request, change, sounds_new=True)
 
     def choose_model(self, model: str, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the model that continues the file, or generates a new piece."""
+        """Choose the model that continues the file, or that generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             return fitted(self._models, step._replace(model=model), session.work.asked_style)
@@ -169,7 +169,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the bars that the model reads, after the player's region was moved."""
+        """Choose the bars that the model reads, after the player's region was moved."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first = whole_number(event, "first", upload.whole.bars)
@@ -177,13 +177,13 @@ class UploadCallbacks:
             if first is None or last is None or not 1 <= first <= last:
                 return step, ""
             # from bar 1: all bars, as by default
-            chosen = upload.choose(first if first > 1 else None, last, step.heard, step.played)
-            return step._replace(upload=chosen), ""
+            part = upload.choose(first if first > 1 else None, last, step.heard, step.played)
+            return step._replace(upload=part), ""
 
         return self._change(request, change)
 
     def choose_passage(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the bars and tracks to write, after they were selected in the player.
+        """Choose the bars and tracks to write, after they were selected in the player.
 
         Without bars, new music follows at the end. With a `variation`, they belong to this result,
         which becomes the piece.
@@ -208,12 +208,12 @@ class UploadCallbacks:
         return self._change(request, change, keeps_note=is_result)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the tracks that the model reads, and those that play in the new music."""
+        """Choose the tracks that the model reads, and those that play in the new music."""
         heard, played = track_numbers(event, "heard"), track_numbers(event, "played")
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
-            chosen = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
-            return step._replace(upload=chosen, heard=heard, played=played), ""
+            part = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
+            return step._replace(upload=part, heard=heard, played=played), ""
 
         return self._change(request, change)
 
@@ -266,7 +266,7 @@ class UploadCallbacks:
         return self._take_shown(session, frame, index, Edit(), request)
 
     def edit(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Edits the piece that is shown, a result or the prompt; undo takes the edit back."""
+        """Edit the piece that is shown, a result or the prompt; undo takes the edit back."""
         edit = Edit.of(values_of(event))
         with self._view.locked(request) as session:
             frame = session.work.frame
@@ -297,8 +297,8 @@ class UploadCallbacks:
                 data, sections = edit.apply(*piece), _sections_of(frame, index)
                 drums = drums_after_edits(piece[1])
                 upload = upload_of(data, f"{title}.mid", self._models, beats, sections, drums)
-                wanted = before.model.name if before else work.model
-                upload = for_model(self._models, upload, wanted, work.asked_style)
+                name = before.model.name if before else work.model
+                upload = for_model(self._models, upload, name, work.asked_style)
                 step = Step(upload, frame, model=work.model)
                 if before is not None and not is_result:
                     step = _chosen_as(step, upload, before, work.step)
@@ -321,8 +321,8 @@ def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:
     return tuple(Phrase(letter, first - 1, count) for letter, first, count in sheet["sections"])
 
 
-def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step:
-    """A step with an edited upload, and the bars and tracks that were chosen, if it has them."""
+def _chosen_as(step: Step, upload: Upload, before: Upload, present: Step) -> Step:
+    """Return a step with an edited upload, and the bars and tracks chosen, if it has them."""
     if len(upload.whole.facts.rows) != len(before.whole.facts.rows):
         return step
     try:
@@ -330,15 +330,15 @@ def _chosen_as(step: Step, upload: Upload, before: Upload, chosen: Step) -> Step
             return step._replace(upload=upload.writing(before.passage))
         is_whole = before.bars == before.whole.bars
         last = upload.whole.bars if is_whole else min(before.bars, upload.whole.bars)
-        picked = upload.choose(before.prompt.first_bar, last, chosen.heard, chosen.played)
-        return step._replace(upload=picked, heard=chosen.heard, played=chosen.played)
+        picked = upload.choose(before.prompt.first_bar, last, present.heard, present.played)
+        return step._replace(upload=picked, heard=present.heard, played=present.played)
     except (MidiError, TokenizerError):
         return step
 
 
 @contextmanager
 def _reading(session: Session) -> Iterator[None]:
-    """Prevents jobs from beginning while a file is read; raises AlertError if a job is running."""
+    """Prevent jobs from beginning while a file is read; raise AlertError if a job is running."""
     with session.lock:
         if session.asked is not None:
             raise AlertError(BUSY)

@@ -122,16 +122,16 @@ async def answer(
     content: Mapping[str, object],
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Answers with JSON."""
+    """Answer with JSON."""
     kind = {"Content-Type": "application/json", "Cache-Control": "no-store"}
     await respond(send, status, json.dumps(content).encode(), kind | dict(headers or {}))
 
 
 async def respond(send: Send, status: int, data: bytes, headers: Mapping[str, str]) -> None:
-    """Answers with any content."""
-    own = MutableHeaders({**headers, "Content-Length": str(len(data))})
-    _restrict(own)
-    await send({"type": "http.response.start", "status": status, "headers": own.raw})
+    """Answer with any content."""
+    all_headers = MutableHeaders({**headers, "Content-Length": str(len(data))})
+    _restrict(all_headers)
+    await send({"type": "http.response.start", "status": status, "headers": all_headers.raw})
     await send({"type": "http.response.body", "body": data})
 
 

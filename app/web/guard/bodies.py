@@ -60,7 +60,7 @@ def too_large(most_bytes: int) -> RefusedError:
 
 
 def again(body: bytes, receive: Receive) -> Receive:
-    """Receives a body that was read before, and then the following messages."""
+    """Receive a body that was read before, and then the following messages."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def call() -> Message:

@@ -44,7 +44,7 @@ def check_call(body: bytes, uploads: Path) -> None:
 
 def _is_file_in(folder: Path, path: str) -> bool:
     try:
-        found = Path(path).resolve(strict=True)
-        return found.is_relative_to(folder.resolve()) and stat.S_ISREG(found.stat().st_mode)
+        real = Path(path).resolve(strict=True)
+        return real.is_relative_to(folder.resolve()) and stat.S_ISREG(real.stat().st_mode)
     except (OSError, ValueError, RuntimeError):
         return False

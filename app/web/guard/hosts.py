@@ -42,10 +42,10 @@ class Hosts:
 
     def knows(self, host: str) -> bool:
         """Whether a `Host` header names this page."""
-        found = _HOST.fullmatch(host)
-        if found is None:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
-        name = found["name"].lower().strip("[]").rstrip(".")
+        name = match["name"].lower().strip("[]").rstrip(".")
         return name in self._names or _is_address(name)
 
     def check(self, method: str, path: str, headers: MutableHeaders) -> None:

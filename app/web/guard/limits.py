@@ -44,7 +44,7 @@ class Recent:
             self._used.popitem(last=False)
 
     def forget(self, address: str) -> None:
-        """Forgets what an address has used."""
+        """Forget what an address has used."""
         self._used.pop(address, None)
 
     def _current(self, address: str) -> tuple[float, int]:

@@ -85,7 +85,7 @@ class Guard:
         self._policy, self._modules, self._root = policy, modules, root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or passes it to the page."""
+        """Answer a request, or pass it to the page."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -127,7 +127,7 @@ class Guard:
             await answer(send, 400, error(FAILED))
 
     async def _answer(self, path: str, send: Send) -> bool:
-        """Answers a health check, or a request for a module; return whether it was one."""
+        """Answer a health check, or a request for a module; return whether it was one."""
         if path == HEALTH:
             await answer(send, 200, self.health())
             return True

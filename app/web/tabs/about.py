@@ -138,7 +138,7 @@ def _text(folder: Path | None, name: str) -> str:
 def _described(folder: Path | None) -> dict[str, _Label]:
     """Return the encoding, attention and size of a model on disk, in words.
 
-    Empty if it is not on disk.
+    The dict is empty if it is not on disk.
     """
     text = _text(folder, "model.json")
     if not text or folder is None:

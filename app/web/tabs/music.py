@@ -164,8 +164,8 @@ def _upload() -> UploadWidgets:
 
 def _titles_of(models: Models) -> list[tuple[str, str]]:
     """Tooltips of the models, by CSS selectors after a dot."""
-    told = [(AUTOMATIC, AUTOMATIC_TITLE), *((n, model_line(models, n)) for n in models.names)]
-    return [(f"model label:has([value={json.dumps(name)}])", text) for name, text in told]
+    titles = [(AUTOMATIC, AUTOMATIC_TITLE), *((n, model_line(models, n)) for n in models.names)]
+    return [(f"model label:has([value={json.dumps(name)}])", text) for name, text in titles]
 
 
 def _model(models: Models) -> gr.Radio:
@@ -198,12 +198,12 @@ FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not No
 
 def _form() -> Form:
     """Return the widgets of all options, with a length in bars."""
-    made: dict[str, Component] = {}
+    widgets: dict[str, Component] = {}
 
     def add(section: str) -> None:
         for name, option in OPTIONS.items():
             if option.widget is not None and option.widget.section == section:
-                made[name] = _widget(option)
+                widgets[name] = _widget(option)
 
     with gr.Column(elem_classes="length"):
         add("length")
@@ -240,7 +240,7 @@ def _form() -> Form:
         key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
         add("steering")
         add("cutoff")
-    return Form(unit, fresh, creativity, {name: made[name] for name in FORM}, dice, key_note)
+    return Form(unit, fresh, creativity, {name: widgets[name] for name in FORM}, dice, key_note)
 
 
 def _widget(option: Option) -> Component:
@@ -307,17 +307,17 @@ def _number_problem(name: str, value: object, unit: object) -> str:
     if value is None or value == "" or value != value:  # NaN
         return "empty; enter a number"
     of_seconds = name == "bars" and unit == "seconds"
-    known = limits("seconds" if of_seconds else name)
-    least, most = known.scripts if name == "bars" and not of_seconds else known.page
+    ranges = limits("seconds" if of_seconds else name)
+    least, most = ranges.scripts if name == "bars" and not of_seconds else ranges.page
     whole = OPTIONS[name].kind is int and not of_seconds
     if isinstance(value, int | float) and not isinstance(value, bool):
         if least <= value <= (math.inf if most is None else most) and not (whole and value % 1):
             return ""
-        found = f"{value:,}" if abs(value) < _LONG else short(value)
+        text = f"{value:,}" if abs(value) < _LONG else short(value)
     else:
-        found = short(value)
+        text = short(value)
     expected = f"{'a whole number' if whole else 'a number'} from {least:,} to {most:,}"
-    return f"{found}, expected {expected}; change it"
+    return f"{text}, expected {expected}; change it"
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
@@ -325,15 +325,15 @@ def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
 
     Raises ValueError for a value out of its range.
     """
-    chosen = dict(values)
-    length = chosen.pop("bars")
-    for name, value in chosen.items():
+    options = dict(values)
+    length = options.pop("bars")
+    for name, value in options.items():
         if OPTIONS[name].kind is int:
-            chosen[name] = int(value)
+            options[name] = int(value)
         elif OPTIONS[name].default is None:
-            chosen[name] = (value or "").strip() or None
-    chosen |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
-    return MusicOptions(**chosen)
+            options[name] = (value or "").strip() or None
+    options |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
+    return MusicOptions(**options)
 
 
 def widget_values(options: MusicOptions) -> list[object]:

@@ -151,10 +151,10 @@ def _one(choices: Sequence[tuple[str, str]], label: str, info: str) -> gr.Radio:
 
 
 def _several(
-    names: Sequence[str], chosen: Sequence[str], label: str, info: str
+    names: Sequence[str], selected: Sequence[str], label: str, info: str
 ) -> gr.CheckboxGroup:
     return gr.CheckboxGroup(
-        list(names), value=list(chosen), label=label, info=info, elem_classes="several"
+        list(names), value=list(selected), label=label, info=info, elem_classes="several"
     )
 
 
@@ -201,21 +201,21 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
         )
     except (KeyError, ValueError, TypeError) as error:
         raise CommandError(str(error)) from error
-    for label, found, most in (
+    for label, number, most in (
         ("Length", study.bars, MOST_BARS),
         ("Repetitions", study.repetitions, MOST_REPETITIONS),
         ("Bars of the prompt", study.clip_bars, MOST_CLIP_BARS),
     ):
-        if found > most:
-            raise CommandError(f"{label} is {found:,}, expected at most {most}")
+        if number > most:
+            raise CommandError(f"{label} is {number:,}, expected at most {most}")
     return study, names
 
 
 def counted(clips: int) -> str:
     """HTML of the number of clips."""
-    found = f"<b>{clips:,}</b> clip{'' if clips == 1 else 's'}"
+    text = f"<b>{clips:,}</b> clip{'' if clips == 1 else 's'}"
     too_many = clips > MOST_CLIPS
-    return f"<p>{found}{f', more than the {MOST_CLIPS} that this page makes' * too_many}</p>"
+    return f"<p>{text}{f', more than the {MOST_CLIPS} that this page makes' * too_many}</p>"
 
 
 def progress(done: float, total: int, doing: str) -> str:

@@ -19,7 +19,7 @@ from app.compose.models import load_music_model
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
-from app.compose.study import FEWEST_BARS, Material, study_prompt
+from app.compose.study import FEWEST_BARS, StudyMaterial, study_prompt
 from app.server.memory.sizes import size_of
 from relpe.decoding.compiled import CompiledDecoder
 from relpe.learning.study import Studied, StudyConfig
@@ -104,7 +104,7 @@ def test_without_a_gain_the_model_itself_writes_and_it_is_said_why(small_model, 
 )
 def test_bars_that_are_to_be_written_are_not_studied(small_model, passage, kept):
     prompt = prompt_of(passage=passage)
-    material = Material(small_model, prompt, 0)
+    material = StudyMaterial(small_model, prompt, 0)
     assert material.bars == kept
     options = dataclasses.replace(OPTIONS, study_steps=2)
     *_, opening = study_prompt(Opening.after(small_model, prompt, options), lambda: False)
@@ -114,7 +114,7 @@ def test_bars_that_are_to_be_written_are_not_studied(small_model, passage, kept)
 
 def test_a_step_reads_whole_bars_but_not_those_that_are_held_back(small_model):
     prompt = prompt_of(32)
-    material = Material(small_model, prompt, 0)
+    material = StudyMaterial(small_model, prompt, 0)
     rows = [row for step in range(20) for row in material(step).tokens.numpy()]
     assert max(np.count_nonzero(row == BAR) for row in rows) <= 32 - 32 // study.HELD_SHARE
     predicted = material.held.targets[0] != study.NOT_PREDICTED
@@ -125,7 +125,7 @@ def test_a_step_reads_whole_bars_but_not_those_that_are_held_back(small_model):
 
 
 def test_only_the_last_bars_are_studied_if_only_they_are_read(small_model):
-    assert Material(small_model, prompt_of(), 5).bars == 5
+    assert StudyMaterial(small_model, prompt_of(), 5).bars == 5
 
 
 @pytest.mark.parametrize("name", ["piano", "groove"])

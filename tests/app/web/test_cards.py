@@ -29,7 +29,7 @@ def test_the_card_shows_form_key_and_chords_under_headings_for_screen_readers(ca
 def test_results_have_their_time_in_utc_for_the_browser(calls, monkeypatch):
     make(calls)
     session = calls.view.session(SOMEONE)
-    session.results[0] = session.results[0]._replace(made=1_700_000_000.0)
+    session.results[0] = session.results[0]._replace(finished_at=1_700_000_000.0)
     assert "<time datetime='2023-11-14T22:13:20Z'></time>" in results_list(session)
 
 

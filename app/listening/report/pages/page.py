@@ -134,9 +134,9 @@ def _table(
     )
 
 
-def _preferences(found: Preferences) -> str:
-    rows = [(one.condition, one.preferred) for one in found.strengths]
-    names = [one.condition for one in found.strengths]
+def _preferences(preferences: Preferences) -> str:
+    rows = [(one.condition, one.preferred) for one in preferences.strengths]
+    names = [one.condition for one in preferences.strengths]
     plots = _figure(
         "How often each is preferred",
         "Probability against a condition of average strength, with 95% intervals",
@@ -151,8 +151,8 @@ def _preferences(found: Preferences) -> str:
         "Probability that the first is preferred to the second, with 95% intervals",
         interval_plot(
             "Pairs",
-            "; ".join(f"{_pair(one)}: {_percent(one.estimate)}" for one in found.comparisons),
-            [(_pair(one), one.estimate) for one in found.comparisons],
+            "; ".join(f"{_pair(one)}: {_percent(one.estimate)}" for one in preferences.comparisons),
+            [(_pair(one), one.estimate) for one in preferences.comparisons],
             _SHARES,
         ),
     )
@@ -166,49 +166,49 @@ def _preferences(found: Preferences) -> str:
         _comparisons(
             "Pairs; those significant after Holm's correction are bold",
             "Probability",
-            found.comparisons,
+            preferences.comparisons,
             lambda interval: (f"{interval.value:.0%}", _range(interval, ".0%")),
         ),
         _table(
             "Wins of the row against the column",
             ["", *names],
-            [[one, *(_won(found, one, other) for other in names)] for one in names],
+            [[one, *(_won(preferences, one, other) for other in names)] for one in names],
             style="wins",
         ),
         _text(
-            f"The clip presented first was chosen in {found.first:.1%} of the pairs "
-            f"(p = {_p(found.first_p)} for a half)."
+            f"The clip presented first was chosen in {preferences.first:.1%} of the pairs "
+            f"(p = {_p(preferences.first_p)} for a half)."
         ),
     )
 
 
-def _won(found: Preferences, one: str, other: str) -> _Cell:
-    wins, lost = found.wins.get((one, other), 0), found.wins.get((other, one), 0)
+def _won(preferences: Preferences, one: str, other: str) -> _Cell:
+    wins, lost = preferences.wins.get((one, other), 0), preferences.wins.get((other, one), 0)
     if not wins + lost:
         return _Cell("–" if one != other else "")
     return _Cell(f"{wins:,} of {wins + lost:,}", share=wins / (wins + lost))
 
 
-def _ratings(found: Sequence[Ratings]) -> str:
+def _ratings(ratings: Sequence[Ratings]) -> str:
     plots: list[str] = []
     shares: list[str] = []
     tables: list[str] = []
-    for one in found:
+    for one in ratings:
         name = one.question.capitalize()
         rows = [(mean.condition, mean.mean) for mean in one.means]
-        told = "; ".join(
+        text = "; ".join(
             f"{label}: {interval.value:.2f} ({_range(interval, '.2f')})" for label, interval in rows
         )
         about = "Mean of the questions" if one.question == "overall" else "Mean"
-        plot = interval_plot(f"Means, {name}", told, rows, _POINTS)
+        plot = interval_plot(f"Means, {name}", text, rows, _POINTS)
         plots.append(_figure(name, f"{about}, 1 to 5, with 95% intervals", plot))
         if one.question != "overall":
-            told = "; ".join(f"{m.condition}: {', '.join(map(str, m.counts))}" for m in one.means)
+            text = "; ".join(f"{m.condition}: {', '.join(map(str, m.counts))}" for m in one.means)
             shares.append(
                 _figure(
                     name,
                     "Shares of the answers, from 1 (left) to 5",
-                    share_plot(f"Answers, {name}", told, one.means),
+                    share_plot(f"Answers, {name}", text, one.means),
                 )
             )
         table = _table(
@@ -234,9 +234,9 @@ def _ratings(found: Sequence[Ratings]) -> str:
         if others
         else ""
     )
-    differences = found[0].comparisons
+    differences = ratings[0].comparisons
     limits = [part for one in differences for part in one.estimate[:3]]
-    about = f"Points of {found[0].question} by which the first is higher, with 95% intervals"
+    about = f"Points of {ratings[0].question} by which the first is higher, with 95% intervals"
     pairs = _figure(
         "Each pair",
         about,

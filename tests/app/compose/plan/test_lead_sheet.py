@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.compose.plan.lead_sheet import LeadSheet, Row
+from app.compose.plan.lead_sheet import ChartRow, LeadSheet
 from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
 from tokenization.score import Score, TimeSignature, Track
 
@@ -17,8 +17,8 @@ def test_a_chart_has_rows_of_four_bars_and_signs_for_repeated_bars():
     assert sheet.key == "C major"
     assert sheet.chords == (("C",), ("C",), ("G/B",), ("C", "F"), ("C", "F"), ("N.C.",))
     assert list(sheet.rows()) == [
-        Row("A", 1, ("C", "%", "G/B", "C F")),
-        Row("", 5, ("C F", "N.C.")),
+        ChartRow("A", 1, ("C", "%", "G/B", "C F")),
+        ChartRow("", 5, ("C F", "N.C.")),
     ]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.listening.clips import Clip
+from app.listening.clips import JudgedClip
 from app.listening.report import mixed
 from app.listening.report.judgements import OVERALL, Judgements, Rating
 from app.listening.report.mixed import mixed_models
@@ -64,7 +64,7 @@ def test_effects_that_cannot_be_told_apart_or_take_long_are_left_out(monkeypatch
 def judged(values):
     names = [[f"{letter}{n}" for n in range(9)] for letter in "lp"]
     ratings = [
-        Rating(names[0][one], OVERALL, Clip("", names[1][other], "abc"[place], 16.0), value)
+        Rating(names[0][one], OVERALL, JudgedClip("", names[1][other], "abc"[place], 16.0), value)
         for (one, other, place), value in np.ndenumerate(values)
     ]
     return Judgements(

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from app.listening.answers import Answer
-from app.listening.clips import Clip
+from app.listening.clips import JudgedClip
 from app.listening.report.judgements import Test as ListeningTest
 from app.listening.report.options import OptionError, Thresholds
 from app.listening.report.screening import screen
 
 CLIPS = {
-    f"{condition}{prompt}": Clip(f"{condition}{prompt}", f"p{prompt}", condition, 10.0)
+    f"{condition}{prompt}": JudgedClip(f"{condition}{prompt}", f"p{prompt}", condition, 10.0)
     for condition in ("model", "real", "low")
     for prompt in range(4)
 }
