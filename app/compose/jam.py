@@ -21,8 +21,8 @@ from tokenization.constraints.cadence import NEVER, Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.distance import Distance
 from tokenization.constraints.harmony import Harmony
-from tokenization.constraints.presence import LONGEST_REST, Presence
-from tokenization.constraints.register import Register
+from tokenization.constraints.presence import Presence
+from tokenization.constraints.register import BASSES, Register
 from tokenization.constraints.rule import Bias, ConstrainedGrammar
 from tokenization.grid import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
 from tokenization.plan import Chord, PlannedChord
@@ -58,7 +58,7 @@ HEARD = 16
 """Number of the last bars from which a fill differs, and whose key and ranges a cadence has."""
 MOST_TOKENS = 640
 """Tokens after which a bar has to end, so that none comes late."""
-LEAST_NOTES, MOST_NOTES = 2.0, 14.0
+LEAST_NOTES, MOST_NOTES = 2.0, 10.0
 """Notes of each instrument in a bar of 4/4, at energies of 0 and 1."""
 FILL_NOTES = 1.3
 """Factor of the number of notes in a fill."""
@@ -142,10 +142,14 @@ class Jam:
             TEMPO + int(np.abs(np.log(TEMPO_GRID / tempo)).argmin()),
         ]
         context = with_style(np.array([BOS, *self._head]), self._options, tokenizer)
-        rests = dict.fromkeys(self._ranks, LONGEST_REST)  # all come in at once
+        # without a prompt, nothing else tells who plays: the model would settle for two or three
+        longest = {
+            rank: 0 if track.is_drum or track.program in BASSES else 1
+            for rank, track in zip(self._ranks, self._tracks, strict=True)
+        }
         is_band = families.only_track < 0
         self._always: tuple[Bias, ...] = (
-            (Presence(rests, rests), Register.of(self._ranks)) if is_band else ()
+            (Presence(longest, longest), Register.of(self._ranks)) if is_band else ()
         )
         grammar = tokenizer.grammar(
             tempo="never", time_signature=False, end=False, tracks=self._tracks, write=False
