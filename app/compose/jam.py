@@ -32,6 +32,7 @@ from tokenization.remi.vocabulary import (
     BAR,
     BOS,
     DRUMS,
+    DURATIONS,
     NUM_PARTS,
     TEMPO,
     TEMPO_GRID,
@@ -43,8 +44,11 @@ from tokenization.tokenizer import FixedBar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from app.compose.models import MusicModel
     from tokenization.plan import Key
+    from tokenization.remi.grammar import RemiGrammar
 
 USUAL_BAND = (
     "Drums",
@@ -66,12 +70,32 @@ FILL_NOTES = 1.3
 Chords = tuple[PlannedChord, ...]
 
 
+class _WithinBar(NamedTuple):
+    """A bias against notes that sound beyond the bar line, since the next chords are not known."""
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """See `Bias.logits`."""
+        del limit
+        families = grammar.families
+        if not grammar.allowed[families.duration]:
+            return None
+        bias, rest = np.zeros(families.size), grammar.bar_length - grammar.position
+        first = families.duration + int(DURATIONS.searchsorted(rest, "right"))
+        bias[first : families.drum_velocity] = -NEVER
+        return bias
+
+    def advance(self, token: int, grammar: RemiGrammar) -> _WithinBar:
+        """See `Bias.advance`."""
+        del token, grammar
+        return self
+
+
 class Bar(NamedTuple):
     """A bar of a jam."""
 
     score: Score
     """The notes, with a track for each instrument of the band; times are from the start of the bar,
-    in ticks of a twelfth of a quarter. Notes may sound beyond its end."""
+    in ticks of a twelfth of a quarter. Notes end with the bar, except for those of the last one."""
     tempo: float
     """In beats per minute."""
     metre: tuple[int, int]
@@ -148,9 +172,7 @@ class Jam:
             for rank, track in zip(self._ranks, self._tracks, strict=True)
         }
         is_band = families.only_track < 0
-        self._always: tuple[Bias, ...] = (
-            (Presence(longest, longest), Register.of(self._ranks)) if is_band else ()
-        )
+        presence = (Presence(longest, longest),) if is_band else ()
         grammar = tokenizer.grammar(
             tempo="never", time_signature=False, end=False, tracks=self._tracks, write=False
         )
@@ -158,7 +180,7 @@ class Jam:
         self._generation: Generation[ConstrainedGrammar] = Generation(
             model.decoder, model.steps.make()
         )
-        rule = ConstrainedGrammar(grammar.resume(context), BarLimit(1, 1), self._always)
+        rule = ConstrainedGrammar(grammar.resume(context), BarLimit(1, 1), presence)
         request = Request(
             context, rule, [seed], SamplingOptions(), Coordinates.before(context, families)
         )
@@ -197,14 +219,14 @@ class Jam:
         if energy is not None and not 0 <= energy <= 1:
             raise ValueError(f"the energy is {energy:g}, expected 0 (few notes) to 1 (many)")
         self._begin_section(section)
-        biases: list[Bias] = []
+        biases: list[Bias] = [_WithinBar()]
         if energy is not None or fill:
             biases.append(Density(self._target(energy, fill=fill)))
         if fill:
             # A fill is more notes, and not the pattern again: a bias against the drums of the last
             # bars, so that they leave it where it began, since notes that agree for long weigh most
             biases.append(self._unlike_recent())
-        return self._write(self._fixed(asked, fill=fill), tuple(biases))
+        return self._write(self._fixed(asked, fill=fill), biases)
 
     def end(self, chords: str | None = None) -> Bar:
         """Write the last bar, in which all come to rest on a chord.
@@ -217,7 +239,7 @@ class Jam:
         if not asked and key is not None:
             asked = (PlannedChord(0, Chord(key.tonic, QUALITIES.index("m" if key.minor else "M"))),)
         cadence = Cadence.after(ids, self._tokenizer.families, key, NEVER)
-        return self._write(FixedBar((0,), asked or None), (cadence,), is_last=True)
+        return self._write(FixedBar((0,), asked or None), [cadence], is_last=True)
 
     def _read(self, chords: str | None) -> Chords:
         """Chords that are asked for; empty: the model chooses. Raises ValueError."""
@@ -291,16 +313,28 @@ class Jam:
         """The key of the last bars."""
         return key_at_end(self._tokenizer.decode(self._recent_ids()))
 
-    def _write(self, fixed: FixedBar, biases: tuple[Bias, ...], *, is_last: bool = False) -> Bar:
+    def _heard(self) -> dict[int, tuple[int, int]]:
+        """Lowest and highest pitch of each rank in the last bars."""
+        score = self._tokenizer.decode(self._recent_ids())
+        ranks = self._tokenizer.track_ranks(score.tracks)
+        return {
+            rank: (int(track.notes[:, 2].min()), int(track.notes[:, 2].max()))
+            for rank, track in zip(ranks, score.tracks, strict=True)
+            if len(track)
+        }
+
+    def _write(self, fixed: FixedBar, biases: list[Bias], *, is_last: bool = False) -> Bar:
         """Go on to the next bar line."""
         sample, bar = self._sample, self._bars + 1
         grammar = sample.rule.grammar
         grammar = grammar._replace(rules=grammar.rules._replace(bars={bar: fixed}))
-        always = sample.rule.biases[: len(self._always)]
         if fixed.chords:
-            biases = (Harmony.of([fixed.chords]), *biases)
+            biases.append(Harmony.of([fixed.chords]))
+        presence = [bias for bias in sample.rule.biases if isinstance(bias, Presence)]
+        if presence:
+            biases += [*presence, Register.of(self._ranks, self._heard())]
         limit = BarLimit(bar, bar if is_last else bar + 1, max_tokens=MOST_TOKENS)
-        rule = ConstrainedGrammar(grammar, limit, (*always, *biases))
+        rule = ConstrainedGrammar(grammar, limit, tuple(biases))
         self._generation.follow(sample, rule)
         sample.tokens.clear()
         while not (sample.done or sample.tokens[-1:] == [BAR]):
@@ -332,21 +366,15 @@ class Jam:
 
 def joined(bars: Sequence[Bar]) -> Score:
     """The bars of a jam, at least one, as one score."""
-    lengths = [_bar_length(bar.metre) for bar in bars]
-    starts = np.cumsum([0, *lengths]).tolist()
-    tracks = (
-        replace(
-            track,
-            notes=np.concatenate(
-                [
-                    bar.score.tracks[at].notes + [start, 0, 0, 0]
-                    for bar, start in zip(bars, starts, strict=False)
-                ]
-            ),
-        )
-        for at, track in enumerate(bars[0].score.tracks)
-    )
-    return replace(bars[0].score, tracks=tuple(tracks), end_ticks=starts[-1])
+    first = bars[0].score
+    starts = np.arange(len(bars) + 1) * _bar_length(bars[0].metre)
+    tracks: list[Track] = []
+    for at, track in enumerate(first.tracks):
+        tables = [bar.score.tracks[at].notes.copy() for bar in bars]
+        for table, start in zip(tables, starts, strict=False):
+            table[:, 0] += start
+        tracks.append(replace(track, notes=np.concatenate(tables)))
+    return replace(first, tracks=tuple(tracks), end_ticks=int(starts[-1]))
 
 
 def _bar_length(metre: tuple[int, int]) -> int:

@@ -1,8 +1,8 @@
 """How a jam follows, and how long a bar takes.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_jam`, with `--bars 500` for more.
-The usual band plays a loop of chords in some styles, with a fill in each eighth bar. Prints for each
-style
+Run from the top of the repository: `python -m benchmarks.app.bench_jam`, with `--bars 1650` for an
+hour. The usual band plays a loop of chords in some styles, with a fill in each eighth bar. Prints
+for each style
 
 - processor time of a bar in milliseconds: the median, and what 99 % of the bars need at most;
 - what is heard of the chords, see `bench_charts`, and empty bars;
@@ -25,6 +25,7 @@ from app.compose.models import load_music_model
 from benchmarks.app.bench_charts import Heard, judge
 from benchmarks.timing import run, table_output
 from tokenization.analysis.accidents import accidents
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.plan_text import chart_bars
 
 LOOP = "Am7 | Dm7 | G7 | Cmaj7 | Fmaj7 | Bm7b5 | E7 | Am7 A7"
@@ -58,10 +59,10 @@ def main(
             times.append(1000 * (time.process_time() - began))
             if bar == WINDOW - 1:
                 at_first = _megabytes()
-        score = joined(played)
+        at_last, score = _megabytes(), joined(played)
         chart = [[of.chord for of in bar.chords if of.chord is not None] for bar in played]
         counts = [bar.score.num_notes for bar in played]
-        length = played[0].score.end_ticks
+        length = 4 * STEPS_PER_BEAT
         starts = range(0, bars - 2 * WINDOW + 1, WINDOW)
         passages = [score.between(at * length, (at + 2 * WINDOW) * length) for at in starts]
         found = [accidents(passage, WINDOW, 2 * WINDOW).kinds for passage in passages]
@@ -76,7 +77,7 @@ def main(
             len(found),
             ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "none",
             at_first,
-            _megabytes(),
+            at_last,
         )
 
 
