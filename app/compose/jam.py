@@ -101,7 +101,7 @@ class Bar(NamedTuple):
     metre: tuple[int, int]
     chords: Chords
     """Those that were asked for, or that the model has chosen."""
-    index: int
+    number: int
     """From 0."""
 
 
@@ -250,7 +250,7 @@ class Jam:
         if chords.strip() == "%" and self._known:
             return self._known[-1]
         bars = parse_chart(chords)
-        if len(bars) > 1:
+        if len(bars) != 1:
             raise ValueError(
                 f"the chords {chords[:40]!r} are of {len(bars)} bars, expected one bar, such as "
                 "Am7 D7; ask for one bar after the other"
