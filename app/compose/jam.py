@@ -64,6 +64,7 @@ MOST_TOKENS = 640
 """Tokens after which a bar has to end, so that none comes late."""
 LEAST_NOTES, MOST_NOTES = 2.0, 10.0
 """Notes of each instrument in a bar of 4/4, at energies of 0 and 1."""
+USUAL_ENERGY = 0.5
 FILL_NOTES = 1.3
 """Factor of the number of notes in a fill."""
 
@@ -199,7 +200,7 @@ class Jam:
         chords: str | None = None,
         *,
         fill: bool = False,
-        energy: float | None = None,
+        energy: float | None = USUAL_ENERGY,
         section: str | None = None,
     ) -> Bar:
         """Write the next bar.
@@ -208,7 +209,8 @@ class Jam:
             chords: one or two, such as `Am7 D7`; `%`: those of the bar before, `N`: none; None: the
                 model chooses.
             fill: whether the bar differs from those before and is fuller, the drums above all.
-            energy: how much is played, 0 to 1; None: the model chooses.
+            energy: how much is played, 0 to 1; None: the model chooses, and thins out in the long
+                run.
             section: a letter with which a section begins here; one that has occurred brings its
                 section back, bar by bar, as long as it is among the last 64 bars.
 

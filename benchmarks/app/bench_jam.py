@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.compose.jam import Jam, joined
+from app.compose.jam import USUAL_ENERGY, Jam, joined
 from app.compose.models import load_music_model
 from benchmarks.app.bench_charts import Heard, judge
 from benchmarks.timing import run, table_output
@@ -38,7 +38,7 @@ def main(
     styles: Sequence[str] = ("rock", "funk", "jazz"),
     bars: int = 200,
     chords: str = LOOP,
-    energy: float = -1.0,
+    energy: float = USUAL_ENERGY,
     seed: int = 1,
 ) -> None:
     """Run the measurement; an energy below 0 leaves it to the model."""
