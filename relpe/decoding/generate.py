@@ -125,6 +125,10 @@ class Generation(Generic[RuleT]):
                 sample.tokens[:], sample.rule = leader.tokens, leader.rule
             row.paused = False
 
+    def follow(self, sample: Sample[RuleT], rule: RuleT) -> None:
+        """Has a sample that has begun go on under another rule."""
+        self._row(sample).rule = sample.rule = rule
+
     def _row(self, sample: Sample[RuleT]) -> Row[RuleT]:
         return next(row for row, other in self._rows.items() if other is sample)
 

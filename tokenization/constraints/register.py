@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from tokenization.remi.vocabulary import DRUMS, NUM_PARTS, NUM_PITCHES, PROGRAM_
 
 OUTSIDE_RANGE = 4.0
 """Bias against pitches outside the range, which become e^4 times less likely."""
+OCTAVE, FAR = 12, 5.0
+"""Semitones by which a track may leave what it has played, and factor of the bias beyond that."""
 
 BASSES = frozenset([*range(32, 40), 43])
 """Programs of basses, which should not rise above the lowest given note of a bar."""
@@ -64,11 +67,15 @@ class Register(NamedTuple):
 
     ranks: frozenset[int]
     """Ranks of the tracks; drums have no range."""
+    heard: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    """By rank: lowest and highest pitch so far, beyond which a track goes by an octave at most."""
 
     @classmethod
-    def of(cls, ranks: Collection[int]) -> Register:
+    def of(
+        cls, ranks: Collection[int], heard: Mapping[int, tuple[int, int]] | None = None
+    ) -> Register:
         """Return the bias for the tracks with these ranks."""
-        return cls(frozenset(ranks))
+        return cls(frozenset(ranks), heard or MappingProxyType({}))
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
@@ -81,7 +88,11 @@ class Register(NamedTuple):
         lowest, highest = instrument_range(program)
         if program in BASSES:
             highest = max(min(highest, _lowest_given(grammar)), lowest + LEAST_ROOM)
-        return _outside(grammar.families, lowest, highest).copy()
+        bias = _outside(grammar.families, lowest, highest).copy()
+        if grammar.track in self.heard:
+            low, high = self.heard[grammar.track]
+            bias += FAR * _outside(grammar.families, low - OCTAVE, high + OCTAVE)
+        return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Register:
         """See `Bias.advance`."""
@@ -105,7 +116,7 @@ def _lowest_given(grammar: RemiGrammar) -> int:
     return min(pitches, default=NUM_PITCHES)
 
 
-@lru_cache(maxsize=2 * len(_RANGES))
+@lru_cache(maxsize=1024)
 def _outside(families: Families, lowest: int, highest: int) -> NDArray[np.float64]:
     pitches = np.arange(NUM_PITCHES)
     bias = np.zeros(families.size)

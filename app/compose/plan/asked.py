@@ -177,7 +177,7 @@ def asked_bars(
                 bar = bar._replace(sources=_alike(harmonies))
         if place < len(sources) and sources[place]:
             has_others = bool(chords and chords[index]) and (
-                _kinds(harmonies[-1]) != _kinds(harmonies[-1 - sources[place]])
+                kinds(harmonies[-1]) != kinds(harmonies[-1 - sources[place]])
             )
             is_end = index >= len(places) - _closing_bars(options, len(places), key)
             bar = bar._replace(exact=not (has_others or is_end))
@@ -199,9 +199,9 @@ def _closing_bars(options: MusicOptions, count: int, key: Key | None) -> int:
 
 def _alike(bars: Sequence[tuple[PlannedChord, ...] | None]) -> tuple[int, ...]:
     """Return the sources of the last bar: the earlier ones with its chords, and none."""
-    asked = _kinds(bars[-1])
+    asked = kinds(bars[-1])
     near = bars[-1 - MAX_DISTANCE : -1][::-1]
-    return 0, *(back for back, one in enumerate(near, 1) if one and _kinds(one) == asked)
+    return 0, *(back for back, one in enumerate(near, 1) if one and kinds(one) == asked)
 
 
 def asked_chords(
@@ -245,9 +245,9 @@ def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) 
     num_asked, missed = 0, []
     for bar in range(first, first + count):
         heard = played[bar] if bar < len(played) else ()
-        asked = _kinds(chart[(bar - first) % len(chart)])
+        asked = kinds(chart[(bar - first) % len(chart)])
         num_asked += bool(asked)
-        if asked and asked != [_kind(parse_chord(one)) for one in heard]:
+        if asked and asked != [kind(parse_chord(one)) for one in heard]:
             missed.append(bar)
     return Met("chords", num_asked, tuple(missed)) if num_asked else None
 
@@ -297,8 +297,8 @@ def _origin(sheet: LeadSheet, bar: int) -> int:
     return bar
 
 
-def _kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:
-    return [_kind(planned.chord) for planned in chords or ()]
+def kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:
+    return [kind(planned.chord) for planned in chords or ()]
 
 
 def _kind(chord: Chord | None) -> tuple[int, bool] | None:
