@@ -247,7 +247,7 @@ def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) 
         heard = played[bar] if bar < len(played) else ()
         asked = kinds(chart[(bar - first) % len(chart)])
         num_asked += bool(asked)
-        if asked and asked != [kind(parse_chord(one)) for one in heard]:
+        if asked and asked != [_kind(parse_chord(one)) for one in heard]:
             missed.append(bar)
     return Met("chords", num_asked, tuple(missed)) if num_asked else None
 
@@ -298,7 +298,8 @@ def _origin(sheet: LeadSheet, bar: int) -> int:
 
 
 def kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:
-    return [kind(planned.chord) for planned in chords or ()]
+    """Return the kinds of chords of a plan, whose other qualities do not matter."""
+    return [_kind(planned.chord) for planned in chords or ()]
 
 
 def _kind(chord: Chord | None) -> tuple[int, bool] | None:
