@@ -62,7 +62,7 @@ def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
 
 
 def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
-    """Quantises the times of time signatures to multiples of an eighth note from 0.
+    """Quantise the times of time signatures to multiples of an eighth note from 0.
 
     Of several at one step the last applies. Repeated and invalid ones are removed.
     """

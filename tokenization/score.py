@@ -323,7 +323,7 @@ class Score:
     def ticks_at(self, seconds: NDArray[np.float64] | Sequence[float] | float) -> NDArray[np.int64]:
         """Return the tick closest to each time in seconds, by the tempo map.
 
-        Same shape, at least 0.
+        The result has the same shape, and is at least 0.
         """
         starts, per_tick, elapsed = self._sections()
         seconds = np.asarray(seconds, dtype=np.float64)

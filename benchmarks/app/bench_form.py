@@ -69,7 +69,7 @@ def measure(
 
 
 def similarity(score: Score, bar: int, back: int) -> float:
-    """Of a bar and the bar `back` bars before it."""
+    """Return the similarity of a bar and the bar `back` bars before it."""
     bars = ScoreBars.of(score)
     sounds = bars.places * 128 + bars.pitches
     table = similarity_to_earlier(bars.bars, bars.tracks, sounds, bar, bar + 1, MAX_DISTANCE)

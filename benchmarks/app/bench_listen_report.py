@@ -24,7 +24,7 @@ CONDITIONS = ("piano", "piano-spe", "groove", "real", "shuffled notes")
 
 
 def main(listeners: int = 40) -> None:
-    """Measures one report."""
+    """Measure one report."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_study(folder, CONDITIONS, prompts=8)

@@ -37,9 +37,8 @@ _DRUMS = np.array([36, 38, 42, 42, 42, 46, 49])
 def music(kind: str, seconds: float) -> Score:
     """Return the notes at random times and pitches, with a pedal for the piano.
 
-    The same on every call.
-
-    The piano plays in four octaves, the instruments of the groove in two octaves of one scale.
+    They are the same on every call. The piano plays in four octaves, the instruments of the groove
+    in two octaves of one scale.
     """
     draw = np.random.default_rng(0)
     tracks: list[Track] = []
@@ -79,7 +78,7 @@ def measure(kind: str, seconds: float) -> None:
 
 
 def main(seconds: float = 200.0) -> None:
-    """Measures both pieces."""
+    """Measure both pieces."""
     csv_output("piece", "seconds", "notes", "step", "wall_seconds", "cpu_seconds")
     for kind in INSTRUMENTS:
         in_new_process(measure, kind, seconds)

@@ -42,7 +42,7 @@ def main(
     prompts: Path = PROMPTS,
     seed: int = 0,
 ) -> None:
-    """Continues all prompts."""
+    """Continue all prompts."""
     output.mkdir(parents=True, exist_ok=True)
     out = table_output(
         *("prompt", "model", "notes per bar", "pitch classes", "places in the bar", "earlier bar")

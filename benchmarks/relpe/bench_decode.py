@@ -302,7 +302,7 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
 
 
 def memory(options: Options) -> None:
-    """Measures time per token and memory of a growing sequence, in a separate process."""
+    """Measure time per token and memory of a growing sequence, in a separate process."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
     out = csv_output("model", "token", "ms_per_token", "resident_MB")

@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[Any, Any]] = {
 
 
 def main(lengths: Sequence[int] = (1024, 4096), repeats: int = 3) -> None:
-    """Measures all layers at each length."""
+    """Measure all layers at each length."""
     torch.set_num_threads(1)
     layers = {
         name: relpe.Attention(

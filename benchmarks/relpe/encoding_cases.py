@@ -90,7 +90,7 @@ class Case:
         return "training" if self.train else "forward"
 
     def pair(self, shape: Shape, dtype: torch.dtype = torch.float32) -> Pair:
-        """Both implementations, with the same parameters and inputs each time."""
+        """Return both implementations, with the same parameters and inputs each time."""
         torch.manual_seed(0)
         return self.build(shape, dtype)
 

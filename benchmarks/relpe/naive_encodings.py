@@ -63,7 +63,7 @@ def doubled_powers(one: Tensor, length: int) -> Tensor:
 
 
 def masked_tree_maps(skew: Tensor, words: Tensor, *, unused: int = 0) -> Tensor:
-    """Map (n, h, d, d) of words (n, t) of branches, from the exponents (h, k, d, d) of these.
+    """Return the maps (n, h, d, d) of words (n, t) of branches, from exponents (h, k, d, d).
 
     As in the code of Kogkalidis et al. (2024): the matrix exponential is computed again for every
     node, also for `unused` exponents, and each place of the words and each branch updates the nodes

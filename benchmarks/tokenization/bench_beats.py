@@ -148,7 +148,7 @@ def tracker_of(revision: str) -> Callable[[Score], Beats]:
 
 
 def measure(track: Callable[[Score], Beats], performance: Performance) -> Measures:
-    """Measures a tracker on one performance."""
+    """Measure a tracker on one performance."""
     score, beats, bars = performance
     begin = time.process_time()
     estimate = track(score)

@@ -143,7 +143,7 @@ def _each(score: Score, change: Callable[[np.ndarray], np.ndarray]) -> Score:
 def _moved(score: Score, moves: Callable[[np.ndarray, int], np.ndarray]) -> Score:
     """Return the notes moved by milliseconds, in the first tempo.
 
-    Refined to a resolution of a millisecond.
+    The score is refined to a resolution of a millisecond.
     """
     score = score.refined(-(-480 // score.ticks_per_beat))
     bpm = score.tempos[0].bpm if score.tempos else 120.0

@@ -129,7 +129,7 @@ def batch(
 
 
 def fit(scores: dict[str, list[Score]], seconds: float, seed: int) -> Network:
-    """Fits a network for a number of seconds."""
+    """Fit a network for a number of seconds."""
     torch.manual_seed(seed)
     draw, network = random.Random(seed), Network()
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=1e-3)

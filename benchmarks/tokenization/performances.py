@@ -96,7 +96,7 @@ def metrical_beats(score: Score) -> tuple[np.ndarray, np.ndarray]:
 
 
 def perform(score: Score, seed: int, strength: float | None = None) -> Performance:
-    """Plays a score with a tempo that drifts, breathes with phrases and wavers from beat to beat.
+    """Play a score with a tempo that drifts, breathes with phrases and wavers from beat to beat.
 
     Notes of a chord are not quite together, the melody tends to be first, some chords are broken,
     some long notes trilled, some notes missed. `strength` scales all of it; 1 is an ordinary

@@ -85,7 +85,7 @@ def main(
     models: Sequence[str] = ("flat", "events", "events, 3:1"),
     bfloat16: bool = False,
 ) -> None:
-    """Measures all models in turns."""
+    """Measure all models in turns."""
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / "recall" / "base.yaml"
     experiment = build_experiment(read_yaml(path))

@@ -28,7 +28,7 @@ from training.learning.seeding import generator
 def main(
     data: Path, config: str, /, *, length: int | None = None, examples: int = 500, steps: int = 3
 ) -> None:
-    """Draws examples of a corpus, and trains on some of them."""
+    """Draw examples of a corpus, and train on some of them."""
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / f"{config}.yaml"
     settings = [f"task.data={data}", *([f"task.length={length}"] if length else [])]

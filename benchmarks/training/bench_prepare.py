@@ -94,7 +94,7 @@ def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> 
 
 
 def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
-    """Draws training examples as one process of the groove recipe does."""
+    """Draw training examples as one process of the groove recipe does."""
     examples = Documents(
         corpus=Corpus.load(folder, "train"),
         tokenizer=load_tokenizer(folder),

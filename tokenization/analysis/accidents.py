@@ -100,9 +100,8 @@ class Accidents(NamedTuple):
     def line(self, bars_before: int = 0) -> str:
         """Return the accidents in one line, such as `a bar without a note (bar 12)`.
 
-        Empty without any.
-
-        Bars are counted from 1, in a piece with `bars_before` bars before those of the score.
+        The line is empty without any. Bars are counted from 1, in a piece with `bars_before` bars
+        before those of the score.
         """
         parts: list[str] = []
         for what, first, stop in self.places:

@@ -45,7 +45,7 @@ _STEADY_SECONDS = (0.012, 0.04)
 
 
 def estimate_beats(score: Score) -> Beats:
-    """Estimates the beats, the downbeats and how reliable they are.
+    """Estimate the beats, the downbeats and how reliable they are.
 
     Tempos are between 27 and 333 beats per minute and may change; the beats are exactly even if an
     even grid fits all of them. Bars have two, three or four beats, and the metre may change. The

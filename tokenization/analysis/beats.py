@@ -68,7 +68,7 @@ def _extend(track: Track, end_ticks: int) -> Track:
 def warp(
     score: Score, beats: ArrayLike, downbeats: ArrayLike | None = None, *, pedal: bool = False
 ) -> Score:
-    """Aligns a score to one quarter note per beat, so that it still sounds at the same times.
+    """Align a score to one quarter note per beat, so that it still sounds at the same times.
 
     Beat k becomes quarter k + `pickup_beats(score, beats)`. Times between two beats keep their
     relative position; times outside continue in the tempo of the first or last two beats. All times

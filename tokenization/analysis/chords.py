@@ -64,7 +64,7 @@ class Chords(NamedTuple):
 
 
 def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
-    """Recognises the chords of all tracks except drums, and merges equal neighbours.
+    """Recognise the chords of all tracks except drums, and merge equal neighbours.
 
     Args:
         score: the music; apply `extend_by_pedal` first to include the sustain pedal.

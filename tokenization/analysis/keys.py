@@ -48,7 +48,7 @@ def pitch_classes(key: str) -> frozenset[int]:
 def named_key(key: str) -> Key | None:
     """Return the major or minor key of a name.
 
-    None for other scales. Raises like `pitch_classes`.
+    The result is None for other scales. Raises like `pitch_classes`.
     """
     tonic, scale = _parse(key)
     return Key(tonic, scale == "minor") if scale in ("major", "minor") else None

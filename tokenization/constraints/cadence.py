@@ -56,7 +56,7 @@ class Heard(NamedTuple):
         return np.maximum(self.lowest - pitches, pitches - self.highest).clip(0)
 
     def also(self, pitch: int) -> Heard:
-        """With one more note."""
+        """Return these notes with one more."""
         low, high = min(self.lowest, pitch), max(self.highest, pitch)
         return Heard(low, high, self.notes + 1, self.total + pitch)
 
@@ -248,7 +248,7 @@ def _with_chord(chord: Chord | None, token: int, families: Families) -> Chord | 
 def _lowest(grammar: RemiGrammar, rank: int = -1) -> int:
     """Return the lowest pitch that sounds, of one track or of all (-1).
 
-    NUM_PITCHES if none does.
+    It is NUM_PITCHES if none does.
     """
     now, first = grammar.bar_start + grammar.position, grammar.families.pitch
     sounding = (pitch for of, pitch, end in grammar.sounding if end > now and rank in (-1, of))

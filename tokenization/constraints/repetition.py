@@ -50,7 +50,7 @@ class _Heard:
         """By context: the tokens that followed it, and the indices of their bars, ascending."""
 
     def with_bar(self, number: int, last: int, step: _Step | None) -> _Heard:
-        """With one more bar after the first `number`, given its last step and the previous bar."""
+        """Add one more bar after the first `number`, given its last step and the previous bar."""
         heard = self if self.bars == number else self._until(number)
         heard.bars += 1
         while step is not None:

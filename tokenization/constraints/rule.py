@@ -109,7 +109,7 @@ def rule_after_prompt(
 ) -> ConstrainedGrammar:
     """Return the rule for new bars after a prompt of whole bars.
 
-    The others are of `biases_of_prompt`.
+    The other arguments are those of `biases_of_prompt`.
 
     `context` are the ids up to the first new bar, whose Bar token is the last one, `grammar` is the
     initial state, and the bars of `limit` count from 0.

@@ -253,9 +253,9 @@ def note_table(
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the notes (n, 4): onset, duration, pitch and velocity.
+    """Return the notes (n, 4), and their chunks, channels and rows (n,).
 
-    Their chunks, channels and rows (n,).
+    The columns of the notes are onset, duration, pitch and velocity.
 
     The arguments are columns of events, and the rows of notes from `pair_notes`.
     """

@@ -108,7 +108,7 @@ class Events:
     def _first_rows(self, is_kind: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the row of the first event of a kind on each channel (tracks, 16).
 
-        -1: there is none.
+        It is -1 if there is none.
         """
         rows = np.full(self.homes.shape, -1, np.int64)
         of_kind = np.flatnonzero(is_kind)[::-1]  # the first one is written last

@@ -218,7 +218,7 @@ def _programs(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the least and the greatest program of each channel of each chunk.
 
-    128 and -1 without any.
+    Without any, they are 128 and -1.
     """
     least, most = np.full(shape, 128, np.int32), np.full(shape, -1, np.int32)
     rows = np.flatnonzero((events.status & 0xF0) == 0xC0)

@@ -188,7 +188,7 @@ def parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, f
 def _shared(offsets: NDArray[np.float64]) -> float:
     """Return the offset (n,) that all have, or that they have besides semitones.
 
-    0 if there is none.
+    It is 0 if there is none.
     """
     if not len(offsets):
         return 0.0

@@ -202,7 +202,7 @@ def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
 
 
 def _voices(notes: Sequence[_Note]) -> tuple[list[Strike], list[Strike]]:
-    """Shares the notes of a hand among an upper and a lower voice, by what sounds together."""
+    """Share the notes of a hand among an upper and a lower voice, by what sounds together."""
     together: dict[int, list[_Note]] = defaultdict(list)
     for note in notes:
         together[note.onset].append(note)

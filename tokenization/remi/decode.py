@@ -108,7 +108,7 @@ def read_bars(tokens: Tokens) -> Bars:
 
 
 def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDArray[np.int64]:
-    """Repeats k + 1 values to (length,): the first from the start, each other after its mark."""
+    """Repeat k + 1 values to (length,): the first from the start, each other after its mark."""
     edges = np.empty(len(values) + 1, np.int64)
     edges[0], edges[-1] = -1, length - 1
     edges[1:-1] = marks

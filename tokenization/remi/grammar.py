@@ -214,7 +214,7 @@ class RemiGrammar(_State):
         return tracks
 
     def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
-        """Forbids positions at which no track can play a note, since nothing could follow them."""
+        """Forbid positions at which no track can play a note, since nothing could follow them."""
         full_until = self._full_until()
         ranks = self._players.ranks
         bar_end = self.bar_start + self.bar_length

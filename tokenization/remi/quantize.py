@@ -90,10 +90,10 @@ def separate_notes(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> SeparateNotes:
-    """Remove overlaps. Of notes with equal key and onset, keeps the longest, then the loudest.
+    """Remove overlaps between notes.
 
-    Times are in steps, durations at most 1,023, and velocities in bins. The order of notes does not
-    matter.
+    Of notes with equal key and onset, the longest is kept, then the loudest. Times are in steps,
+    durations at most 1,023, and velocities in bins. The order of notes does not matter.
     """
     packed = _BY_KEY.pack(keys, onsets, durations, velocities)
     packed.sort()
@@ -111,7 +111,7 @@ def separate_notes(
 def quantize_notes(
     table: NDArray[np.int64], keys: NDArray[np.int64], ticks_per_beat: int
 ) -> SeparateNotes:
-    """Quantises notes (n, 4), each to at least one step; `keys` are those of the result.
+    """Quantise notes (n, 4), each to at least one step; `keys` are those of the result.
 
     Raises MidiError if one is later than 65,536 quarters.
     """
@@ -153,7 +153,7 @@ class TempoMap(NamedTuple):
 
 
 def quantize_tempos(score: Score) -> TempoMap:
-    """Quantises tempos; of several at one step the last applies, and repetitions are removed."""
+    """Quantise tempos; of several at one step the last applies, and repetitions are removed."""
     tempos = score.tempos
     if not tempos or tempos[0].tick > 0:
         tempos = (Tempo(0, DEFAULT_BPM), *tempos)
@@ -208,7 +208,7 @@ class Timeline(NamedTuple):
 
 
 def quantize_timeline(score: Score, end: int, num_bars: int | None = None) -> Timeline:
-    """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
+    """Quantise bars and tempos up to the end of the score, or `end`, the end of its last note.
 
     If `num_bars` is given, there are exactly that many bars, at least one. A score of more than
     65,536 quarters ends at `end`, so that an endless note, which is clipped, does not leave empty

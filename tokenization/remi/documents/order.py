@@ -37,7 +37,7 @@ class Order(NamedTuple):
     def of(cls, lines: NDArray[np.int64], selection: Selection | None) -> Order:
         """Return the order of a document.
 
-        Raise TokenizerError if it does not have the selected bars.
+        Raises TokenizerError if it does not have the selected bars.
         """
         count = len(lines) - 1
         bars = np.arange(count)
