@@ -247,7 +247,7 @@ def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) 
         heard = found[bar] if bar < len(found) else ()
         asked = kinds(chart[(bar - first) % len(chart)])
         num_asked += bool(asked)
-        if asked and asked != [kind(parse_chord(one)) for one in heard]:
+        if asked and asked != [_kind(parse_chord(one)) for one in heard]:
             missed.append(bar)
     return Met("chords", num_asked, tuple(missed)) if num_asked else None
 
@@ -298,9 +298,10 @@ def _origin(sheet: LeadSheet, bar: int) -> int:
 
 
 def kinds(chords: Sequence[PlannedChord] | None) -> list[tuple[int, bool] | None]:
-    return [kind(planned.chord) for planned in chords or ()]
+    """The `_kind` of each chord; bars with equal ones have the same chords."""
+    return [_kind(planned.chord) for planned in chords or ()]
 
 
-def kind(chord: Chord | None) -> tuple[int, bool] | None:
+def _kind(chord: Chord | None) -> tuple[int, bool] | None:
     """The root of a chord, and whether its third is minor; None for no chord."""
     return None if chord is None else (chord.root, chord.quality in _MINOR)
