@@ -104,7 +104,7 @@ def barcarole() -> Score:
 
 
 def main() -> None:
-    """Writes the prompts beside this file."""
+    """Write the prompts beside this file."""
     for compose in (ballad, waltz, pop, groove, barcarole):
         Path(__file__).with_name(f"{compose.__name__}.mid").write_bytes(write_midi(compose()))
 

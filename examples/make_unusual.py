@@ -127,7 +127,7 @@ def swing() -> Score:
 
 
 def rubato() -> Score:
-    """A nocturne as it is played; the beats of the file are not those of the music."""
+    """Return a nocturne as it is played; the beats of the file are not those of the music."""
     score = piece(
         120,
         (4, 4),
@@ -164,7 +164,7 @@ def rubato() -> Score:
 
 
 def one_bar() -> Score:
-    """A single bar of piano."""
+    """Return a single bar of piano."""
     return piece(100, (4, 4), line("E5:1 G5:.5 A5:.5 G5:1 E5:1", 86), line("C3+G3:2 A2+E3:2", 64))
 
 
@@ -241,7 +241,7 @@ PROMPTS = (
 
 
 def main() -> None:
-    """Writes the prompts to the folder `unusual` beside this file."""
+    """Write the prompts to the folder `unusual` beside this file."""
     folder = Path(__file__).with_name("unusual")
     folder.mkdir(exist_ok=True)
     for compose in PROMPTS:

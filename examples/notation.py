@@ -22,7 +22,7 @@ def pitch(name: str) -> int:
 
 
 def line(text: str, velocity: int, start: float = 0.0) -> Line:
-    """Notes of `name:beats` words, one after the other; `.` is a rest, `+` joins a chord."""
+    """Return notes of `name:beats` words in turn; `.` is a rest, `+` joins a chord."""
     rows, beat = [], start
     for word in text.split():
         names, beats = word.split(":")
@@ -36,7 +36,7 @@ def line(text: str, velocity: int, start: float = 0.0) -> Line:
 
 
 def moved(text: str, octaves: int) -> str:
-    """The words of `line`, some octaves higher."""
+    """Return the words of `line`, some octaves higher."""
     return re.sub(r"([A-G][#b]?)(\d)", lambda found: f"{found[1]}{int(found[2]) + octaves}", text)
 
 

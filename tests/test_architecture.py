@@ -331,3 +331,15 @@ def test_no_test_imports_another():
         if name.startswith("tests.") and re.search(r"\.(test_\w+|conftest)$", name)
     ]
     assert not found
+
+
+@pytest.mark.parametrize("package", [*MAY_IMPORT, "benchmarks"])
+def test_no_class_name_stands_twice_in_a_package(package):
+    names = [
+        node.name
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name != "hub.py"  # the same models, which the hub can load
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

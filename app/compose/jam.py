@@ -122,7 +122,7 @@ class Jam:
         band: Sequence[str] | None = None,
         seed: int = 0,
     ) -> None:
-        """Prepares the band.
+        """Prepare the band.
 
         Args:
             model: what plays.
@@ -293,7 +293,7 @@ class Jam:
         return FixedBar((0, *alike), asked or None)
 
     def _target(self, energy: float | None, *, fill: bool) -> float:
-        """Number of notes of the next bar."""
+        """Return the number of notes of the next bar."""
         if energy is None:
             notes = self._tokenizer.decode(self._recent_ids()).num_notes / max(len(self._recent), 1)
         else:
@@ -302,7 +302,7 @@ class Jam:
         return max(notes * FILL_NOTES if fill else notes, 1.0)
 
     def _unlike_recent(self) -> Distance:
-        """A bias against the bars that were played last, or their drums if there are any."""
+        """Return a bias against the bars played last, or against their drums if there are any."""
         ids, grammar = self._recent_ids(), self._sample.rule.grammar
         return Distance.after(ids, grammar, 1.0, {0} if 0 in self._ranks else None)
 
@@ -312,7 +312,7 @@ class Jam:
         return [token for bar in bars for token in bar]
 
     def _key(self) -> Key | None:
-        """The key of the last bars."""
+        """Return the key of the last bars."""
         return key_at_end(self._tokenizer.decode(self._recent_ids()))
 
     def _heard(self) -> dict[int, tuple[int, int]]:
@@ -350,7 +350,7 @@ class Jam:
         return Bar(self._on_tracks(document.score), self._tempo, self._metre, chords, bar - 1)
 
     def _on_tracks(self, score: Score) -> Score:
-        """The notes of a bar on the tracks of the band."""
+        """Return the notes of a bar on the tracks of the band."""
         ranks = self._tokenizer.track_ranks(score.tracks)
         notes = {rank: track.notes for rank, track in zip(ranks, score.tracks, strict=True)}
         tracks = (
@@ -367,7 +367,7 @@ class Jam:
 
 
 def joined(bars: Sequence[Bar]) -> Score:
-    """The bars of a jam, at least one, as one score."""
+    """Return the bars of a jam, at least one, as one score."""
     first = bars[0].score
     starts = np.arange(len(bars) + 1) * _bar_length(bars[0].metre)
     tracks: list[Track] = []
@@ -393,7 +393,7 @@ def _bar_length(metre: tuple[int, int]) -> int:
 
 
 def _band(model: MusicModel, names: Sequence[str] | None) -> tuple[Track, ...]:
-    """The empty tracks of a band. Raises ValueError."""
+    """Return the empty tracks of a band. Raises ValueError."""
     if model.tokenizer.families.only_track >= 0:
         if names is not None:
             raise ValueError(
