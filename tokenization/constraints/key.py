@@ -40,7 +40,3 @@ class KeyBias(NamedTuple):
         """See `Bias.advance`."""
         del token, grammar
         return self
-
-
-Key = KeyBias
-"""The name by which other packages still import `KeyBias`."""

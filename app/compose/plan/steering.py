@@ -14,7 +14,7 @@ from app.compose.options import MusicOptions
 from tokenization.constraints.cadence import NEVER, TONIC, Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.harmony import Harmony
-from tokenization.constraints.key import Key as Scale
+from tokenization.constraints.key import KeyBias
 from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
 from tokenization.plan import Key, PlannedChord
@@ -36,7 +36,7 @@ def steer(
     families = grammar.families
     biases: list[Bias] = []
     if options.key is not None:
-        biases.append(Scale.of(options.key, families))
+        biases.append(KeyBias.of(options.key, families))
     if any(chords):
         biases.append(Harmony.of(chords))
     if options.density:

@@ -19,7 +19,7 @@ from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
-from tokenization.constraints.key import Key
+from tokenization.constraints.key import KeyBias
 from tokenization.constraints.repetition import Repetition
 from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
@@ -39,13 +39,13 @@ def test_each_option_has_its_bias():
     tokenizer = PianoRemi()
     for options, kinds in (
         (MusicOptions(seconds=5), []),
-        (MusicOptions(key="C"), [Key]),
+        (MusicOptions(key="C"), [KeyBias]),
         (MusicOptions(density=3), [Density]),
         (MusicOptions(repetition=0.5), [Repetition]),
         (MusicOptions(ending="cadence"), [Cadence]),
         (
             MusicOptions(key="C", density=3, repetition=1, ending="cadence"),
-            [Key, Density, Cadence, Repetition],
+            [KeyBias, Density, Cadence, Repetition],
         ),
     ):
         biases = steer(options, tokenizer.grammar(), ())
