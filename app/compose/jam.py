@@ -107,9 +107,9 @@ class Bar(NamedTuple):
 
 
 class Jam:
-    """A band that goes on for ever, and follows.
+    """An endless accompaniment that follows the chords it is given.
 
-    A bar is written when it is asked for, and goes on from those before it: nothing is read again.
+    Each bar is generated on request. The state of the model goes on, so that no bar is read again.
     What the jam holds does not grow. The same seed and requests give the same notes.
     """
 

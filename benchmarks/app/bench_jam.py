@@ -65,8 +65,8 @@ def main(
         length = 4 * STEPS_PER_BEAT
         starts = range(0, bars - 2 * WINDOW + 1, WINDOW)
         passages = [score.between(at * length, (at + 2 * WINDOW) * length) for at in starts]
-        found = [accidents(passage, WINDOW, 2 * WINDOW).kinds for passage in passages]
-        kinds = Counter(kind for one in found for kind in one)
+        kinds_by_passage = [accidents(passage, WINDOW, 2 * WINDOW).kinds for passage in passages]
+        counted = Counter(kind for kinds in kinds_by_passage for kind in kinds)
         write(
             f"{style}, {bars}",
             float(np.median(times)),
@@ -74,8 +74,8 @@ def main(
             *np.mean(judge(score, chart), axis=0).tolist(),
             float(np.mean(counts)),
             counts.count(0),
-            len(found),
-            ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "none",
+            len(kinds_by_passage),
+            ", ".join(f"{kind} {count}" for kind, count in counted.items()) or "none",
             at_first,
             at_last,
         )

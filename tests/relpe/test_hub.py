@@ -137,11 +137,17 @@ def test_a_model_is_pushed_with_its_card_and_downloaded(
         "Decoder.from_pretrained('me/model').save_pretrained(second)\n"
     )
     # the address is read when the package is imported
-    own = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    environment = {
+        "HF_ENDPOINT": address,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
     words = [sys.executable, "-c", script, str(tmp_path / "first"), str(tmp_path / "second")]
-    run = subprocess.run(words, env=os.environ | own, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        words, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert files["README.md"] == b"# Mine\n"
     for name in ("README.md", "model.json", "model.safetensors"):
-        made = (tmp_path / "second" / name).read_bytes()
-        assert made == files[name] == (tmp_path / "first" / name).read_bytes()
+        saved = (tmp_path / "second" / name).read_bytes()
+        assert saved == files[name] == (tmp_path / "first" / name).read_bytes()

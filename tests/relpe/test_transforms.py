@@ -1,6 +1,6 @@
 """Derivatives of every decoder: forward mode, of second order, and by the transforms of torch.func.
 
-None may be silently wrong because of an operation with a backward pass of its own.
+None may be silently wrong because of an operation with a backward pass of its leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.decoders import CONFIGS, decoder, every_decoder, parameters, 
 Weights = dict[str, Tensor]
 LENGTH = 40
 pytestmark = [
-    # forward mode of torch 2.13 scripts its own decompositions
+    # forward mode of torch 2.13 scripts its leaves decompositions
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # of vmap
 ]
@@ -35,12 +35,14 @@ def function_of(name: str) -> tuple[Callable[..., Tensor], Weights, Weights]:
         key: torch.randn(x.shape, generator=generator, dtype=x.dtype) for key, x in weights.items()
     }
 
-    def logits(tokens: Tensor, own: Weights) -> Tensor:
+    def logits(tokens: Tensor, leaves: Weights) -> Tensor:
         state = model.init_state(len(tokens))
         if state.events is not None:  # a weight is the first row of events
-            row = own["events.start"].expand(len(tokens), -1)
+            row = leaves["events.start"].expand(len(tokens), -1)
             state = state._replace(events=state.events._replace(row=row))
-        return functional_call(model, own, (tokens, torch.arange(LENGTH)[None, :, None], state))[0]
+        return functional_call(model, leaves, (tokens, torch.arange(LENGTH)[None, :, None], state))[
+            0
+        ]
 
     return logits, weights, direction
 
@@ -54,10 +56,11 @@ def product(a: Weights, b: Weights) -> Tensor:
 def test_forward_mode_and_backward_passes_agree(name: str) -> None:
     """The inner products of J v with w, and of v with J^T w, are equal."""
     logits, weights, direction = function_of(name)
-    own = {key: x.clone().requires_grad_() for key, x in weights.items()}
-    out = logits(tokens_of(LENGTH), own)
+    leaves = {key: x.clone().requires_grad_() for key, x in weights.items()}
+    out = logits(tokens_of(LENGTH), leaves)
     w = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
-    expected = product(dict(zip(own, torch.autograd.grad(out, [*own.values()], w), strict=True)),
+    gradients = torch.autograd.grad(out, [*leaves.values()], w)
+    expected = product(dict(zip(leaves, gradients, strict=True)),
                        direction)  # fmt: skip
     function = partial(logits, tokens_of(LENGTH))
     with higher_derivatives():
@@ -72,24 +75,24 @@ def test_second_derivatives_are_right_or_refused(name: str) -> None:
     """Hessian times vector: by two backward passes, and in forward mode through one."""
     logits, weights, direction = function_of(name)
 
-    def loss(own: Weights) -> Tensor:
-        return logits(tokens_of(LENGTH), own).logsumexp(-1).square().mean()
+    def loss(leaves: Weights) -> Tensor:
+        return logits(tokens_of(LENGTH), leaves).logsumexp(-1).square().mean()
 
-    own = {key: x.clone().requires_grad_() for key, x in weights.items()}
+    leaves = {key: x.clone().requires_grad_() for key, x in weights.items()}
 
     def twice(value: Tensor) -> Weights:
-        first = torch.autograd.grad(value, [*own.values()], create_graph=True)
-        slope = product(dict(zip(own, first, strict=True)), direction)
-        second = torch.autograd.grad(slope, [*own.values()], materialize_grads=True)
-        return dict(zip(own, second, strict=True))
+        first = torch.autograd.grad(value, [*leaves.values()], create_graph=True)
+        slope = product(dict(zip(leaves, first, strict=True)), direction)
+        second = torch.autograd.grad(slope, [*leaves.values()], materialize_grads=True)
+        return dict(zip(leaves, second, strict=True))
 
     with higher_derivatives():
-        found = twice(loss(own))
+        found = twice(loss(leaves))
         expected = jvp(grad(loss), (weights,), (direction,))[1]
     for key, one in expected.items():
         torch.testing.assert_close(found[key], one, rtol=1e-6, atol=1e-9, msg=key)
     try:
-        torch.testing.assert_close(twice(loss(own)), found, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(twice(loss(leaves)), found, rtol=1e-6, atol=1e-9)
     except RuntimeError as error:
         words = str(error)
         assert "relpe.higher_derivatives()" in words or "scaled_dot_product" in words
@@ -115,10 +118,10 @@ def test_the_operations_alone_have_tangents_and_gradients_of_torch_func() -> Non
         return gated_delta_rule(x[0], x[1], x[2], *gates, state.kv)[0].square().sum()
 
     for function in (linear, delta):
-        own = x.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(function(own), own)
+        leaves = x.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(function(leaves), leaves)
         torch.testing.assert_close(grad(function)(x), expected)
         slope = jvp(function, (x,), (torch.ones_like(x),))[1]
         torch.testing.assert_close(slope, expected.sum())
         with pytest.raises(RuntimeError, match=r"within relpe.higher_derivatives\(\)"):
-            torch.autograd.grad(function(own), own, create_graph=True)
+            torch.autograd.grad(function(leaves), leaves, create_graph=True)

@@ -52,7 +52,7 @@ class Budget:
         self.warn_of_warmup(step + round(taken * (1 - self.progress(step)) / max(used, 1e-9)))
 
     def warn_of_warmup(self, steps: int) -> None:
-        """Warn if a run of so many steps ends before the warm-up of the learning rate."""
+        """Warn if `steps`, those of the whole run, do not exceed the warm-up steps."""
         warmup = self._optimizer.warmup_steps
         if steps <= warmup:
             logger.warning(

@@ -93,12 +93,12 @@ def sizes(jam: Jam, model: MusicModel) -> int:
     """Bytes of all that a jam holds and its model does not."""
     seen, waiting, total = {id(model), id(model.decoder)}, [jam.__dict__], 0
     while waiting:
-        one: Any = waiting.pop()
-        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType):
+        item: Any = waiting.pop()
+        if id(item) in seen or isinstance(item, type | ModuleType | FunctionType):
             continue
-        seen.add(id(one))
-        total += sys.getsizeof(one)
-        waiting += gc.get_referents(one)
+        seen.add(id(item))
+        total += sys.getsizeof(item)
+        waiting += gc.get_referents(item)
     return total
 
 

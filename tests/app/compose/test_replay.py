@@ -138,8 +138,8 @@ def test_a_clip_is_read_from_a_manifest_or_a_key_and_what_is_neither_is_refused(
     path = tmp_path / "manifest.csv"
     path.write_text(f"{columns}\n{row}")
     for name in ("a_v01", "a_v01.flac", "midi/a_v01.mid"):
-        found = replay.replay_of_clip(path, name)
-        assert (found.model, found.options.seed, found.prompt_sha256) == ("piano", 7, "00")
+        settings = replay.replay_of_clip(path, name)
+        assert (settings.model, settings.options.seed, settings.prompt_sha256) == ("piano", 7, "00")
     for text, name, problem in (
         (f"{columns}\n{row}", "b_v01", "no clip 'b_v01', expected one such as a_v01"),
         (f"{columns}\n", "a_v01", "no clip 'a_v01', the manifest is empty"),
