@@ -42,7 +42,7 @@ class SineSPEConfig(Checked):
     num_sines: int = 5
     """Number of sines per head and feature (k)."""
     noise: Literal["normal", "sparse"] = "normal"
-    """Kind of noise: normal, as published, or sparse, which is cheaper to multiply with.
+    """Kind of noise: normal, as published, or sparse, which is faster with few short sequences.
     Covariances are equal, and products vary at most as much; see `sparse_noise.py`."""
     num_realizations: int = 64
     """Number of random codes (r), which is the number of features per head after encoding. Larger
