@@ -34,8 +34,8 @@ LARGEST_WEIGHT = 127
 RELU, ELU, FAVOR, WINDOWED, DELTA = range(5)
 """Kinds of attention."""
 KIND, PLACE, FEATURES, CODED, SPAN, GATED, ENCODING, SET, PAIRED, DECAYING = range(10)
-"""Columns of `AttentionInputs.layers`: the kind of attention; the number of the layer among those with
-the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
+"""Columns of `AttentionInputs.layers`: the kind of attention; the number of the layer among those
+with the same memory (sums or rings); features (f) of keys in sums; features (r) of encoded queries
 and keys; span of a window; 1 with gates; number of the encoding, -1 without codes; number of the
 set of codes within it; 1 if codes turn pairs of features; 1 if the decay
 of linear attention depends on the input."""
