@@ -81,13 +81,13 @@ class BidirectionalAttention(nn.Module):
         state: Any,  # noqa: ANN401
         grid: tuple[int, ...],
         mask: Tensor | None = None,
-        step: int = 1,
+        stride: int = 1,
     ) -> Tensor:
         """Attention (b, l, m) of x (b, l, m), whose positions are the places of a grid in order.
 
         `codes` are those of the encoding for these positions; encodings that score offsets need
-        none, since their offsets are those of the grid, times `step`. `mask` (b, l), bool, is False
-        at padding, which has no effect; its own outputs are undefined.
+        none, since their offsets are those of the grid, times `stride`. `mask` (b, l), bool, is
+        False at padding, which has no effect; its own outputs are undefined.
         """
         q, k, v = self.project_in(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
         if self.log_temperature is not None:
@@ -103,7 +103,7 @@ class BidirectionalAttention(nn.Module):
         else:
             half_widths = self._half_widths(encoding, grid)
             offsets = box_offsets(box_of(half_widths, self.order), x.device)
-            table = encoding.grid_table(offsets, self.layer, step)
+            table = encoding.grid_table(offsets, self.layer, stride)
             if isinstance(operation, SoftmaxOperation) and table is None and self.order is None:
                 out = operation.between(q, k, v, state, mask)
             else:

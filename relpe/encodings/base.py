@@ -129,6 +129,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         *("codes_at", "codes_of_row", "embed", "encode", "project"),
         *("scoring", "table_of", "rotate_features"),
     }
+    _RESTATED: ClassVar[tuple[str, ...]] = ("codes_by_position", "rows_by_position", "heads_alike")
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,12 +138,25 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         sets it, so that scores of farther keys are not computed."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Drop what a base class states, if the subclass changes one of its methods."""
+        """Require a subclass that overrides a method to restate what depends on it.
+
+        Raises:
+            TypeError: it inherits a statement or a shortcut of a base class.
+        """
         super().__init_subclass__(**kwargs)
-        if cls._METHODS & cls.__dict__.keys():
-            for stated in ("codes_by_position", "rows_by_position", "heads_alike"):
-                if stated not in cls.__dict__:
-                    setattr(cls, stated, False)
+        overridden = sorted(cls._METHODS & cls.__dict__.keys())
+        inherited = [name for name in cls._RESTATED if cls._inherits(name)]
+        if overridden and inherited:
+            raise TypeError(
+                f"{cls.__name__} overrides {', '.join(overridden)}, but inherits "
+                f"{', '.join(inherited)}; define each again, with the value that still holds"
+            )
+
+    @classmethod
+    def _inherits(cls, name: str) -> bool:
+        """Whether the class inherits an attribute with another value than the default."""
+        values = [base.__dict__[name] for base in cls.__mro__ if name in base.__dict__]
+        return name not in cls.__dict__ and bool(values) and values[0] is not values[-1]
 
     def init_state(self, seed: int, device: torch.device) -> StateT:
         """State before the first position; the same seed gives the same noise on every device.
@@ -222,15 +236,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
     heads: tuple[int, int] | None = None
     """Heads and features of each head (h, d) that `forward` expects; None: any."""
 
-    _SHORTCUTS: ClassVar = ("partners", "matrices", "factors")
-
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        """Drop the shortcuts of a base class, if the subclass changes one of its methods."""
-        super().__init_subclass__(**kwargs)
-        if cls._METHODS & cls.__dict__.keys():
-            for shortcut in cls._SHORTCUTS:
-                if shortcut not in cls.__dict__:
-                    setattr(cls, shortcut, getattr(QueryKeyEncoding, shortcut))
+    _RESTATED: ClassVar = (*Encoding._RESTATED, "partners", "matrices", "factors")
 
     @property
     def partners(self) -> tuple[int, ...] | None:

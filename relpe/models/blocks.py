@@ -111,12 +111,12 @@ class BidirectionalBlock(nn.Module):
         state: Any,  # noqa: ANN401 - of the kind of attention
         grid: tuple[int, ...],
         mask: Tensor | None = None,
-        step: int = 1,
+        stride: int = 1,
     ) -> Tensor:
         """(b, l, m) to (b, l, m); see `BidirectionalAttention`."""
         before = self.norm == "pre"
         read = self.attention_norm(x) if before else x
-        x = self._add(x, self.attention(read, encoding, codes, state, grid, mask, step))
+        x = self._add(x, self.attention(read, encoding, codes, state, grid, mask, stride))
         x = x if before else self.attention_norm(x)
         x = self._add(x, self.feed_forward(self.feed_forward_norm(x) if before else x))
         return x if before else self.feed_forward_norm(x)

@@ -21,9 +21,10 @@ from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, 
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
-from relpe.models.attention import rows_of
 from relpe.models.blocks import BidirectionalBlock
-from relpe.models.inputs import InputConfig, OnGrid, TokenInputConfig
+from relpe.models.inputs import InputConfig, TokenInputConfig
+from relpe.models.packing import pack_rows
+from relpe.models.pooling import GridVectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +331,7 @@ class Classifier(nn.Module):
         if mask is not None:
             if len(grid) > 1:
                 raise ValueError(f"inputs have the grid {grid}, expected a sequence with a mask")
-            rows = rows_of(x, mask, None)
+            rows = pack_rows(x, mask, None)
             assert rows is not None
             if not rows.places.shape[1]:
                 raise ValueError("the mask is False everywhere, expected at least one position")
@@ -350,7 +351,7 @@ class Classifier(nn.Module):
             exists = None if exists is None else functional.pad(exists, (1, 0), value=True)
             grid = (x.shape[1],)
         self._check_extents(grid)
-        read = self._through_blocks(OnGrid(x, grid, positions, exists), state)
+        read = self._through_blocks(GridVectors(x, grid, positions, exists), state)
         return self._pooled(read)
 
     def _read_as(self, grid: tuple[int, ...]) -> tuple[int, ...]:
@@ -371,7 +372,7 @@ class Classifier(nn.Module):
                 f"the reduction {self.config.reduction}"
             )
 
-    def _through_blocks(self, read: OnGrid, state: ClassifierState) -> OnGrid:
+    def _through_blocks(self, read: GridVectors, state: ClassifierState) -> GridVectors:
         """Return the outputs of the blocks, normalised."""
         if isinstance(self.encoding, OffsetEncoding):
             self.encoding.before_call()
@@ -383,20 +384,20 @@ class Classifier(nn.Module):
         read = read._replace(x=self.dropout(x))
         sides = self.config.reduction or (1,) * len(self.blocks)
         for block, layer, side in zip(self.blocks, state.layers, sides, strict=True):
-            x = block(read.x, self.encoding, codes, layer, read.grid, read.exists, read.step)
+            x = block(read.x, self.encoding, codes, layer, read.grid, read.exists, read.stride)
             read = read._replace(x=x)
             if side > 1:
-                read = read.reduced(side)
+                read = read.pool(side)
                 codes = self._codes(read, state)
         return read._replace(x=self.norm(read.x))
 
-    def _codes(self, read: OnGrid, state: ClassifierState) -> Any:  # noqa: ANN401 - of the encoding
+    def _codes(self, read: GridVectors, state: ClassifierState) -> Any:  # noqa: ANN401 - of the encoding
         """Codes of the positions; None if offsets are scored, which are those of the grid."""
         if isinstance(self.encoding, OffsetEncoding):
             return None
         return self.encoding.prepare(read.positions, state.encoding)[0]
 
-    def _pooled(self, read: OnGrid) -> Tensor:
+    def _pooled(self, read: GridVectors) -> Tensor:
         """One vector (b, m) of each row."""
         if self.cls_embedding is not None:
             return read.x[:, 0]

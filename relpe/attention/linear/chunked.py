@@ -81,7 +81,7 @@ class _WeightedChunks(NamedTuple):
         size = (self.span.stop - self.span.start) // self.chunks
         return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
 
-    def put(self, values: Tensor, into: Tensor) -> None:
+    def untile(self, values: Tensor, into: Tensor) -> None:
         """Write values in tiles to the positions of these chunks in `into` (n, l) or (n, l, f)."""
         into[:, self.span] = values.view_as(into[:, self.span])
 
@@ -198,9 +198,9 @@ def _forward(
             met, own_kv = _sums_met(part, (keys.mT @ values).to(wide), own_kv, q)
             added = keys.sum(1, keepdim=True, dtype=wide)
             met_sum, own_k_sum = _sums_met(part, added, own_k_sum, q)
-            part.put(torch.baddbmm(past @ met, scores, values), numerator[group])
+            part.untile(torch.baddbmm(past @ met, scores, values), numerator[group])
             weight = scores.sum(-1, dtype=wide) + (past @ met_sum.mT)[..., 0]
-            part.put(weight, denominator[group])
+            part.untile(weight, denominator[group])
         new_kv[group], new_k_sum[group] = own_kv, own_k_sum[:, 0]
     return numerator, denominator, new_kv, new_k_sum, last
 
@@ -237,14 +237,14 @@ def _backward(
             grad_scores = part.weigh((num @ values.mT).add_(den))
             scores = part.weigh(queries @ keys.mT)
             # gradients of keys and values from their own chunk; later chunks follow below
-            part.put(grad_scores.mT @ queries, grad_k[group])
-            part.put(scores.mT @ num, grad_v[group])
+            part.untile(grad_scores.mT @ queries, grad_k[group])
+            part.untile(scores.mT @ num, grad_v[group])
             seen = part.scaled(keys, part.after)
             met, sums = _sums_met(part, (seen.mT @ values).to(wide), sums, q)
             added = seen.sum(1, keepdim=True, dtype=wide)
             met_sum, k_sums = _sums_met(part, added, k_sums, q)
             past = part.scaled(torch.baddbmm(den * met_sum, num, met.mT), part.before)
-            part.put(torch.baddbmm(past, grad_scores, keys), grad_q[group])
+            part.untile(torch.baddbmm(past, grad_scores, keys), grad_q[group])
         sums, k_sums = grad_kv[group], grad_k_sum[group][:, None]
         for part in reversed(parts):  # accumulate gradients of the sums from the last position
             keys, values = part.tile(all_k), part.tile(all_v)

@@ -15,6 +15,7 @@ from relpe import (
     Decoder,
     DecoderConfig,
     Encoding,
+    QueryKeyEncoding,
     Rope,
     RopeConfig,
     SineSPE,
@@ -61,6 +62,9 @@ class RolledRope(Rope):
     """Turns pairs of features, then moves all of them; hence does not turn pairs only."""
 
     codes_by_position = True
+    rows_by_position = False
+    heads_alike = False
+    partners: Any = QueryKeyEncoding.partners
 
     def __init__(self, head_dim: int) -> None:
         super().__init__(RopeConfig(), 2, head_dim)
@@ -74,6 +78,8 @@ class HalvedSineSPE(SineSPE):
     """Uses half of the draws of queries; hence codes are not the products of waves and noise."""
 
     codes_by_position = True
+    rows_by_position = False
+    factors: Any = QueryKeyEncoding.factors
 
     def __init__(self, head_dim: int) -> None:
         config = SineSPEConfig(num_sines=2, num_realizations=8)

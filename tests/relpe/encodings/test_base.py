@@ -224,20 +224,26 @@ def test_encodings_can_be_built_on_the_meta_device(config: Any) -> None:
     assert torch.equal(*pair)
 
 
-class OwnRope(Rope):
-    """Changes a method of an encoding that compiled steps and tiles support."""
-
-    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Rotates queries only."""
-        return super().encode(q, k, codes, layer)[0], k
-
-
 class SameRope(Rope):
     """Changes nothing that steps depend on."""
 
 
+def rotate_queries(
+    self: Rope, q: Tensor, k: Tensor, codes: Any, layer: int
+) -> tuple[Tensor, Tensor]:
+    return Rope.encode(self, q, k, codes, layer)[0], k
+
+
 def test_a_subclass_that_changes_a_method_has_to_state_its_capabilities_again() -> None:
-    assert (OwnRope.codes_by_position, OwnRope.rows_by_position) == (False, False)
+    capabilities = ("codes_by_position", "rows_by_position", "heads_alike", "partners")
+    stated: dict[str, Any] = {"encode": rotate_queries}
+    for index, name in enumerate(capabilities):
+        message = f"encode, but inherits {', '.join(capabilities[index:])};"
+        with pytest.raises(TypeError, match=message):
+            type("QueryRope", (Rope,), dict(stated))
+        stated[name] = QueryKeyEncoding.partners if name == "partners" else False
+    query_rope: Any = type("QueryRope", (Rope,), stated)
+    assert (query_rope.codes_by_position, query_rope.rows_by_position) == (False, False)
     assert (SameRope.codes_by_position, SameRope.rows_by_position) == (True, True)
 
 

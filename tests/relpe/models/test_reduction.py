@@ -14,7 +14,7 @@ from torch import Tensor
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlibiConfig
 from relpe.models.classifier import ClassifierConfig
-from relpe.models.inputs import OnGrid
+from relpe.models.pooling import GridVectors
 from tests.support.classifiers import (
     CLASSIFIERS,
     GRIDS,
@@ -46,9 +46,9 @@ def test_regions_have_their_maximum_and_the_position_of_their_first_place(
     x = values(2, *grid, 3)
     axes = [torch.arange(extent) for extent in grid]
     positions = torch.cartesian_prod(*axes).view(1, -1, len(grid))
-    made = OnGrid(x.flatten(1, -2), tuple(grid), positions).reduced(side)
+    made = GridVectors(x.flatten(1, -2), tuple(grid), positions).pool(side)
     assert made.grid == tuple(extent // side for extent in grid)
-    assert made.step == side
+    assert made.stride == side
     corners = list(itertools.product(*map(range, made.grid)))
     assert made.x.shape[1] == len(corners)
     for index, corner in enumerate(corners):
